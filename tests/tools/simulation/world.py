@@ -81,7 +81,7 @@ class World(Stage):
         self.contested = Contested(self.scheduler, self.teams)
         #: What is looked at after everything that happens.
         self.looks = [self.contested.check]
-        #: A cluster of stores; copiers and couriers, whose transactions commit offsets; if there are.
+        #: A cluster of stores; copiers and couriers, whose transactions commit offsets; or none.
         self.fleet: Fleet | None = None
         self.copying: Copying | None = None
         self.couriers: Couriers | None = None

@@ -6,6 +6,7 @@ that writes in order and once however often it tries, and a consumer of partitio
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
@@ -163,11 +164,11 @@ class FarProducer:
             each = self._queue.popleft()
             self._cluster.append(each.partition, each.record)
             self._flying += 1
-            self._process.after(self._network.latency_ms(), lambda each=each: self._report(each))
+            self._process.after(self._network.latency_ms(), partial(self._report, each))
 
     def _report(self, written: _Queued) -> None:
         if not self._is_reachable or self._network.loses_acks:
-            self._process.after(RETRY_MS, lambda: self._report(written))
+            self._process.after(RETRY_MS, partial(self._report, written))
             return
         self._flying -= 1
         self._reports.append((written.on_delivery, None))

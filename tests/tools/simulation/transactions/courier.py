@@ -84,6 +84,7 @@ class ToldProducer(CoordinatedProducer):
 
     def init_transactions(self, timeout: float = 0.0) -> None:
         super().init_transactions(timeout)
+        self._process.initialized_ms = self._process.scheduler.now_ms
         self._process.strike("initialized")
 
     def begin_transaction(self, timeout: float = 0.0) -> None:
@@ -140,6 +141,8 @@ class Courier(Struck, Copier):
         traps: Traps,
     ) -> None:
         self.traps, self._far = traps, far
+        #: When it got its newest epoch.
+        self.initialized_ms = -1
         super().__init__(
             cluster, name, transactional_id, luck, config, habits, network, connect, record
         )

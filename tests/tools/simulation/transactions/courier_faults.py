@@ -6,6 +6,7 @@ from random import Random
 from typing import Final
 
 from tests.tools.simulation.late import Mend
+from tests.tools.simulation.transactions.abroad import WRITING
 from tests.tools.simulation.transactions.courier import POINTS, Courier
 from tests.tools.simulation.transactions.couriers import AWAY, Couriers
 from tests.tools.simulation.transactions.far_reader import HANDED_OUT
@@ -14,7 +15,7 @@ from tests.tools.simulation.world import World
 #: How often something comes again.
 AGAIN_MS: Final = 400
 #: At how many points a courier is struck by one fault.
-TRAPS: Final = 3
+TRAPS: Final = 5
 #: How long one lives that woke up late.
 LIVES_ON_MS: Final = 3_000
 
@@ -37,9 +38,9 @@ def killed(world: World, luck: Random, for_ms: int) -> None:
 
 
 def _set(couriers: Couriers, luck: Random, trap: Callable[[Courier], None]) -> None:
-    """At some points of a unit."""
+    """At some points of a unit, where none is set."""
     for point in luck.sample(POINTS, TRAPS):
-        couriers.traps.at[point] = trap
+        couriers.traps.at.setdefault(point, trap)
 
 
 def dies_inside(world: World, luck: Random, for_ms: int) -> None:
@@ -58,7 +59,10 @@ def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
 
 
 def wakes_late(world: World, luck: Random, for_ms: int) -> None:
-    """It stands still, its successor goes on, and then it does what it was about to do."""
+    """It stands still, its successor goes on, and then it does what it was about to do.
+
+    With a record in its hands above all, which is late then.
+    """
     couriers = _couriers(world)
 
     def stall(courier: Courier) -> None:
@@ -71,6 +75,7 @@ def wakes_late(world: World, luck: Random, for_ms: int) -> None:
         world.scheduler.after(LIVES_ON_MS, courier.kill)
 
     _set(couriers, luck, stall)
+    couriers.traps.at[WRITING] = stall
 
 
 def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:

@@ -63,7 +63,7 @@ class Couriers(Crew[Courier]):
         super().__init__(world, luck)
         self.shard = shard_of(GROUP, world.plan.shards)
         self.sources = luck.randint(1, 3)
-        self.far = FarCluster(luck.randint(1, 3))
+        self.far = FarCluster(luck.randint(2, 3))
         self.records = luck.choice([20, 60])
         self.loners = luck.choice([0, 1])
         #: Who assigns: the members, or, without strategy, the coordinator.
@@ -179,11 +179,20 @@ class Couriers(Crew[Courier]):
     # ---- the end -------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Everything works from now on."""
+        """Everything works from now on.
+
+        What a process leaves unmarked the next one of its id marks. So one is started again that
+        was fenced, and would hear of it only with its next transaction, for which there may be no
+        record.
+        """
         self.habits.is_in_haste = True
         self.faults.end()
         self.traps.at.clear()
         super().heal()
+        for newest in self.living:
+            others = [each for each in self.processes if each.id == newest.id]
+            if newest.initialized_ms < max(each.initialized_ms for each in others):
+                newest.kill()
 
     def kill(self) -> None:
         """The world is over: no thread stays."""

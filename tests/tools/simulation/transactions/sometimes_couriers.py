@@ -51,9 +51,9 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
         _from_log(found, log)
     for event in evidence.told:
         if event.type == "TransactionPrepared":
-            name = _DECIDED.get((event.detail["result"], event.reason))
-            if name is not None:
-                found[name] += 1
+            decided = _DECIDED.get((event.detail["result"], event.reason))
+            if decided is not None:  # an operator's, which no world has
+                found[decided] += 1
     found[_ASKED] += sum(isinstance(e.request, rq.DescribeTransaction) for e in evidence.asked)
 
 

@@ -169,7 +169,7 @@ def check_fenced(evidence: Evidence) -> None:
         if isinstance(request, rq.InitProducerId):
             for answer in answers:
                 if answer["error"] == "NONE":
-                    given[request.group] = answer["producer_id"], answer["epoch"]
+                    given[request.group or ""] = answer["producer_id"], answer["epoch"]
         elif isinstance(request, _OF_A_TRANSACTION):
             named, newest = (request.producer_id, request.epoch), given.get(request.group)
             is_refused = bool(answers) and all(a["error"] != "NONE" for a in answers)
