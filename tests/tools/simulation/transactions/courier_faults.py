@@ -8,7 +8,7 @@ from typing import Final
 from tests.tools.simulation.late import Mend
 from tests.tools.simulation.transactions.abroad import WRITING
 from tests.tools.simulation.transactions.courier import POINTS, Courier
-from tests.tools.simulation.transactions.couriers import AWAY, Couriers
+from tests.tools.simulation.transactions.couriers import AWAY, LIVES_ON_MS, Couriers
 from tests.tools.simulation.transactions.far_reader import HANDED_OUT
 from tests.tools.simulation.world import World
 
@@ -16,8 +16,6 @@ from tests.tools.simulation.world import World
 AGAIN_MS: Final = 400
 #: At how many points a courier is struck by one fault.
 TRAPS: Final = 5
-#: How long one lives that woke up late.
-LIVES_ON_MS: Final = 3_000
 
 
 def _couriers(world: World) -> Couriers:

@@ -35,6 +35,8 @@ READER: Final = "reader abroad"
 #: Begins the names of those who are no members.
 LONER: Final = "loner"
 STARTS_MS: Final = 3_000
+#: How long one lives that has a successor, and wakes up.
+LIVES_ON_MS: Final = 3_000
 #: The coordinator takes none that is shorter.
 TIMEOUTS_MS: Final = (6_000, 8_000, 15_000)
 #: Situations that only a fault knows of.
@@ -179,15 +181,21 @@ class Couriers(Crew[Courier]):
     # ---- the end -------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Everything works from now on.
+        """Everything works from now on; who stood still wakes up, and soon older ones are gone."""
+        self.habits.is_in_haste = True
+        self.faults.end()
+        self.traps.at.clear()
+        for courier in self.processes:
+            courier.resume()
+        self.world.scheduler.after(LIVES_ON_MS, self._put_out)
+
+    def _put_out(self) -> None:
+        """Processes of before.
 
         What a process leaves unmarked the next one of its id marks. So one is started again that
         was fenced, and would hear of it only with its next transaction, for which there may be no
         record.
         """
-        self.habits.is_in_haste = True
-        self.faults.end()
-        self.traps.at.clear()
         super().heal()
         for newest in self.living:
             others = [each for each in self.processes if each.id == newest.id]
