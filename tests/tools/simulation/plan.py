@@ -27,6 +27,7 @@ from tests.tools.simulation.kinds import (
     STORE_KINDS,
     STORES,
     STORES_SHARE,
+    Kinds,
 )
 from tests.tools.simulation.signed_worlds import (
     FORGERY_KINDS,
@@ -299,11 +300,15 @@ def _with_stores(plan: Plan) -> Plan:
     if luck.random() > STORES_SHARE:
         return plan
     share = luck.choice([0.1, 0.2, 0.3, 0.6])
-    drawn = [kind for kind in STORE_KINDS if luck.random() < share]
+    return replace(plan, brokers=count, faults=_with_some_of(plan, luck, STORE_KINDS, share))
+
+
+def _with_some_of(plan: Plan, luck: Random, kinds: Kinds, share: float) -> tuple[Fault, ...]:
+    """The plan's faults, and some of these kinds, each as often as it is to come."""
+    drawn = [kind for kind in kinds if luck.random() < share]
     often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, RARE, 2, OFTEN])))
     more = _faults(luck, plan.length_ms, often)
-    faults = sorted((*plan.faults, *more), key=lambda fault: fault.at_ms)
-    return replace(plan, brokers=count, faults=tuple(faults))
+    return tuple(sorted((*plan.faults, *more), key=lambda fault: fault.at_ms))
 
 
 def _with_copiers(plan: Plan) -> Plan:
@@ -317,12 +322,7 @@ def _with_copiers(plan: Plan) -> Plan:
     if luck.random() > COPIERS_SHARE or is_crowded or plan.retention_ms:
         return plan
     share = luck.choice([0.1, 0.3, 0.5, 0.8])
-    drawn = [kind for kind in COPIER_KINDS if luck.random() < share]
-    often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, RARE, 2, OFTEN])))
-    faults = sorted(
-        (*plan.faults, *_faults(luck, plan.length_ms, often)), key=lambda fault: fault.at_ms
-    )
-    return replace(plan, copiers=count, faults=tuple(faults))
+    return replace(plan, copiers=count, faults=_with_some_of(plan, luck, COPIER_KINDS, share))
 
 
 def _with_couriers(plan: Plan) -> Plan:
@@ -337,12 +337,7 @@ def _with_couriers(plan: Plan) -> Plan:
     if luck.random() > COURIERS_SHARE or is_crowded or is_full or plan.retention_ms:
         return plan
     share = luck.choice([0.3, 0.5, 0.8])
-    drawn = [kind for kind in COURIER_KINDS if luck.random() < share]
-    often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, RARE, 2, OFTEN])))
-    faults = sorted(
-        (*plan.faults, *_faults(luck, plan.length_ms, often)), key=lambda fault: fault.at_ms
-    )
-    return replace(plan, couriers=count, faults=tuple(faults))
+    return replace(plan, couriers=count, faults=_with_some_of(plan, luck, COURIER_KINDS, share))
 
 
 def _with_settings(plan: Plan, is_swarm: bool) -> Plan:
