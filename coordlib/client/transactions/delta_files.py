@@ -23,19 +23,15 @@ class DeltaFiles:
     Args:
         uri: as its writer has named it.
         app: the `txnAppId`.
+        lake: the module deltalake, or what stands for it; None: it is imported.
 
     Raises:
         CannotReach: there is no such table, or it cannot be read.
         SetupError: deltalake is not installed.
     """
 
-    def __init__(self, uri: str, app: str) -> None:
-        try:
-            import deltalake
-        except ImportError as problem:
-            what = f"To look into a Delta table deltalake is needed: {problem}"
-            raise SetupError(what, uri, how_to_install("cli") + _OR_SPARK) from problem
-        self._lake, self._uri, self._app = deltalake, uri, app
+    def __init__(self, uri: str, app: str, lake: Any = None) -> None:
+        self._lake, self._uri, self._app = lake or _deltalake(uri), uri, app
         self._table = self._open()
 
     def retention(self) -> str | None:
@@ -83,6 +79,16 @@ class DeltaFiles:
         except (self._lake.exceptions.DeltaError, OSError, ValueError) as problem:
             mend = "If it is gone for ever: coord transactions decide"
             raise CannotReach(f"The table cannot be read: {problem}", self._uri, mend) from problem
+
+
+def _deltalake(uri: str) -> Any:
+    """Raises SetupError: it is not installed."""
+    try:
+        import deltalake
+    except ImportError as problem:
+        what = f"To look into a Delta table deltalake is needed: {problem}"
+        raise SetupError(what, uri, how_to_install("cli") + _OR_SPARK) from problem
+    return deltalake
 
 
 def open_files(uri: str, app: str) -> DeltaFiles:

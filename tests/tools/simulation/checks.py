@@ -21,6 +21,7 @@ from tests.tools.simulation import (
     store_checks,
 )
 from tests.tools.simulation.evidence import Asked, Evidence, newest_marker
+from tests.tools.simulation.lake import checks as lake_checks
 from tests.tools.simulation.plan import ASSIGNED, CLOCK_KINDS
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.teams import Team
@@ -106,6 +107,8 @@ def check_end(world: World) -> None:
     if world.couriers is not None:
         world.couriers.read_to_the_end()
         carried.check(world.couriers, evidence)
+    if world.lake is not None:
+        lake_checks.check(world.lake, evidence)
     lines = [*world.history, *bystanders.forgotten(evidence), *copies.lines(world, evidence)]
     lines += carried.lines(world, evidence)
     found = checkers.check(sorted(lines, key=lambda line: line.t_ms))

@@ -20,6 +20,7 @@ from tests.tools.simulation import (
     user_faults,
 )
 from tests.tools.simulation.engine import CRASH_POINTS
+from tests.tools.simulation.lake import faults as lake_faults
 from tests.tools.simulation.late import Mend, join, somebody
 from tests.tools.simulation.plan import CLASSIC, Fault
 from tests.tools.simulation.program import Program
@@ -392,4 +393,5 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     **store_faults.FAULTS,
     **copier_faults.FAULTS,
     **courier_faults.FAULTS,
+    **lake_faults.FAULTS,
 }

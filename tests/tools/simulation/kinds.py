@@ -126,6 +126,18 @@ COURIER_KINDS: Final[Kinds] = {
 #: how many there are.
 COURIERS_SHARE: Final = 0.16
 COURIERS: Final = (1, 2, 2)
+#: What becomes of members whose batches a Delta table decides. Drawn apart from all others, too.
+LAKE_KINDS: Final[Kinds] = {
+    "lake-dies-inside": ("F-06", 0, 0),
+    "lake-stalls-inside": ("F-05", 1_000, 30_000),
+    "lake-cut-off": ("F-04", 500, 25_000),
+    "lake-joins": ("F-06", 8_000, 30_000),
+    "lake-fails": ("F-16", 5_000, 30_000),
+}
+#: Of the seeds whose first group is server-assigned, is not crowded and keeps its offsets, those
+#: with such members, and how many there are.
+LAKE_SHARE: Final = 0.5
+LAKE_MEMBERS: Final = (2, 2, 3)
 LATER_KINDS: Final[Kinds] = USER_KINDS | COMPANY_KINDS | CROWD_KINDS
 
 #: They happen where the group is server-assigned, and those of the second line where it is classic.

@@ -18,6 +18,9 @@ from tests.tools.simulation.kinds import (
     COURIERS,
     COURIERS_SHARE,
     CROWD_KINDS,
+    LAKE_KINDS,
+    LAKE_MEMBERS,
+    LAKE_SHARE,
     LATE_ENDS_SHARE,
     LATER_ASSIGNED_KINDS,
     LATER_CLASSIC_KINDS,
@@ -99,7 +102,13 @@ FIRST_KINDS: Final[dict[str, tuple[str, int, int]]] = {
     "assignor-raises": ("F-33", 2_000, 40_000),
 }
 KINDS: Final[dict[str, tuple[str, int, int]]] = (
-    FIRST_KINDS | LATER_KINDS | BROKER_KINDS | STORE_KINDS | COPIER_KINDS | COURIER_KINDS
+    FIRST_KINDS
+    | LATER_KINDS
+    | BROKER_KINDS
+    | STORE_KINDS
+    | COPIER_KINDS
+    | COURIER_KINDS
+    | LAKE_KINDS
 )
 CLASSIC, ASSIGNED = "classic", "assigned"
 #: They happen where the group is server-assigned, and those of the second line where it is classic.
@@ -196,6 +205,8 @@ class Plan:
     copiers: int = 0
     #: How many couriers there are, who write into another cluster; 0: there are none.
     couriers: int = 0
+    #: How many members write into a Delta table that decides about their offsets; 0: none.
+    lake_members: int = 0
     #: By how much the bounds of sizes in `limits.py` are divided.
     sizes: int = 1
     faults: tuple[Fault, ...] = field(default=())
@@ -249,10 +260,14 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
         plan = _with_stores(plan)
     plan = _with_settings(plan, is_swarm=not kinds)
     if COPIER_KINDS.keys() & set(kinds):
-        return replace(plan, copiers=Random(f"copiers {seed}").choice(COPIERS))
+        plan = replace(plan, copiers=Random(f"copiers {seed}").choice(COPIERS))
     if COURIER_KINDS.keys() & set(kinds):
-        return replace(plan, couriers=Random(f"couriers {seed}").choice(COURIERS))
-    return _with_couriers(_with_copiers(plan)) if is_any and not kinds else plan
+        plan = replace(plan, couriers=Random(f"couriers {seed}").choice(COURIERS))
+    if LAKE_KINDS.keys() & set(kinds):
+        plan = replace(plan, lake_members=Random(f"lake {seed}").choice(LAKE_MEMBERS))
+    if kinds or not is_any:
+        return plan
+    return _with_lake(_with_couriers(_with_copiers(plan)))
 
 
 def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
@@ -338,6 +353,25 @@ def _with_couriers(plan: Plan) -> Plan:
         return plan
     share = luck.choice([0.3, 0.5, 0.8])
     return replace(plan, couriers=count, faults=_with_some_of(plan, luck, COURIER_KINDS, share))
+
+
+def _with_lake(plan: Plan) -> Plan:
+    """In some worlds where the driver watches topics, a Delta table decides about a group's offsets.
+
+    Not where offsets expire or groups are kept out, as of copiers.
+    """
+    luck = Random(f"lake {plan.seed}")
+    count = luck.choice(LAKE_MEMBERS)
+    is_crowded = any(fault.kind in CROWD_KINDS for fault in plan.faults)
+    is_other = plan.kind != ASSIGNED or is_crowded or plan.retention_ms
+    if luck.random() > LAKE_SHARE or is_other:
+        return plan
+    share = luck.choice([0.3, 0.6, 0.9])
+    drawn = [kind for kind in LAKE_KINDS if luck.random() < share]
+    often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, 2, OFTEN])))
+    more = _faults(luck, plan.length_ms, often)
+    faults = sorted((*plan.faults, *more), key=lambda fault: fault.at_ms)
+    return replace(plan, lake_members=count, faults=tuple(faults))
 
 
 def _with_settings(plan: Plan, is_swarm: bool) -> Plan:

@@ -20,6 +20,8 @@ from tests.tools.simulation.checks import (
     evidence_of,
 )
 from tests.tools.simulation.fleet import Fleet
+from tests.tools.simulation.lake import checks as lake_checks
+from tests.tools.simulation.lake.members import Lake, with_the_table
 from tests.tools.simulation.plan import Plan
 from tests.tools.simulation.sometimes import count_sometimes
 from tests.tools.simulation.story import tell
@@ -114,15 +116,15 @@ def _to_its_end(world: World) -> None:
         play(world)
         look_back(world)
     finally:
-        for crew in (world.copying, world.couriers):
+        for crew in (world.copying, world.couriers, world.lake):
             if crew is not None:
                 crew.kill()
 
 
 def play(world: World) -> None:
     """Faults, then peace, then everybody leaves. Raises Violation."""
-    has_threads = world.plan.copiers or world.plan.couriers
-    with on_world_time(world.scheduler) if has_threads else nullcontext():
+    has_threads = world.plan.copiers or world.plan.couriers or world.plan.lake_members
+    with on_world_time(world.scheduler) if has_threads else nullcontext(), with_the_table():
         _play(world)
 
 
@@ -145,7 +147,7 @@ def _play(world: World) -> None:
         check_mourned(world)
     if world.fleet is not None:
         world.fleet.end()
-    if world.copying is not None or world.couriers is not None:
+    if (world.copying, world.couriers, world.lake) != (None, None, None):
         settled_ms += copying_ms(world)
         world.scheduler.run(settled_ms, world.check)
     if world.copying is not None:
@@ -154,6 +156,9 @@ def _play(world: World) -> None:
     if world.couriers is not None:
         carried.check_carried(world.couriers)
         world.couriers.end()
+    if world.lake is not None:
+        lake_checks.check_written(world.lake)
+        world.lake.end()
     for team in world.teams:
         for program in team.living:
             program.close()
@@ -173,6 +178,9 @@ def _begin(world: World) -> None:
     if chosen.couriers:
         world.couriers = Couriers(world)
         world.couriers.begin()
+    if chosen.lake_members:
+        world.lake = Lake(world)
+        world.lake.begin()
     world.start_driver(luck.uniform(0, 2_000))
     for number in range(chosen.members):
         instance = f"instance-{number}" if number < chosen.statics else None

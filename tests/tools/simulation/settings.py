@@ -75,4 +75,5 @@ def _bounds(plan: Plan) -> ShardConfig:
 def watches_topics(plan: Plan) -> bool:
     """Whether the driver tells its shards of topics."""
     kinds = {fault.kind for fault in plan.faults}
-    return plan.kind == ASSIGNED or not kinds.isdisjoint(WATCHED_KINDS)
+    is_needed = plan.kind == ASSIGNED or plan.lake_members > 0
+    return is_needed or not kinds.isdisjoint(WATCHED_KINDS)

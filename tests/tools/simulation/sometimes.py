@@ -14,6 +14,7 @@ from tests.tools.simulation import (
     sometimes_stores,
 )
 from tests.tools.simulation.evidence import Evidence, Told
+from tests.tools.simulation.lake import sometimes as sometimes_lake
 from tests.tools.simulation.strangers import STRANGER
 from tests.tools.simulation.transactions import sometimes as sometimes_copiers
 from tests.tools.simulation.transactions import sometimes_couriers
@@ -53,6 +54,7 @@ SITUATIONS: Final = (
     *sometimes_stores.SITUATIONS,
     *sometimes_copiers.SITUATIONS,
     *sometimes_couriers.SITUATIONS,
+    *sometimes_lake.SITUATIONS,
 )
 
 #: What a group does that goes on.
@@ -72,6 +74,7 @@ def count_sometimes(world: World) -> dict[str, int]:
     sometimes_stores.count(found, world, evidence)
     sometimes_copiers.count(found, world, evidence)
     sometimes_couriers.count(found, world, evidence)
+    sometimes_lake.count(found, world, evidence)
     topics = {program.wish for program in world.programs}
     found["members of different topics"] += len(topics) > 1
     late = tuple(f"{name}-" for name in world.tried_again)

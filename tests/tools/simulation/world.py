@@ -30,6 +30,7 @@ from tests.tools.simulation.wishes import Wish
 
 if TYPE_CHECKING:
     from tests.tools.simulation.fleet import Fleet
+    from tests.tools.simulation.lake.members import Lake
     from tests.tools.simulation.transactions.copying import Copying
     from tests.tools.simulation.transactions.couriers import Couriers
 
@@ -85,6 +86,8 @@ class World(Stage):
         self.fleet: Fleet | None = None
         self.copying: Copying | None = None
         self.couriers: Couriers | None = None
+        #: Members whose batches a Delta table decides, if there are some.
+        self.lake: Lake | None = None
         self.refusals = 0
         #: Programs that were started again because the group had been full.
         self.tried_again: set[str] = set()

@@ -1,0 +1,91 @@
+"""Faults of members whose batches a Delta table decides, and of the table's store."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from tests.tools.simulation.lake import query, table
+from tests.tools.simulation.lake.member import LakeMember
+from tests.tools.simulation.lake.members import Lake
+from tests.tools.simulation.late import Mend
+from tests.tools.simulation.world import World
+
+#: Points of a batch, in its order.
+OF_A_BATCH: Final = (
+    query.READ,
+    query.ASKED,
+    table.ACCEPTED,
+    table.APPENDING,
+    table.APPENDED,
+    query.WRITTEN,
+    query.SAID,
+)
+#: Points of a look at somebody else's batch.
+OF_A_LOOK: Final = (table.CLAIMING, table.CLAIMED)
+POINTS: Final = (*OF_A_BATCH, *OF_A_LOOK)
+
+
+def _lake(world: World) -> Lake:
+    assert world.lake is not None
+    return world.lake
+
+
+def _set_traps(world: World, luck: Random, spring: Callable[[LakeMember], None]) -> None:
+    """One at a point of a batch; and one for whoever looks what became of it."""
+    traps = _lake(world).traps
+    traps[luck.choice(OF_A_BATCH)] = spring
+    if luck.random() < 0.5:
+        traps[luck.choice(OF_A_LOOK)] = spring
+
+
+def dies_inside(world: World, luck: Random, for_ms: int) -> None:
+    """The next member to reach a point dies there."""
+    _set_traps(world, luck, LakeMember.kill)
+
+
+def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
+    """The next member to reach a point stands still there, and goes on when others have its part."""
+
+    def stall(member: LakeMember) -> None:
+        member.stop()
+        world.lasting("lake-stalls-inside", for_ms, member.resume)
+
+    _set_traps(world, luck, stall)
+
+
+def cut_off(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """From the brokers; the table it still reaches."""
+    running = _lake(world).living
+    if not running:
+        return None
+    network = luck.choice(running).network
+    network.is_cut = True
+    return lambda: setattr(network, "is_cut", False)
+
+
+def joins(world: World, luck: Random, for_ms: int) -> Mend:
+    """One more, for a while: partitions are asked back in the middle of batches."""
+    lake = _lake(world)
+    name = f"d{len(lake.members)}x"
+    lake.start(name)
+
+    def mend() -> None:
+        lake.newest.pop(name).is_ending = True
+
+    return mend
+
+
+def fails(world: World, luck: Random, for_ms: int) -> Mend:
+    """Half of all calls of the store fail, some of them behind what they have done."""
+    store = _lake(world).store
+    store.fails = True
+    return lambda: setattr(store, "fails", False)
+
+
+FAULTS: Final[dict[str, Callable[[World, Random, int], Mend | None]]] = {
+    "lake-dies-inside": dies_inside,
+    "lake-stalls-inside": stalls_inside,
+    "lake-cut-off": cut_off,
+    "lake-joins": joins,
+    "lake-fails": fails,
+}
