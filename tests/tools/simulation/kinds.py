@@ -130,13 +130,14 @@ COURIERS: Final = (1, 2, 2)
 LAKE_KINDS: Final[Kinds] = {
     "lake-dies-inside": ("F-06", 0, 0),
     "lake-stalls-inside": ("F-05", 1_000, 30_000),
+    "lake-acts-late": ("F-05", 25_000, 50_000),
     "lake-cut-off": ("F-04", 500, 25_000),
     "lake-joins": ("F-06", 8_000, 30_000),
     "lake-fails": ("F-16", 5_000, 30_000),
 }
 #: Of the seeds whose first group is server-assigned, is not crowded and keeps its offsets, those
 #: with such members, and how many there are.
-LAKE_SHARE: Final = 0.5
+LAKE_SHARE: Final = 0.4
 LAKE_MEMBERS: Final = (2, 2, 3)
 LATER_KINDS: Final[Kinds] = USER_KINDS | COMPANY_KINDS | CROWD_KINDS
 

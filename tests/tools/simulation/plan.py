@@ -366,7 +366,7 @@ def _with_lake(plan: Plan) -> Plan:
     is_other = plan.kind != ASSIGNED or is_crowded or plan.retention_ms
     if luck.random() > LAKE_SHARE or is_other:
         return plan
-    share = luck.choice([0.3, 0.6, 0.9])
+    share = luck.choice([0.4, 0.7, 1.0])
     drawn = [kind for kind in LAKE_KINDS if luck.random() < share]
     often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, 2, OFTEN])))
     more = _faults(luck, plan.length_ms, often)

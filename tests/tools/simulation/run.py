@@ -52,6 +52,8 @@ _COMPACTED = (
 COMPACTION_MS = 7_000
 #: In which copiers work off what they could not while things were broken.
 COPIES_MS = 20_000
+#: In which members write into their table what they could not while things were broken.
+WRITES_MS = 8_000
 #: A user polls every half second at the latest, to let go and to take over, twice if cooperative.
 USER_LOOKS_MS = 2_500
 #: A supervisor waits up to five seconds, and the rebuild of a lost checkpoint begins after two.
@@ -148,7 +150,8 @@ def _play(world: World) -> None:
     if world.fleet is not None:
         world.fleet.end()
     if (world.copying, world.couriers, world.lake) != (None, None, None):
-        settled_ms += copying_ms(world)
+        has_copies = world.copying is not None or world.couriers is not None
+        settled_ms += copying_ms(world) if has_copies else writing_ms(world)
         world.scheduler.run(settled_ms, world.check)
     if world.copying is not None:
         copies.check_copied(world.copying)
@@ -294,6 +297,16 @@ def copying_ms(world: World) -> int:
         + 10 * chosen.latency_ms
         + COPIES_MS
     )
+
+
+def writing_ms(world: World) -> int:
+    """INV-96, INV-97: by when all is in the table and committed, counted as for copiers.
+
+    Of a dead member's batch, that it is decided about: one session after it was heard last the next
+    owner fetches, waits two seconds, looks, and says what it has found.
+    """
+    chosen, longest_batch_ms = world.plan, 3 * world.plan.batch_ms
+    return chosen.session_timeout_ms + 10 * longest_batch_ms + WRITES_MS
 
 
 def leaving_ms(world: World) -> int:

@@ -22,6 +22,8 @@ OF_A_BATCH: Final = (
 )
 #: Points of a look at somebody else's batch.
 OF_A_LOOK: Final = (table.CLAIMING, table.CLAIMED)
+#: How often one looks for the moment at which something hurts.
+LOOKS_MS: Final = 200
 POINTS: Final = (*OF_A_BATCH, *OF_A_LOOK)
 
 
@@ -31,11 +33,9 @@ def _lake(world: World) -> Lake:
 
 
 def _set_traps(world: World, luck: Random, spring: Callable[[LakeMember], None]) -> None:
-    """One at a point of a batch; and one for whoever looks what became of it."""
-    traps = _lake(world).traps
-    traps[luck.choice(OF_A_BATCH)] = spring
-    if luck.random() < 0.5:
-        traps[luck.choice(OF_A_LOOK)] = spring
+    """Two at points of a batch; and one for whoever looks what became of it."""
+    for point in (*luck.sample(OF_A_BATCH, 2), luck.choice(OF_A_LOOK)):
+        _lake(world).traps[point] = spring
 
 
 def dies_inside(world: World, luck: Random, for_ms: int) -> None:
@@ -51,6 +51,34 @@ def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
         world.lasting("lake-stalls-inside", for_ms, member.resume)
 
     _set_traps(world, luck, stall)
+
+
+def acts_late(world: World, luck: Random, for_ms: int) -> None:
+    """A writer, or one that looks, stands still before its commit until somebody else has claimed.
+
+    Then it goes on: its commit comes too late, and the table has to say so.
+    """
+    lake = _lake(world)
+    commits = lake.store.log.commits
+
+    def stall(member: LakeMember) -> None:
+        known = len(commits)
+        member.stop()
+        world.lasting("lake-acts-late", for_ms, member.resume)
+
+        def look() -> bool:
+            is_late = any(not each.rows for each in commits[known:])
+            if is_late and member.is_stopped:
+                member.resume()
+            return member.is_stopped
+
+        world.every(LOOKS_MS, look)
+
+    if luck.random() < 0.6:
+        lake.traps[luck.choice((table.ACCEPTED, table.APPENDING))] = stall
+    else:
+        lake.traps[table.ACCEPTED] = LakeMember.kill
+        lake.traps[table.CLAIMING] = stall
 
 
 def cut_off(world: World, luck: Random, for_ms: int) -> Mend | None:
@@ -85,6 +113,7 @@ def fails(world: World, luck: Random, for_ms: int) -> Mend:
 FAULTS: Final[dict[str, Callable[[World, Random, int], Mend | None]]] = {
     "lake-dies-inside": dies_inside,
     "lake-stalls-inside": stalls_inside,
+    "lake-acts-late": acts_late,
     "lake-cut-off": cut_off,
     "lake-joins": joins,
     "lake-fails": fails,

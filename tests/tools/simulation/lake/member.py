@@ -33,7 +33,7 @@ from tests.tools.simulation.transport import Network, SimulatedTransport
 GROUP: Final = "lake"
 #: What is read. No expression of a reader matches it.
 RAIN: Final = "rain"
-TURN_MS: Final = 150
+TURN_MS: Final = 200
 #: As `gather_s` of a reader.
 GATHER_MS: Final = 300
 LEAVE_S: Final = 10.0

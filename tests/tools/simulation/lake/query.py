@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 #: Where a writer may die or stand still: before it asks, before it is answered, when it has seen
 #: that its batch is written, and behind its word. Those in between are the table's.
 READ, ASKED, WRITTEN, SAID = "read", "asked", "written", "said"
-IDLE_MS: Final = 150
+IDLE_MS: Final = 250
 #: How often one looks that waits for an answer.
-LOOK_MS: Final = 100
+LOOK_MS: Final = 150
 
 
 class Batch:
