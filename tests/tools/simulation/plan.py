@@ -356,7 +356,7 @@ def _with_couriers(plan: Plan) -> Plan:
 
 
 def _with_lake(plan: Plan) -> Plan:
-    """In some worlds where the driver watches topics, a Delta table decides about a group's offsets.
+    """In some worlds where the driver watches topics, a Delta table decides of a group's offsets.
 
     Not where offsets expire or groups are kept out, as of copiers.
     """

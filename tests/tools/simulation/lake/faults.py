@@ -44,7 +44,7 @@ def dies_inside(world: World, luck: Random, for_ms: int) -> None:
 
 
 def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
-    """The next member to reach a point stands still there, and goes on when others have its part."""
+    """The next member to reach a point stands still there; others may have its part meanwhile."""
 
     def stall(member: LakeMember) -> None:
         member.stop()

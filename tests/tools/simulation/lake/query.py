@@ -1,4 +1,4 @@
-"""A Spark query of a member that commits with its writes, simulated: batch after batch of its share.
+"""A simulated Spark query of a member that commits with its writes: batch after batch.
 
 `Share.write_once` and `Writes` are the real ones; a batch is as much of a DataFrame as they use.
 """
