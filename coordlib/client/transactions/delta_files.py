@@ -44,7 +44,8 @@ class DeltaFiles:
 
     def app_version(self, version: int) -> int | None:
         if version == self._table.version():
-            return self._table.transaction_version(self._app)
+            now: int | None = self._table.transaction_version(self._app)
+            return now
         try:
             return self._lake.DeltaTable(self._uri, version=version).transaction_version(self._app)
         except self._lake.exceptions.DeltaError as problem:
@@ -75,10 +76,11 @@ class DeltaFiles:
 
     def _open(self) -> "DeltaTable":
         try:
-            return self._lake.DeltaTable(self._uri)
+            table: DeltaTable = self._lake.DeltaTable(self._uri)
         except (self._lake.exceptions.DeltaError, OSError, ValueError) as problem:
             mend = "If it is gone for ever: coord transactions decide"
             raise CannotReach(f"The table cannot be read: {problem}", self._uri, mend) from problem
+        return table
 
 
 def _deltalake(uri: str) -> Any:

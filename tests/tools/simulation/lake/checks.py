@@ -123,15 +123,8 @@ class Decisions:
             raise Violation(f"INV-100: the offsets of record {token} are {said}: {found}")
         if found:
             self._check_rows(token, request, found[0])
-        ended = frozenset((token,))
-        is_commit = result == COMMIT
-        self._waiting.decide(
-            rq.TxnDecided(
-                v=1,
-                committed=ended if is_commit else frozenset(),
-                aborted=frozenset() if is_commit else ended,
-            )
-        )
+        (committed, aborted) = ((token,), ()) if result == COMMIT else ((), (token,))
+        self._waiting.decide(rq.TxnDecided(v=1, committed=committed, aborted=aborted))
 
     def _check_rows(self, token: int, request: rq.PendingCommit, written: Commit) -> None:
         """The table has what the offsets say, and nobody else's token."""

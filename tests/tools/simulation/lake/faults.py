@@ -62,6 +62,8 @@ def acts_late(world: World, luck: Random, for_ms: int) -> None:
     commits = lake.store.log.commits
 
     def stall(member: LakeMember) -> None:
+        if lake.living == [member]:
+            return  # nobody would take over
         known = len(commits)
         member.stop()
         world.lasting("lake-acts-late", for_ms, member.resume)
@@ -74,8 +76,8 @@ def acts_late(world: World, luck: Random, for_ms: int) -> None:
 
         world.every(LOOKS_MS, look)
 
-    if luck.random() < 0.6:
-        lake.traps[luck.choice((table.ACCEPTED, table.APPENDING))] = stall
+    if luck.random() < 0.7:
+        lake.traps[luck.choice((table.ACCEPTED, table.ACCEPTED, table.APPENDING))] = stall
     else:
         lake.traps[table.ACCEPTED] = LakeMember.kill
         lake.traps[table.CLAIMING] = stall

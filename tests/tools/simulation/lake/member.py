@@ -70,7 +70,7 @@ class LakeMember(Process):
         self.fibers: list[Fiber] = []
         #: Set when its user wants it to end; and whether it has ended.
         self.is_ending = self.is_closed = False
-        self.access = Access(store, partial(self.wait, is_over=lambda: False), self.strike)
+        self.access = Access(store, self._pause, self.strike)
         self.spark = SparkLake(self.access)
         self.transport = connect(self)
         self.member = AssignedMember(
@@ -115,6 +115,9 @@ class LakeMember(Process):
         while not is_over() and (left_ms := until_ms - self.scheduler.now_ms) > 0:
             fiber.sleep(max(1, min(SLICE_MS, left_ms)))
         return is_over()
+
+    def _pause(self, for_ms: float) -> None:
+        self.wait(for_ms, lambda: False)
 
     def strike(self, point: str) -> None:
         """One of its threads comes to a point. Raises Gone."""
