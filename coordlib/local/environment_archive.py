@@ -11,12 +11,14 @@ their requirements. Packages that only another extra of coordlib requires are le
 command line and of development. pyspark is left out, since a cluster brings its own.
 """
 
+import fcntl
 import hashlib
 import platform
 import re
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Final
@@ -38,6 +40,9 @@ _COMPRESSION = 3  # 1 is a third larger, 9 takes five times as long
 def build(folder: Path, progress: Progress) -> Path:
     """The archive of the present packages and sources; built only if it does not exist yet.
 
+    Of several jobs that start at the same moment, as cells do when their machine starts, one builds
+    it, and the others wait.
+
     Args:
         folder: where archives are kept, as `env-<hash>.tar.gz`.
 
@@ -52,14 +57,23 @@ def build(folder: Path, progress: Progress) -> Path:
         )
     packages = _packages()
     archive = folder / f"env-{_fingerprint(packages)}.tar.gz"
-    if not archive.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with phase(progress, f"Packing the Python environment into {archive.name}"):
-            partial = archive.with_suffix(".partial")
-            _write(partial, packages)
-            partial.rename(archive)  # a half-written archive never has the final name
-        _remove_old(folder)
+    with _one_at_a_time(folder):
+        if not archive.exists():
+            with phase(progress, f"Packing the Python environment into {archive.name}"):
+                partial = archive.with_suffix(".partial")
+                _write(partial, packages)
+                partial.rename(archive)  # a half-written archive never has the final name
+            _remove_old(folder)
     return archive
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Hold a lock: two launchers would write into one partial file. It ends with its process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "env.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _remove_old(folder: Path) -> None:

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import tarfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -154,5 +156,26 @@ def test_only_the_newest_archives_are_kept(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(environment_archive, "_write", lambda path, packages: path.touch())
     for _ in range(5):
         environment_archive.build(tmp_path, silent)
-    kept = sorted(path.name for path in tmp_path.iterdir())
+    kept = sorted(path.name for path in tmp_path.glob("env-*"))
     assert kept == [f"env-{name}.tar.gz" for name in "cde"]
+
+
+def test_of_two_jobs_that_start_at_once_one_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The units of two cells start with their machine: both wrote the same partial file, and one of
+    them shipped what the other was still writing."""
+    written: list[Path] = []
+
+    def write(path: Path, packages: object) -> None:
+        written.append(path)
+        time.sleep(0.2)  # time enough for the other one to begin
+        path.write_bytes(b"whole")
+
+    monkeypatch.setattr(environment_archive, "_fingerprint", lambda packages: "same")
+    monkeypatch.setattr(environment_archive, "_write", write)
+    with ThreadPoolExecutor(2) as both:
+        built = list(both.map(environment_archive.build, [tmp_path] * 2, [silent] * 2))
+
+    assert built == [tmp_path / "env-same.tar.gz"] * 2
+    assert [path.name for path in written] == ["env-same.tar.partial"]
