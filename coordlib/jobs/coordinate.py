@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from coordlib import exit_codes
 from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.records.cells import named
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming import failures, lifecycle, logs
 from coordlib.streaming.arguments import (
@@ -94,8 +95,9 @@ def _run(
 
 
 def _session(options: CoordinatorOptions) -> SparkSession:
+    name = named(f"{options.prefix}-coordinator", options.owned)  # cells may share a Spark master
     try:
-        return SparkSession.builder.appName(f"{options.prefix}-coordinator").getOrCreate()
+        return SparkSession.builder.appName(name).getOrCreate()
     except Exception as problem:
         reason = failures.explain(problem, options.checkpoint)
         if reason is None:

@@ -7,6 +7,7 @@ All its processes have COORD_STACK=<folder> and COORD_ROLE=cluster in their envi
 and their Python workers too, so `stop` finds what was left behind.
 """
 
+import re
 import signal
 import subprocess
 import time
@@ -95,6 +96,17 @@ class Standalone:
             for program in belonging_to(self.folder, _ROLE)
             if _is_executor(program.pid, parent)
         ]
+
+    def application(self, name: str) -> str:
+        """The id of the newest application of this name that has registered, by the master."""
+        registered = re.findall(
+            rf"Registered app {re.escape(name)} with ID (\S+)", self.log("master")
+        )
+        return str(registered[-1])
+
+    def executors_of(self, application: str) -> list[Program]:
+        """Of one application, by its id."""
+        return [each for each in self.executors() if application in _command_of(each.pid)]
 
     def at_work(self) -> list[Program]:
         """The executors that have got a task: environment and jars are there."""
@@ -197,10 +209,17 @@ def _scala_version() -> str:
 
 def _is_executor(pid: int, parent: int | None) -> bool:
     try:
-        process = psutil.Process(pid)
-        return _EXECUTOR in process.cmdline() and parent in (None, process.ppid())
+        return _EXECUTOR in _command_of(pid) and parent in (None, psutil.Process(pid).ppid())
     except psutil.NoSuchProcess:
         return False
+
+
+def _command_of(pid: int) -> list[str]:
+    """Empty: it is gone."""
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _printed_by(pid: int) -> str:
