@@ -23,16 +23,19 @@ from coordlib.client.spark.progress import Publication
 from coordlib.errors import CoordError, NotAllowed
 from coordlib.history.topics_read import ArchivedTopics
 from coordlib.kafka import coordination, topics
-from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.compacted import newest_by_key, newest_decided
+from coordlib.kafka.fencing import fence
 from coordlib.kafka.reading import read_to_end
 from coordlib.kafka.roles import Right, Role, options_of, rights
 from coordlib.local.private_files import write_private
 from coordlib.local.stack import Stack
 from coordlib.records import requests as rq
+from coordlib.records.cells import ShardRange
 from coordlib.records.producers import COMMIT, TRANSACTION
 from coordlib.records.stored import Layout
 from coordlib.records.transactions import COORDINATOR, KAFKA
 from coordlib.streaming.plane import Plane, claims, groups
+from coordlib.streaming.progress import OtherCells
 from coordlib.streaming.replay import KafkaInput
 from coordlib.streaming.sink import TransactionalSink
 from coordlib.streaming.sink_producer import open_producer
@@ -111,7 +114,14 @@ def _job(scene: Scene, options: Options) -> None:
     sink = _opened(groups(TRIAL), options)
     sink.tell_loading(1)
     newest_by_key(options, f"{TRIAL}.responses", 0)
+    start_cell(options)
     _follow(scene, options)
+
+
+def start_cell(options: Options) -> None:
+    """A job with a range of shards, as far as it asks for more: it takes them from all others."""
+    sink = _opened(groups(TRIAL, ShardRange(0, 0)), options)
+    sink.take_over(1)
 
 
 def _follow(scene: Scene, options: Options) -> None:
@@ -133,6 +143,7 @@ def _opened(plane: Plane, options: Options) -> TransactionalSink:
         partial(open_producer, plane, dict(options), 60_000),
         partial(newest_by_key, options),
         client_options=dict(options),
+        others=OtherCells(partial(fence, options), partial(newest_decided, options)),
     )
     sink.read_progress()
     sink.open()
@@ -154,12 +165,11 @@ def _member(scene: Scene, options: Options) -> None:
         _until(lambda: (got := consumer.poll(1.0)) is not None and got.error() is None)
         consumer.commit()
         for decider in (KAFKA, COORDINATOR):
-            _copy(consumer, options, decider)
+            copy(consumer, options, decider, f"{COPYING}{next(_numbers)}")
 
 
-def _copy(consumer: CoordinatedConsumer, options: Options, decider: str) -> None:
-    """One record, in a transaction."""
-    name = f"{COPYING}{next(_numbers)}"
+def copy(consumer: CoordinatedConsumer, options: Options, decider: str, name: str) -> None:
+    """One record, in a transaction of the producer of this name."""
     config = {**options, "transactional.id": name, "coord.decided.by": decider, "log_level": 0}
     with CoordinatedProducer(config) as producer:
         producer.init_transactions(_PATIENCE_S)
