@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 def list_clusters(*, where: Where = HERE) -> int:
     """List the clusters of brokers with state, brokers and partitions.
 
-    States: Stable (nobody is waited for), Reconciling (somebody has to let go, to stop or to delete
-    replicas first), Empty (no brokers). LEADERLESS: partitions that nobody leads.
-    UNDER-REPLICATED: partitions of which a replica is not in sync.
+    States: Stable (no broker has to let go, to stop or to delete replicas), Reconciling (some
+    have), Empty (no brokers). Partitions of a Stable cluster may still wait, for brokers that are
+    to catch up or to come back. LEADERLESS: partitions that nobody leads. UNDER-REPLICATED:
+    partitions of which a replica is not in sync.
     """
     from coordlib.cli.cluster_view import read_clusters
 
@@ -55,9 +56,10 @@ def describe(cluster: ClusterName, /, *, where: Where = HERE) -> int:
     """Show a cluster: state, counts, and for whom somebody waits.
 
     WAITS-FOR names brokers: those that were asked for leaderships and have not let go, former
-    leaders that may still act, brokers with replicas to delete or to catch up, and those without
-    which a partition has no leader. Read from the topics, so this works while the job is down;
-    AS-OF gives the last request that is included.
+    leaders that may still act, and brokers with replicas to delete; with any of these the cluster
+    is Reconciling. It also names brokers that are to catch up, and those without which a partition
+    has no leader; with these alone it is Stable. Read from the topics, so this works while the job
+    is down; AS-OF gives the last request that is included.
 
     Parameters
     ----------
@@ -73,6 +75,7 @@ def describe(cluster: ClusterName, /, *, where: Where = HERE) -> int:
     if seen.waits_for:
         print()
         print_table(shown.AWAITED_COLUMNS, map(shown.awaited_row, seen.waits_for))
+        shown.say_why_stable(seen)
     shown.say_unreadable([seen])
     if seen.lost:
         say(

@@ -69,6 +69,15 @@ def say_unreadable(clusters: "Iterable[SeenCluster]") -> None:
             )
 
 
+def say_why_stable(seen: "SeenCluster") -> None:
+    """A sentence where somebody waits, and the state does not say so."""
+    if not seen.is_reconciling:
+        say(
+            f"{state_of(seen)}: no broker has to let go, to stop or to delete replicas; those "
+            "above are to catch up, or to come back."
+        )
+
+
 def list_row(seen: "SeenCluster") -> tuple[object, ...]:
     """A line of LIST_COLUMNS."""
     value = seen.value

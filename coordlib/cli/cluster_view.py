@@ -25,7 +25,8 @@ from coordlib.kafka.compacted import newest_by_key
 from coordlib.records import responses as rs
 from coordlib.records.partitioner import shard_of
 
-#: Beside what DescribeGroup answers: moves, and partitions that nobody else may lead.
+#: Beside what DescribeGroup answers: moves, and partitions that nobody else may lead. They leave
+#: the state Stable, as no request of the controller to a broker is open.
 NOT_IN_SYNC: Final = "has not caught up with what it is to have"
 NOT_BACK: Final = "is not active, and no other broker may lead"
 
@@ -70,6 +71,11 @@ class SeenCluster:
             return None
         found = tuple(describe_group.awaited(self.value, self.partitions.values()))
         return describe_group.state(self.value, found)
+
+    @property
+    def is_reconciling(self) -> bool:
+        """Whether a broker has to do what it was asked for; a partition may wait without that."""
+        return self.state == describe_group.RECONCILING
 
     @property
     def leaderless(self) -> int:

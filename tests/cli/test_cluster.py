@@ -42,6 +42,7 @@ def test_the_topics_tell_what_the_coordinator_answers(name: str) -> None:
     awaited = [(w.member, w.client, w.reason) for w in found.waits_for if w.reason not in own]
     assert awaited == [(each.member, each.client, each.reason) for each in told]
     assert found.state == answer.state
+    assert found.is_reconciling == bool(awaited)
     assert found.value == c.cluster_of(talk.shard)
     assert dict(found.partitions) == c.partitions_of(talk.shard)
     assert dict(found.topics) == c.topics_of(talk.shard)
@@ -147,6 +148,24 @@ def test_describe_names_whom_somebody_waits_for(
         "partitions": ["orders:0"],
         "reason": rs.NOT_RELEASED,
     }
+
+
+def test_describe_says_why_a_cluster_with_a_broker_to_come_back_is_stable(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The only replica's broker is away: nothing is asked of anybody, and a partition waits."""
+    lines, said = told(capsys, "describe", "shop")
+
+    assert ["STATE", "Stable"] in [line.split() for line in lines]
+    assert lines[-1].split(maxsplit=4)[3:] == ["lone:0", NOT_BACK]
+    why = (
+        "Stable: no broker has to let go, to stop or to delete replicas; "
+        "those above are to catch up, or to come back."
+    )
+    assert said.splitlines() == [why]
+    shop.wants(1, "Stopping")
+    _, said = told(capsys, "describe", "shop")
+    assert said == ""
 
 
 def test_brokers_are_shown_with_what_they_lead(

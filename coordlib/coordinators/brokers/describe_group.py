@@ -1,6 +1,7 @@
 """DescribeGroup: the brokers of a cluster, and for whom somebody waits.  # INV-80"""
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from coordlib.coordinators.brokers.cluster import Cluster
 from coordlib.coordinators.brokers.rows import DELETING, PARTITIONS, Partition
@@ -8,6 +9,8 @@ from coordlib.coordinators.brokers.states import TO_BE_DELETED, ReplicaState
 from coordlib.coordinators.brokers.step import ClusterStep
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+
+RECONCILING: Final = "Reconciling"
 
 
 def describe_group(step: ClusterStep, request: rq.DescribeGroup) -> None:
@@ -32,12 +35,16 @@ def describe_group(step: ClusterStep, request: rq.DescribeGroup) -> None:
 
 
 def state(cluster: Cluster | None, waits_for: tuple[rs.AwaitedMember, ...]) -> str:
-    """A cluster's state, in the words that groups have."""
+    """A cluster's state, in the words that groups have.
+
+    Moves, and partitions that nobody leads, are none of it: to find them, all rows would have to be
+    read. `coord cluster describe` reads them, and says for which brokers they wait.
+    """
     if cluster is None:
         return "Dead"
     if not cluster.brokers:
         return "Empty"
-    return "Reconciling" if waits_for else "Stable"
+    return RECONCILING if waits_for else "Stable"
 
 
 def awaited(cluster: Cluster, rows: Iterable[Partition]) -> Iterator[rs.AwaitedMember]:
