@@ -243,7 +243,8 @@ class _Shard:
 class FakeTransport:
     """A transport to a `FakeLog`.
 
-    `is_cut` holds back all that is written and read; `is_deaf` only what is read.
+    `is_cut` holds back all that is written and read; `is_deaf` only what is read, `is_mute` only
+    what is written.
     """
 
     #: Where its program runs, as members name it.
@@ -251,7 +252,7 @@ class FakeTransport:
 
     def __init__(self, log: FakeLog) -> None:
         self._log = log
-        self.is_cut = self.is_deaf = False
+        self.is_cut = self.is_deaf = self.is_mute = False
         self.place, self.reply = log.place, 0
         self._handlers: dict[str, Handler] = {}
         self._unwritten: deque[tuple[Handler, rq.Request, int]] = deque()
@@ -307,10 +308,11 @@ class FakeTransport:
         """Write and acknowledge what was sent; whether there was anything."""
         if self.is_cut:
             return False
-        moved = bool(self._work or self._unwritten)
+        moved = bool(self._work)
         while self._work:
             self._work.popleft()()
-        while self._unwritten:
+        while self._unwritten and not self.is_mute:
+            moved = True
             handler, request, produced_ms = self._unwritten.popleft()
             offset = self._log.append(handler.identity.shard, request)
             handler.feed(sg.Acknowledged(self.now_ms(), request.id, offset, produced_ms))

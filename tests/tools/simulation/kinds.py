@@ -49,7 +49,7 @@ BROKER_KINDS: Final[Kinds] = {"end-comes-late": ("F-04", 10_000, 60_000)}
 #: Of the seeds, those in which it happens.
 LATE_ENDS_SHARE: Final = 0.1
 #: What becomes of a cluster of stores, and of its topics. Drawn apart from all others, too.
-STORE_KINDS: Final[Kinds] = {
+FIRST_STORE_KINDS: Final[Kinds] = {
     "store-killed": ("F-06", 0, 0),
     "store-stops": ("F-06", 0, 0),
     "store-stops-not": ("F-06", 1_000, 5_000),
@@ -79,6 +79,11 @@ STORE_KINDS: Final[Kinds] = {
     "topic-dropped": ("F-30", 0, 0),
     "leaders-elected": ("F-30", 0, 0),
 }
+#: Kinds that came later, and have luck of their own: the worlds without them stay as they were.
+LATER_STORE_KINDS: Final[Kinds] = {"store-mute": ("F-34", 5_000, 45_000)}
+STORE_KINDS: Final[Kinds] = FIRST_STORE_KINDS | LATER_STORE_KINDS
+#: Of the seeds with a cluster, those in which the later kinds happen.
+LATER_STORES_SHARE: Final = 0.3
 #: Of the seeds, those with a cluster, and how many stores it has.
 STORES_SHARE: Final = 0.2
 STORES: Final = (3, 3, 4)

@@ -18,6 +18,7 @@ from tests.tools.simulation.kinds import (
     COURIERS,
     COURIERS_SHARE,
     CROWD_KINDS,
+    FIRST_STORE_KINDS,
     LAKE_KINDS,
     LAKE_MEMBERS,
     LAKE_SHARE,
@@ -26,6 +27,8 @@ from tests.tools.simulation.kinds import (
     LATER_CLASSIC_KINDS,
     LATER_KINDS,
     LATER_MEMBER_KINDS,
+    LATER_STORE_KINDS,
+    LATER_STORES_SHARE,
     NEEDS,
     STORE_KINDS,
     STORES,
@@ -315,7 +318,9 @@ def _with_stores(plan: Plan) -> Plan:
     if luck.random() > STORES_SHARE:
         return plan
     share = luck.choice([0.1, 0.2, 0.3, 0.6])
-    return replace(plan, brokers=count, faults=_with_some_of(plan, luck, STORE_KINDS, share))
+    plan = replace(plan, brokers=count, faults=_with_some_of(plan, luck, FIRST_STORE_KINDS, share))
+    later = sorted((*plan.faults, *_later_of_stores(plan)), key=lambda fault: fault.at_ms)
+    return replace(plan, faults=tuple(later))
 
 
 def _with_some_of(plan: Plan, luck: Random, kinds: Kinds, share: float) -> tuple[Fault, ...]:
@@ -324,6 +329,13 @@ def _with_some_of(plan: Plan, luck: Random, kinds: Kinds, share: float) -> tuple
     often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, RARE, 2, OFTEN])))
     more = _faults(luck, plan.length_ms, often)
     return tuple(sorted((*plan.faults, *more), key=lambda fault: fault.at_ms))
+
+
+def _later_of_stores(plan: Plan) -> tuple[Fault, ...]:
+    luck = Random(f"later of stores {plan.seed}")
+    if luck.random() > LATER_STORES_SHARE:
+        return ()
+    return _faults(luck, plan.length_ms, tuple(LATER_STORE_KINDS) * luck.choice([RARE, 2, OFTEN]))
 
 
 def _with_copiers(plan: Plan) -> Plan:

@@ -23,6 +23,8 @@ SITUATIONS: Final = (
     "silent store came back",
     "store replaced",
     "store registered anew",
+    "mute leader stopped by its lease",
+    "mute leader followed by another",
 )
 _INACTIVE: Final = "Inactive"
 
@@ -34,6 +36,8 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
         return
     found["store led"] += fleet.met["led"]
     found["value committed"] += fleet.met["committed"]
+    found["mute leader stopped by its lease"] += fleet.met["mute and stopped"]
+    found["mute leader followed by another"] += fleet.met["mute and succeeded"]
     found["ISR emptied"] += fleet.met["empty ISR"]
     found["store replaced"] += sum(each.counts["replaced"] for each in fleet.stores)
     found["refused change of an ISR"] += sum(each.counts["isr refused"] for each in fleet.stores)

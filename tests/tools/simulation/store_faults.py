@@ -86,6 +86,21 @@ def network(name: str) -> Bring:
     return bring
 
 
+def mute(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """A store, rather one that leads, reads everything, and nothing that it writes arrives."""
+    store = _somebody(world, luck, leads=True)
+    if store is None:
+        return None
+    between = _fleet(world).networks[store.name]
+    between.is_mute = True
+    store_moments.watch_mute(world, store, between)
+
+    def mend() -> None:
+        between.is_mute = False
+
+    return mend
+
+
 def slow(world: World, luck: Random, for_ms: int) -> Mend | None:
     store = _somebody(world, luck)
     if store is None:
@@ -208,6 +223,7 @@ FAULTS: dict[str, Bring] = {
     "store-cut-off": network("is_cut"),
     "store-deaf": network("is_deaf"),
     "store-acks-lost": network("loses_acks"),
+    "store-mute": mute,
     "store-slow": slow,
     "store-twin": twin,
     "disk-lost": disk_lost,

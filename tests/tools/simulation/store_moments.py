@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from coordlib.client.brokers.standing import State
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.brokers import CLUSTER
@@ -11,6 +12,7 @@ from tests.tools.simulation.disks import Place
 from tests.tools.simulation.fleet import Fleet
 from tests.tools.simulation.late import Mend
 from tests.tools.simulation.store import Store
+from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import PREFIX, World
 
 LOOKS_MS = 20
@@ -203,6 +205,26 @@ def isr_again_unheard(world: World, luck: Random, for_ms: int) -> None:
                 world.cluster.append(log, record.key, record.value)
                 break
         _part(world, leader, follower)
+
+
+def watch_mute(world: World, store: Store, network: Network) -> None:
+    """Count that a leader stops by its lease, before it reads that it was put out; and that another
+    one leads then."""
+    fleet, stopped = _fleet(world), set[Place]()
+
+    def look() -> bool:
+        if not network.is_mute or not store.is_alive:
+            return False
+        if store.life.state is State.ACTIVE and not store.is_stopped:
+            ended = {place for place in store.leads if not store.may_lead(place)}
+            fleet.met["mute and stopped"] += bool(ended and not stopped)
+            stopped.update(ended)
+        others = [each for each in fleet.living if each is not store]
+        is_over = any(each.may_lead(place) for each in others for place in stopped)
+        fleet.met["mute and succeeded"] += is_over
+        return not is_over
+
+    world.every(LOOKS_MS, look)
 
 
 def _names(value: bytes | None, leader: Store, follower: Store, place: Place) -> bool:
