@@ -9,9 +9,11 @@ import pytest
 
 from coordlib.client.brokers.signals import Leadership
 from coordlib.coordinators.brokers.states import BrokerState
+from tests.tools import clusters as c
 from tests.tools.simulation import plan, run, sometimes_stores, store_checks
 from tests.tools.simulation.checks import evidence_of
 from tests.tools.simulation.disks import Entry
+from tests.tools.simulation.evidence import Asked
 from tests.tools.simulation.fleet import Fleet
 from tests.tools.simulation.kinds import STORE_KINDS
 from tests.tools.simulation.quiet import quiet_logs
@@ -200,3 +202,21 @@ def test_a_line_of_history_that_breaks_a_promise_is_seen(
         store_checks._check_rows(fleet_of(at_rest), [before, after])
 
     assert_breaks(promise, check)
+
+
+def test_a_replica_that_was_another_process_when_it_fetched_is_seen(at_rest: World) -> None:
+    """INV-75, KIP-903: it had registered anew before its leader's change came."""
+    evidence, shard = evidence_of(at_rest), fleet_of(at_rest).shard
+    events = [each for each in evidence.told if each.type == "BrokerRegistered"]
+    known = {each.detail["broker"]: each.detail["incarnation"] for each in events}
+
+    def changes(*isr: tuple[int, int], error: str = "NONE") -> Callable[[], None]:
+        change = Asked(shard, 10**6, 0, c.alter(1, known[1], {("ledger", 0): (0, 0, isr)}))
+        row = {"topic": "ledger", "partition": 0, "error": error}
+        evidence.__dict__["asked"] = [change]
+        evidence.__dict__["answers"] = {change.coordinate: [{"results": [row]}]}
+        return lambda: store_checks._check_entered(fleet_of(at_rest), events, evidence)
+
+    changes((1, known[1]), (2, known[2]))()
+    changes((1, known[1]), (2, known[2] - 1), error="INELIGIBLE_REPLICA")()
+    assert_breaks("INV-75", changes((1, known[1]), (2, known[2] - 1)))

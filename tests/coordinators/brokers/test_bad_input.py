@@ -130,6 +130,24 @@ def test_who_is_not_active_enters_no_isr(state: str) -> None:
     assert errors(talk, request) == ["INELIGIBLE_REPLICA"]
 
 
+def test_a_replica_that_restarted_since_it_fetched_is_not_let_in() -> None:
+    """INV-75, KIP-903: it had everything and lost its disk; it is Active again before its leader
+    has read of that. It was not in sync, so no epoch of the partition tells the two apart."""
+    talk = c.active()
+    assert errors(talk, c.alter(1, 0, {("t", 0): (0, 0, ISR[:2])})) == ["NONE"]
+    before = c.partition(talk)
+    talk.send(c.register(3, id="r2", storage="new-disk"))
+    c.says(talk, 3, "Active")
+    assert c.partition(talk) == before
+
+    at = (before.leader_epoch, before.partition_epoch)
+    assert errors(talk, c.alter(1, 0, {("t", 0): (*at, ISR)}, id="a2")) == ["INELIGIBLE_REPLICA"]
+    assert c.partition(talk) == before
+    new = (*ISR[:2], (3, c.cluster_of(talk.shard).brokers[3].incarnation))
+    assert errors(talk, c.alter(1, 0, {("t", 0): (*at, new)}, id="a3")) == ["NONE"]
+    assert c.partition(talk).isr == (1, 2, 3)
+
+
 def test_older_epochs_are_refused() -> None:
     """A late duplicate of an accepted request, and one of before the leader changed."""
     talk = c.active()

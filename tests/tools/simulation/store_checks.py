@@ -4,7 +4,8 @@ At rest everybody is Active, everything is led that can be, nobody waits for any
 brokers believe is what the topics hold. At the end the history is looked through, line by line.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -16,15 +17,17 @@ from coordlib.coordinators.brokers.rows import Partition
 from coordlib.coordinators.brokers.states import BrokerState
 from coordlib.effects.routing import METADATA, Output
 from coordlib.records import requests as rq
+from coordlib.records import stored
 from coordlib.records.stored import PartitionValue
 from tests.tools.cluster_soundness import changes
 from tests.tools.simulation.disks import Place
-from tests.tools.simulation.evidence import Evidence, Told
+from tests.tools.simulation.evidence import Asked, Evidence, Told
 from tests.tools.simulation.fleet import Fleet
 from tests.tools.simulation.store import Store
 from tests.tools.simulation.world import PREFIX, Violation, World
 
 Rows = Mapping[Place, Partition]
+REGISTRATIONS: Final = frozenset({stored.EVENT_BROKER_REGISTERED, stored.EVENT_BROKER_UNREGISTERED})
 
 
 def check_peace(world: World) -> None:
@@ -133,6 +136,7 @@ def check_end(world: World, evidence: Evidence) -> None:
     events = [each for each in evidence.told if each.group == fleet.name]
     _check_history(fleet, events)
     _check_results(evidence)
+    _check_entered(fleet, events, evidence)
     _check_late_words(fleet, events, evidence)
     _check_ready(events)
     if world.checkpoints == 1:
@@ -221,6 +225,40 @@ def _check_results(evidence: Evidence) -> None:
             for row in rows:
                 if row["error"] == "NONE" and row["leader"] != each.request.broker:
                     raise Violation(f"INV-75: {each.coordinate} is no leader's, and counts: {row}")
+
+
+def _check_entered(fleet: Fleet, events: Iterable[Told], evidence: Evidence) -> None:
+    """INV-75, KIP-903: a change that counts names brokers in the incarnation that is registered."""
+    registered: dict[int, int] = {}
+    steps = {each.offset: each for each in events if each.type in REGISTRATIONS}
+    gone = stored.EVENT_BROKER_UNREGISTERED
+    asked = {each.offset: each for each in evidence.asked if each.shard == fleet.shard}
+    for offset in sorted({*steps, *asked}):
+        if (step := steps.get(offset)) is not None:
+            known = -1 if step.type == gone else step.detail["incarnation"]
+            registered[step.detail["broker"]] = known
+        if offset not in asked or not isinstance(asked[offset].request, rq.AlterPartition):
+            continue
+        each = asked[offset]
+        for place, named in _accepted(each, evidence):
+            if any(registered.get(one.broker) != one.incarnation for one in named):
+                raise Violation(
+                    f"INV-75: {each.coordinate} lets {named} into {place}, and {registered} are "
+                    "registered"
+                )
+
+
+def _accepted(
+    each: Asked, evidence: Evidence
+) -> Iterator[tuple[Place, tuple[rq.InSyncReplica, ...]]]:
+    """Places of an AlterPartition whose rows count, and whom they name."""
+    request: rq.AlterPartition = each.request
+    wanted = {(t.topic, row.partition): row.isr for t in request.topics for row in t.partitions}
+    for answer in evidence.answers.get(each.coordinate, []):
+        for row in answer.get("results", ()):
+            if row["error"] in {"NONE", "NEW_LEADER_ELECTED"}:
+                place = (row["topic"], row.get("partition", 0))
+                yield place, wanted[place]
 
 
 def _check_history(fleet: Fleet, events: Iterable[Told]) -> None:
