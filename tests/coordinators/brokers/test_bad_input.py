@@ -181,15 +181,24 @@ def test_a_leader_of_a_former_epoch_is_fenced() -> None:
 
 
 def test_ten_thousand_rows_of_which_half_are_wrong() -> None:
-    """INV-82: one result per row in order; the wrong ones change nothing, the others do."""
-    talk = c.active(c.new_topic("t", assignment=[(1, 2, 3)] * 5_000))
-    alone = ((1, 0),)
-    rows = {("t", number): (number % 2, 0, alone) for number in range(5_000)}
-    found = errors(talk, c.alter(1, 0, rows))
+    """INV-82: one result per row in order; the wrong ones change nothing, the others do. They are
+    of an epoch that never was, and most of partitions that are not there."""
+    talk = c.active(c.new_topic("t", assignment=[(1, 2, 3)] * 5_100))
+    alone, half = ((1, 0),), 5_000
+    rows = {
+        ("t", number + wrong * half): (wrong, 0, alone)
+        for number in range(half)
+        for wrong in (0, 1)
+    }
+    # In 1 MiB, if fields that mean the default are left out.
+    request = codec.encode(c.alter(1, 0, rows)).replace(b',"recovered":false', b"")
+    found = errors(talk, request)
 
-    assert found == ["NONE", "NOT_CONTROLLER"] * 2_500
+    assert len(rows) == 10_000
+    assert found[:200] == ["NONE", "NOT_CONTROLLER"] * 100
+    assert found[200:] == ["NONE", "UNKNOWN_TOPIC_OR_PARTITION"] * 4_900
     isrs = [row.isr for row in c.partitions_of(talk.shard).values()]
-    assert isrs == [(1,), (1, 2, 3)] * 2_500
+    assert isrs == [(1,)] * half + [(1, 2, 3)] * 100
     assert "10001 rows" in str(
         c.alter(1, 0, {("t", n): (0, 0, alone) for n in range(10_001)}).fault()
     )
