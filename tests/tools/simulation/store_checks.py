@@ -237,22 +237,21 @@ def _check_entered(fleet: Fleet, events: Iterable[Told], evidence: Evidence) -> 
         if (step := steps.get(offset)) is not None:
             known = -1 if step.type == gone else step.detail["incarnation"]
             registered[step.detail["broker"]] = known
-        if offset not in asked or not isinstance(asked[offset].request, rq.AlterPartition):
-            continue
-        each = asked[offset]
-        for place, named in _accepted(each, evidence):
+        for place, named in _accepted(asked[offset], evidence) if offset in asked else ():
             if any(registered.get(one.broker) != one.incarnation for one in named):
                 raise Violation(
-                    f"INV-75: {each.coordinate} lets {named} into {place}, and {registered} are "
-                    "registered"
+                    f"INV-75: {asked[offset].coordinate} lets {named} into {place}, and "
+                    f"{registered} are registered"
                 )
 
 
 def _accepted(
     each: Asked, evidence: Evidence
 ) -> Iterator[tuple[Place, tuple[rq.InSyncReplica, ...]]]:
-    """Places of an AlterPartition whose rows count, and whom they name."""
-    request: rq.AlterPartition = each.request
+    """The rows of an AlterPartition that count: where, and whom they name."""
+    request = each.request
+    if not isinstance(request, rq.AlterPartition):
+        return
     wanted = {(t.topic, row.partition): row.isr for t in request.topics for row in t.partitions}
     for answer in evidence.answers.get(each.coordinate, []):
         for row in answer.get("results", ()):
