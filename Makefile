@@ -105,7 +105,7 @@ transcripts: $(INSTALLED)  ## write transcripts and tables by state afresh (then
 	@$(BIN)/python -m tests.tools.by_state --rewrite
 
 .PHONY: diagrams
-diagrams: $(INSTALLED)  ## draw the page about group states from the code's own tables
+diagrams: $(INSTALLED)  ## draw the tables on the pages about states from the code's own tables
 	@$(BIN)/python -m tests.tools.state_diagram
 
 .PHONY: journey
