@@ -2,12 +2,10 @@
 disturbs nobody else."""
 
 import json
-from itertools import count
 from typing import Any
 
 import msgspec
 import pytest
-from msgspec import structs
 
 from coordlib.coordinators.transactions.states import State
 from coordlib.effects.routing import OUTBOX
@@ -17,7 +15,6 @@ from coordlib.records.partitioner import shard_of
 from tests.coordinators.transactions.test_differences import asked, error
 from tests.coordinators.transactions.test_in_time import settings
 from tests.tools import producers as p
-from tests.tools.driving import SETTINGS
 
 
 def raw(talk: p.Talk, **fields: Any) -> dict[str, Any]:
@@ -133,18 +130,6 @@ def test_a_shard_has_a_bounded_number_of_ids() -> None:
 
     assert told == ["NONE"] * 3 + ["COORDINATOR_NOT_AVAILABLE"] * 2
     assert error(talk, p.add(0, 0, group="id-0")) == "NONE"
-
-
-@pytest.mark.parametrize(("shards", "told"), [(256, "NONE"), (257, "INVALID_REQUEST")])
-def test_a_prefix_of_very_many_shards_has_no_ids(shards: int, told: str) -> None:
-    """Each pair of shards would have a channel, of which every blob and every start keeps a row."""
-    talk = p.Talk(structs.replace(SETTINGS, shards=shards))
-    name = next(each for each in map(str, count()) if shard_of(each, shards) == 0)
-
-    answer = asked(talk, p.init(group=name))
-
-    assert answer["error"] == told
-    assert told == "NONE" or "at most 256 shards" in answer["message"]
 
 
 def test_new_ids_have_a_rate() -> None:

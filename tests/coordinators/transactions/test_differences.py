@@ -1,17 +1,21 @@
 """What is not as in Kafka, on purpose: DIFFERENCES.md names these tests."""
 
 import json
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from coordlib.coordinators.transactions import states
 from coordlib.coordinators.transactions.states import State
 from coordlib.effects.routing import EVENTS, RESPONSES
+from coordlib.records.partitioner import shard_of
 from coordlib.records.producers import TRANSACTION
 from tests.tools import core
 from tests.tools import producers as p
+from tests.tools.driving import SETTINGS
 
 PAGE = Path(str(states.__file__)).with_name("DIFFERENCES.md")
 
@@ -163,3 +167,37 @@ def test_an_id_that_has_something_to_tell_does_not_expire() -> None:
         talk.producer()
     types = [json.loads(each.value or b"")["type"] for each in talk.outputs if each.topic == EVENTS]
     assert types.count("TransactionalIdExpired") == 1
+
+
+def test_markers_are_the_producers_to_write() -> None:
+    """Its process dies behind its EndTxn. The job, which may not even reach that cluster, writes
+    nothing there; the transaction waits until somebody says that the marker is in the log."""
+    talk = p.prepare_commit()
+    talk.settle()
+    ours = {each.topic for each in talk.outputs}
+
+    assert talk.producer().state is State.PREPARE_COMMIT
+    assert talk.producer().unwritten == {"c": {"t": (0,)}}
+    assert "t" not in ours
+    assert error(talk, p.written(0, 0, client="the next process")) == "NONE"
+    assert talk.producer().state is State.COMPLETE_COMMIT
+
+
+def test_a_timeout_is_at_least_six_seconds() -> None:
+    """A program with Kafka's smallest timeouts would make its shard tick all the time."""
+    talk = p.Talk()
+
+    assert error(talk, p.init(timeout_ms=5_999)) == "INVALID_TRANSACTION_TIMEOUT"
+    assert error(talk, p.init(timeout_ms=6_000)) == "NONE"
+
+
+@pytest.mark.parametrize(("shards", "told"), [(256, "NONE"), (257, "INVALID_REQUEST")])
+def test_a_prefix_of_more_than_256_shards_has_no_ids(shards: int, told: str) -> None:
+    """Each pair of shards would have a channel, of which every blob and every start keeps a row."""
+    talk = p.Talk(structs.replace(SETTINGS, shards=shards))
+    name = next(each for each in map(str, count()) if shard_of(each, shards) == 0)
+
+    answer = asked(talk, p.init(group=name))
+
+    assert answer["error"] == told
+    assert told == "NONE" or "at most 256 shards" in answer["message"]
