@@ -70,7 +70,10 @@ MET = {
 
 
 def test_copiers_and_tellers_come_through() -> None:
-    """INV-91, INV-92, INV-93, INV-95, INV-96, INV-97, INV-99. A campaign plays more."""
+    """INV-91, INV-92, INV-93, INV-94, INV-95, INV-96, INV-97, INV-98, INV-99.
+
+    A campaign plays more.
+    """
     met: Counter[str] = Counter()
     for seed in (14, 58):
         world = World(replace(plan.draw(seed, FAULTS * 3), **SMALL, shards=2))

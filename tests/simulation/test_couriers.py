@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from coordlib.records import requests as rq
 from coordlib.records.data_headers import Marker, Stamp, header_of
 from tests.tools.simulation import plan, run
-from tests.tools.simulation.evidence import Asked
 from tests.tools.simulation.kinds import COURIER_KINDS
 from tests.tools.simulation.plan import Plan
 from tests.tools.simulation.quiet import quiet_logs
@@ -29,7 +27,6 @@ from tests.tools.simulation.transactions.abroad import (
 from tests.tools.simulation.transactions.courier_checks import check_handed_out
 from tests.tools.simulation.transactions.courier_faults import FAULTS
 from tests.tools.simulation.transactions.couriers import Couriers, HandedOut
-from tests.tools.simulation.transactions.tellers import check_fenced
 from tests.tools.simulation.transactions.traps import Struck, Traps
 from tests.tools.simulation.transport import Network
 from tests.tools.simulation.violation import Violation
@@ -284,40 +281,3 @@ def test_a_reader_begins_anew_only_where_limits_allow_it(couriers: Couriers) -> 
     again = [each.repeats for each in couriers.far.logs[0] if each.repeats >= 0][1:]
     assert {couriers.far.logs[0][each].value is None for each in again} == {True, False}
     assert all(each >= 8 or couriers.far.logs[0][each].value is None for each in again)
-
-
-def asked(offset: int, request: rq.Request) -> Asked:
-    return Asked(0, offset, offset, request)
-
-
-def end_txn(offset: int, epoch: int) -> Asked:
-    who: dict[str, Any] = {"v": 1, "id": str(offset), "client": "c", "group": "id", "reply": 0}
-    named = {"producer_id": 7, "epoch": epoch, "result": "commit", "accepted": 0}
-    return asked(offset, rq.EndTxn(**who, **named))
-
-
-@pytest.mark.parametrize(
-    ("epoch", "error", "is_wrong"),
-    [
-        pytest.param(3, "NONE", False, id="the newest"),
-        pytest.param(2, "PRODUCER_FENCED", False, id="an older one is refused"),
-        pytest.param(2, "NONE", True, id="an older one counts"),
-        pytest.param(2, None, True, id="an older one is not answered by its id"),
-    ],
-)
-def test_what_an_older_producer_changes_is_seen(
-    epoch: int, error: str | None, is_wrong: bool
-) -> None:
-    """INV-94."""
-    who: dict[str, Any] = {"v": 1, "id": "1", "client": "c", "group": "id", "reply": 0}
-    given = {"error": "NONE", "producer_id": 7, "epoch": 3}
-    evidence: Any = SimpleNamespace(
-        asked=[asked(1, rq.InitProducerId(**who, timeout_ms=6_000)), end_txn(2, epoch)],
-        answers={"r0-1": [given], "r0-2": [] if error is None else [{"error": error}]},
-    )
-
-    if not is_wrong:
-        check_fenced(evidence)
-        return
-    with pytest.raises(Violation, match="INV-94"):
-        check_fenced(evidence)

@@ -15,6 +15,7 @@ from coordlib.records import requests as rq
 from coordlib.records.producers import COMMIT
 from coordlib.records.transactions import COORDINATOR
 from tests.tools.simulation.evidence import Evidence, Told
+from tests.tools.simulation.transactions import given
 from tests.tools.simulation.transactions.teller import BOOK, Teller
 from tests.tools.simulation.violation import Violation
 from tests.tools.simulation.world import PREFIX, World
@@ -30,7 +31,6 @@ READER: Final = "reader of books"
 _WORDS: Final = (rq.InitProducerId, rq.TxnOffsetCommit, rq.EndTxn)
 _NEWEST: Final = 300
 #: What only the newest producer may ask.
-_OF_A_TRANSACTION: Final = (rq.AddPartitionsToTxn, rq.TxnOffsetCommit, rq.EndTxn)
 #: What the history of a group calls the two.
 OUTCOMES: Final = {"OffsetsCommitted": "commit", "OffsetsDropped": "abort"}
 
@@ -140,7 +140,7 @@ class Tellers:
 
 
 def check(world: World, evidence: Evidence) -> None:
-    """INV-91, INV-92, INV-95, INV-96, by the history of the job, of all that it decides."""
+    """INV-91 to INV-96 and INV-98, by the history of the job, of all that it decides."""
     decided = decisions(evidence)
     done: dict[tuple[str, str], str] = {}
     for event in evidence.told:
@@ -158,26 +158,7 @@ def check(world: World, evidence: Evidence) -> None:
         if (group, key) not in done:
             raise Violation(f"INV-96: offsets of {key} still wait in {group}")
     _check_told(world)
-    check_fenced(evidence)
-
-
-def check_fenced(evidence: Evidence) -> None:
-    """INV-94: behind the answer that gave a producer, requests of older ones are refused."""
-    given: dict[str, tuple[int, int]] = {}
-    for each in evidence.asked:
-        request, answers = each.request, evidence.answers.get(each.coordinate, [])
-        if isinstance(request, rq.InitProducerId):
-            for answer in answers:
-                if answer["error"] == "NONE":
-                    given[request.group or ""] = answer["producer_id"], answer["epoch"]
-        elif isinstance(request, _OF_A_TRANSACTION):
-            named, newest = (request.producer_id, request.epoch), given.get(request.group)
-            is_refused = bool(answers) and all(a["error"] != "NONE" for a in answers)
-            if newest is not None and named < newest and not is_refused:
-                raise Violation(
-                    f"INV-94: {type(request).__name__} {each.coordinate} of {named} counts, and "
-                    f"{request.group} is {newest}"
-                )
+    given.check(evidence.asked, evidence.answers, evidence.told)
 
 
 def _check_told(world: World) -> None:
