@@ -8,6 +8,7 @@ a Delta table about the batches of a Spark query in a group of its own.  # INV-9
 """
 
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -70,6 +71,7 @@ class Nemesis:
             "the job is killed": self._kill_job,
             "the job is suspended": self._suspend_job,
             "the broker is killed": self._kill_broker,
+            "the broker is suspended": self._suspend_broker,
             "a client is killed": self._kill_client,
             "a client is suspended": self._suspend_client,
             "a client and the job are killed": self._kill_both,
@@ -100,6 +102,17 @@ class Nemesis:
         broker.kill()
         time.sleep(self._draw.uniform(0.0, 5.0))
         broker.start()
+        self._job_runs()
+
+    def _suspend_broker(self) -> None:
+        """Requests wait in its sockets, are sent again, and are taken when it wakes up."""
+        program = self._scene.stack.broker.program
+        assert program is not None
+        program.signal(signal.SIGSTOP)
+        try:
+            time.sleep(self._draw.uniform(2.0, 12.0))
+        finally:
+            program.signal(signal.SIGCONT)  # a suspended one could not be stopped
         self._job_runs()
 
     def _kill_client(self) -> None:
