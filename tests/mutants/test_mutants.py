@@ -8,7 +8,7 @@ import pytest
 
 from tests.tools.mutants import ROOT, Mutant, Unusable, hunt, must_apply, mutants, read
 from tests.tools.simulation.claims.plan import KINDS as CLAIMS_KINDS
-from tests.tools.simulation.plan import KINDS
+from tests.tools.simulation.kinds import KINDS
 
 KEPT = mutants()
 

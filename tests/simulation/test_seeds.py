@@ -11,8 +11,7 @@ import pytest
 
 from tests.tools.simulation import plan
 from tests.tools.simulation.campaign import campaign, shrink
-from tests.tools.simulation.kinds import COURIER_KINDS
-from tests.tools.simulation.plan import KINDS
+from tests.tools.simulation.kinds import COURIER_KINDS, KINDS
 from tests.tools.simulation.run import run, run_seed
 from tests.tools.simulation.sometimes import SITUATIONS
 

@@ -9,7 +9,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final
 
-from tests.tools.simulation import plan, run, sometimes, sometimes_stores
+from tests.tools.simulation import kinds, plan, run, sometimes, sometimes_stores
 from tests.tools.simulation.claims import plan as claims_plan
 from tests.tools.simulation.claims import run as claims_run
 from tests.tools.simulation.claims import sometimes as claims_sometimes
@@ -49,7 +49,7 @@ class Worlds:
 
 
 WORLDS: Final = {
-    GROUPS: Worlds(plan.draw, run.run, tuple(plan.KINDS), sometimes.SITUATIONS),
+    GROUPS: Worlds(plan.draw, run.run, tuple(kinds.KINDS), sometimes.SITUATIONS),
     CLAIMS: Worlds(
         claims_plan.draw,
         claims_run.run,

@@ -18,7 +18,9 @@ from tests.tools.simulation.kinds import (
     COURIERS,
     COURIERS_SHARE,
     CROWD_KINDS,
+    FIRST_KINDS,
     FIRST_STORE_KINDS,
+    KINDS,
     LAKE_KINDS,
     LAKE_MEMBERS,
     LAKE_SHARE,
@@ -54,65 +56,6 @@ class Fault(NamedTuple):
         return f"{self.at_ms} {self.kind} for {self.for_ms} ms, dice {self.dice}"
 
 
-#: Kind -> (its number in reliability, shortest and longest time, milliseconds). Closed: one more
-#: would give every seed another world, so new kinds stand in `kinds.py`.
-FIRST_KINDS: Final[dict[str, tuple[str, int, int]]] = {
-    "duplicate-request": ("F-01", 0, 0),
-    "late-consent": ("F-01", 2_000, 20_000),
-    "late-commits": ("F-04", 2_000, 20_000),
-    "slow-network": ("F-04", 2_000, 20_000),
-    "member-paused": ("F-05", 500, 30_000),
-    "member-busy": ("F-05", 2_000, 30_000),
-    "member-killed": ("F-06", 0, 0),
-    "member-closed": ("F-06", 0, 0),
-    "member-joins": ("F-06", 0, 0),
-    "all-leave": ("F-06", 0, 0),
-    "member-cut-off": ("F-04", 500, 30_000),
-    "member-deaf": ("F-34", 500, 30_000),
-    "deaf-while-joining": ("F-34", 2_000, 30_000),
-    "late-and-mute": ("F-34", 8_000, 40_000),
-    "acks-lost": ("F-01", 500, 20_000),
-    "rows-again": ("F-02", 5_000, 30_000),
-    "driver-crashes": ("F-07", 0, 0),
-    "driver-crashes-twice": ("F-07", 0, 0),
-    "driver-away": ("F-08", 10_000, 90_000),
-    "driver-paused": ("F-08", 1_000, 30_000),
-    "slow-batches": ("F-09", 5_000, 30_000),
-    "broker-clock-jumps": ("F-10", 0, 0),
-    "leaders-move": ("F-10", 0, 0),
-    "ticks-lost": ("F-10b", 5_000, 30_000),
-    "broker-away": ("F-16", 500, 40_000),
-    "garbage": ("F-18", 0, 0),
-    "flood-of-joins": ("F-21", 2_000, 5_000),
-    "stranger-commits": ("F-35", 2_000, 20_000),
-    "poison-step": ("F-33", 5_000, 30_000),
-    "twin-starts": ("F-23", 0, 0),
-    "member-removed": ("F-23", 5_000, 30_000),
-    "second-driver": ("F-24", 0, 0),
-    "checkpoint-lost": ("F-25", 0, 0),
-    "old-checkpoint": ("F-25", 0, 0),
-    "state-corrupt": ("F-26", 0, 0),
-    "task-recomputed": ("F-28", 5_000, 30_000),
-    "topic-grows": ("F-30", 0, 0),
-    "topic-appears": ("F-30", 0, 0),
-    "topic-vanishes": ("F-30", 3_000, 20_000),
-    "stale-listing": ("F-30", 0, 0),
-    "wish-changes": ("F-30", 0, 0),
-    "late-words": ("F-01", 5_000, 20_000),
-    "never-lets-go": ("F-05", 20_000, 50_000),
-    "kind-changes": ("F-06", 0, 0),
-    **FORGERY_KINDS,
-    "assignor-raises": ("F-33", 2_000, 40_000),
-}
-KINDS: Final[dict[str, tuple[str, int, int]]] = (
-    FIRST_KINDS
-    | LATER_KINDS
-    | BROKER_KINDS
-    | STORE_KINDS
-    | COPIER_KINDS
-    | COURIER_KINDS
-    | LAKE_KINDS
-)
 CLASSIC, ASSIGNED = "classic", "assigned"
 #: They happen where the group is server-assigned, and those of the second line where it is classic.
 ASSIGNED_KINDS: Final = frozenset(

@@ -149,10 +149,21 @@ def _play(world: World) -> None:
         check_mourned(world)
     if world.fleet is not None:
         world.fleet.end()
-    if (world.copying, world.couriers, world.lake) != (None, None, None):
-        has_copies = world.copying is not None or world.couriers is not None
-        settled_ms += copying_ms(world) if has_copies else writing_ms(world)
-        world.scheduler.run(settled_ms, world.check)
+    settled_ms = _settle_transactions(world, settled_ms)
+    for team in world.teams:
+        for program in team.living:
+            program.close()
+    world.scheduler.run(settled_ms + leaving_ms(world), world.check)
+    check_end(world)
+
+
+def _settle_transactions(world: World, settled_ms: float) -> float:
+    """Those who write beside the groups come to their end; until when that took."""
+    if (world.copying, world.couriers, world.lake) == (None, None, None):
+        return settled_ms
+    has_copies = world.copying is not None or world.couriers is not None
+    settled_ms += copying_ms(world) if has_copies else writing_ms(world)
+    world.scheduler.run(settled_ms, world.check)
     if world.copying is not None:
         copies.check_copied(world.copying)
         world.copying.end()
@@ -162,11 +173,7 @@ def _play(world: World) -> None:
     if world.lake is not None:
         lake_checks.check_written(world.lake)
         world.lake.end()
-    for team in world.teams:
-        for program in team.living:
-            program.close()
-    world.scheduler.run(settled_ms + leaving_ms(world), world.check)
-    check_end(world)
+    return settled_ms
 
 
 def _begin(world: World) -> None:
