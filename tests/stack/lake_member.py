@@ -6,7 +6,7 @@
 It stands still at the point that the file `F/a.hold` names, once it has come there and said so in
 the file `F/a.held`:
 
-    accepted    the offsets wait for the table, which has not got the batch
+    accepted    the offsets wait for the table, which has the batch's files, and not the batch
     written     the table has the batch, and nobody was told
     said        the word is on its way
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.client.machine.wording import Timing
-from coordlib.client.spark.delta import SparkTable
+from coordlib.client.spark.delta import StagedBatch
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
 from coordlib.client.spark.writes import Writes
@@ -58,18 +58,19 @@ class Held:
 
 def hold_at_points(held: Held) -> None:
     """Before and after the table's commit, and after the word."""
-    append, say = SparkTable.append, Writes._say
+    commit, say = StagedBatch.commit, Writes._say
 
-    def slow_append(self: SparkTable, rows: Any, token: int) -> None:
+    def slow_commit(self: StagedBatch, token: int) -> bool:
         held.at("accepted")
-        append(self, rows, token)
+        is_written = commit(self, token)
         held.at("written")
+        return is_written
 
     def slow_say(self: Writes, *what: Any) -> None:
         say(self, *what)
         held.at("said")
 
-    SparkTable.append = slow_append  # type: ignore[method-assign]
+    StagedBatch.commit = slow_commit  # type: ignore[method-assign]
     Writes._say = slow_say  # type: ignore[method-assign]
 
 

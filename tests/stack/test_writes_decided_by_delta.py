@@ -34,7 +34,7 @@ from tests.stack.test_claim_meets_a_late_write import CONCURRENT, Table
 from tests.stack.wire import close
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.stack
 APP = "coordlib/AbCdEfGh/orders/m-1"
@@ -57,22 +57,28 @@ def seen(spark: "SparkSession", table: Table, how: str) -> Any:
     return DeltaFiles(uri_of(spark, table.path), APP)
 
 
+def write(table: SparkTable, rows: "DataFrame", token: int) -> bool:
+    """As a reader does."""
+    table.prepare(rows)
+    return table.stage(rows).commit(token)
+
+
 @pytest.mark.parametrize("how", ["spark", "deltalake"])
 def test_a_writer_that_is_overtaken_writes_nothing(
     spark: "SparkSession", table: Table, how: str
 ) -> None:
     """It stands in the middle of its commit when it is shut out; then it tries again."""
     writer, asker = SparkTable(spark, table.path, APP), seen(spark, table, how)
-    said = []
+    said: list[str | bool] = []
 
     problem = table.meanwhile(
-        lambda: writer.append(table.slow(["late"]), 10),
+        lambda: said.append(write(writer, table.slow(["late"]), 10)),
         lambda: said.append(settle(asker, 10, 20, 0)),
     )
 
-    assert said == ["abort"]
-    assert CONCURRENT in problem
-    writer.append(table.rows(["late"]), 10)
+    assert problem == ""
+    assert said == ["abort", False]
+    assert not write(writer, table.rows(["late"]), 10)
     assert table.values() == ["before"]
     assert writer.app_version(writer.newest()) == 20
     assert settle(seen(spark, table, how), 10, 30, 0) == "abort"
@@ -88,13 +94,31 @@ def test_an_asker_that_is_overtaken_finds_the_batch(
 
     def late_claim(token: int) -> None:
         asker.claim = claim
-        writer.append(table.rows(["in time"]), 10)
+        write(writer, table.rows(["in time"]), 10)
         claim(token)
 
     asker.claim = late_claim
 
     assert settle(asker, 10, 20, 0) == "commit"
     assert table.values() == ["before", "in time"]
+
+
+def test_a_writer_sees_claims_in_the_commits_since_its_last(
+    spark: "SparkSession", table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a table has had many members Delta lists them beside no commit, and to ask Delta for
+    its state takes longer than a batch. The commits of others are read instead."""
+    writer, other = (SparkTable(spark, table.path, APP) for _ in range(2))
+    assert write(writer, table.rows(["first"]), 10)
+    assert write(SparkTable(spark, table.path, "another"), table.rows(["of others"]), 5)
+    monkeypatch.setattr(writer, "_number_in", None)
+
+    assert write(writer, table.rows(["second"]), 11)
+    other.newest()
+    other.claim(30)
+    assert not write(writer, table.rows(["late"]), 12)
+
+    assert table.values() == ["before", "first", "of others", "second"]
 
 
 def test_a_claim_that_stands_half_done_fails_beside_the_batch(
@@ -105,7 +129,7 @@ def test_a_claim_that_stands_half_done_fails_beside_the_batch(
 
     problem = table.meanwhile(
         lambda: asker.append(table.slow([]), 20),
-        lambda: writer.append(table.rows(["in time"]), 10),
+        lambda: write(writer, table.rows(["in time"]), 10),
     )
 
     assert CONCURRENT in problem
@@ -128,15 +152,15 @@ def test_claims_of_askers_that_died_hide_nothing(
     """Each of them knows Delta's log, of Spark's commits and of delta-rs'."""
     writer = SparkTable(spark, table.path, APP)
     if landed:
-        writer.append(table.rows(["a batch"]), 10)
+        write(writer, table.rows(["a batch"]), 10)
     for other, token in (("spark", 20), ("deltalake", 30)):
         asker = seen(spark, table, other)
         asker.newest()
         asker.claim(token)
-        SparkTable(spark, table.path, "another").append(table.rows(["of others"]), token)
+        write(SparkTable(spark, table.path, "another"), table.rows(["of others"]), token)
 
     assert settle(seen(spark, table, how), 10, 40, 0) == result
-    writer.append(table.rows(["late"]), 10)
+    write(writer, table.rows(["late"]), 10)
     assert "late" not in table.values()
 
 
@@ -166,15 +190,15 @@ def test_a_batch_that_was_taken_back_is_left_to_an_operator(
     """RESTORE and overwrite take its rows, and leave its token in Delta's log: to commit its
     offsets would lose it silently. A batch behind them counts."""
     writer = SparkTable(spark, table.path, APP)
-    writer.append(table.rows(["a batch"]), 10)
-    SparkTable(spark, table.path, "another").append(table.rows(["of others"]), 1)
+    write(writer, table.rows(["a batch"]), 10)
+    write(SparkTable(spark, table.path, "another"), table.rows(["of others"]), 1)
     assert settle(seen(spark, table, how), 10, 20, 0) == "commit"
     spark.sql(f"RESTORE TABLE delta.`{table.path}` TO VERSION AS OF 0")
 
     with pytest.raises(CannotReach, match="taken back by a later RESTORE") as told:
         settle(seen(spark, table, how), 10, 20, 0)
     assert "coord transactions decide" in told.value.mend
-    writer.append(table.rows(["the next one"]), 11)
+    write(writer, table.rows(["the next one"]), 11)
     assert settle(seen(spark, table, how), 11, 20, 0) == "commit"
     table.rows(["new"]).write.format("delta").mode("overwrite").save(table.path)
     with pytest.raises(CannotReach, match="taken back by a later"):
@@ -187,12 +211,12 @@ def test_a_table_that_was_made_anew_does_not_have_the_batch(
     spark: "SparkSession", table: Table, how: str
 ) -> None:
     """It was deleted with the batch in it: the batch is read again, and goes into the new one."""
-    SparkTable(spark, table.path, APP).append(table.rows(["a batch"]), 10)
+    write(SparkTable(spark, table.path, APP), table.rows(["a batch"]), 10)
     shutil.rmtree(table.path)
     SparkTable(spark, table.path, "another").prepare(table.rows([]))
 
     assert settle(seen(spark, table, how), 10, 20, 0) == "abort"
-    SparkTable(spark, table.path, APP).append(table.rows(["late"]), 10)
+    write(SparkTable(spark, table.path, APP), table.rows(["late"]), 10)
     assert table.values() == []
 
 
@@ -223,7 +247,7 @@ def test_two_members_that_make_the_table_at_once_both_go_on(
     )
 
     assert problem == ""
-    late.append(table.rows(["a batch"]), 10)
+    write(late, table.rows(["a batch"]), 10)
     assert late.app_version(late.newest()) == 10
 
 

@@ -2,9 +2,13 @@
 
 Delta skips a commit whose `txnVersion` is not above the application's, and of two commits of one
 application at the same moment one fails.
+
+To say which version an application has, Delta computes the table's whole state, in Spark jobs that
+take longer than a small batch. So a writer reads it from the files of commits where they have it.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordlib.client.transactions.in_doubt import (
     RETENTION,
@@ -13,12 +17,37 @@ from coordlib.client.transactions.in_doubt import (
     takes_back,
 )
 from coordlib.errors import CannotReach
-from coordlib.history.files import hadoop_file
+from coordlib.history.delta_append import Append, OvertakenByAnother, Staged
+from coordlib.history.files import hadoop_file, read_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LOCAL: Final = "file:/"
+
+
+class _Known(NamedTuple):
+    """What an application's version was."""
+
+    #: Delta's id of the table: another one may have come to its place.
+    table: str
+    #: Of the table.
+    version: int
+    number: int | None
+
+
+class StagedBatch:
+    """A batch whose rows are in the table's folder, and not in the table."""
+
+    def __init__(self, table: "SparkTable", snapshot: Any, staged: Staged) -> None:
+        self._table, self._snapshot, self._staged = table, snapshot, staged
+
+    def commit(self, token: int) -> bool:
+        """Have the rows in the table; False: the application has this version, or a higher one.
+
+        Raises what Spark raises: then it is in doubt.
+        """
+        return self._table.commit_staged(self._staged, self._snapshot, token)
 
 
 class SparkTable:
@@ -35,6 +64,7 @@ class SparkTable:
         self.uri = uri_of(spark, path)
         #: Delta's log of the table, and its newest snapshot when it was last asked for.
         self._seen: tuple[Any, Any] | None = None
+        self._known: _Known | None = None
 
     # ---- looking --------------------------------------------------------------------------------
 
@@ -49,8 +79,7 @@ class SparkTable:
         snapshot = self._snapshot()
         if version != int(snapshot.version()):
             snapshot = self._snapshot_at(version)
-        found = snapshot.transactions().get(self._app)
-        return int(found.get()) if found.isDefined() else None
+        return self._number_in(snapshot)
 
     def taken_back(self, after: int) -> str:
         from delta.tables import DeltaTable
@@ -78,6 +107,23 @@ class SparkTable:
                     raise  # else another writer has just made it
             self._look()
         retention_ms(self.retention())
+
+    def stage(self, rows: "DataFrame") -> StagedBatch:
+        """Write the rows' files, which nobody sees before their commit. After `prepare`."""
+        snapshot = self._snapshot()
+        return StagedBatch(self, snapshot, Staged(self._spark, snapshot, rows))
+
+    def commit_staged(self, staged: Staged, snapshot: Any, token: int) -> bool:
+        """See `StagedBatch.commit`."""
+        number = self._newest_number(snapshot)
+        if number is not None and number >= token:
+            return False
+        try:
+            version = staged.commit(Append(self._app, token))
+        except OvertakenByAnother:
+            return False
+        self._known = _Known(_id_of(snapshot), version, token)
+        return True
 
     def append(self, rows: "DataFrame", token: int) -> None:
         """Append rows in one commit, or nothing, if the application's version is not below."""
@@ -123,6 +169,32 @@ class SparkTable:
     def _snapshot(self) -> Any:
         return self._look() if self._seen is None else self._seen[1]
 
+    def _newest_number(self, snapshot: Any) -> int | None:
+        """The application's version there; with few questions, where this one wrote before."""
+        known, at = self._known, int(snapshot.version())
+        if known is None or known.table != _id_of(snapshot) or known.version > at:
+            number = self._number_in(snapshot)
+        else:
+            number = known.number
+            for version in range(known.version + 1, at + 1):
+                text = read_text(self._spark, f"{self.uri}/_delta_log/{version:020d}.json")
+                if text is None:  # Delta has removed it by now
+                    number = self._number_in(snapshot)
+                    break
+                number = _number_in_commit(text, self._app, number)
+        self._known = _Known(_id_of(snapshot), at, number)
+        return number
+
+    def _number_in(self, snapshot: Any) -> int | None:
+        """By the checksum file of the commit, where that lists all applications."""
+        checksum = snapshot.checksumOpt()
+        listed = checksum.get().setTransactions() if checksum.isDefined() else checksum
+        if listed.isDefined():
+            numbers = (listed.get().apply(each) for each in range(listed.get().size()))
+            return next((int(n.version()) for n in numbers if n.appId() == self._app), None)
+        found = snapshot.transactions().get(self._app)
+        return int(found.get()) if found.isDefined() else None
+
     def _snapshot_at(self, version: int) -> Any:
         """Raises Unreadable: that part of the log is removed."""
         from py4j.protocol import Py4JJavaError
@@ -134,6 +206,19 @@ class SparkTable:
             return log.getSnapshotAt(version, *usual)
         except Py4JJavaError as problem:
             raise Unreadable(str(problem.java_exception)) from problem
+
+
+def _id_of(snapshot: Any) -> str:
+    return str(snapshot.metadata().id())
+
+
+def _number_in_commit(text: str, app: str, before: int | None) -> int | None:
+    """The application's version after a commit, which is its file's text."""
+    for line in filter(None, text.splitlines()):
+        said = json.loads(line).get("txn") if '"txn"' in line else None
+        if said is not None and said["appId"] == app:
+            return int(said["version"])
+    return before
 
 
 def uri_of(spark: "SparkSession", path: str) -> str:

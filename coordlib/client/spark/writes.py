@@ -1,12 +1,13 @@
 """Batches and their offsets in one unit: one commit of a Delta table decides both.
 
     1  PendingCommit                      its own offset is the token
-    2  accepted: append the rows          txnVersion = the token. This commit is the decision
-    3  look: the table has the token      else another member has shut this one out
+    2  meanwhile: write the rows' files   they are in no version of the table yet
+    3  accepted: commit the files         txnVersion = the token. This commit is the decision
     4  DecidePending                      not waited for
 
-A kill before 2 leaves no rows and no offsets; after 2 both. Whoever reads those partitions next
-finds out which (`client/transactions/in_doubt.py`).  # INV-100
+A kill before 3 leaves no rows and no offsets; after 3 both. A commit of somebody else under the
+application's name has shut this member out: Delta refuses its own then. Whoever reads those
+partitions next finds out which (`client/transactions/in_doubt.py`).  # INV-100
 """
 
 import threading
@@ -22,7 +23,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.doubts import offset_of
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.spark.delta import SparkTable
+from coordlib.client.spark.delta import SparkTable, StagedBatch
 from coordlib.client.spark.share import Share
 from coordlib.client.transactions.in_doubt import app_id
 from coordlib.errors import CoordError, ErrorCode, GroupError, SetupError
@@ -52,6 +53,8 @@ class Writes:
         self._member = member
         #: Where the newest written batch of each partition ends, and the run that read it.
         self._written: tuple[str, dict[TopicPartition, int]] = ("", {})
+        #: The table of the newest batch: the application, and the path as it was given.
+        self._table: tuple[str, str, SparkTable] | None = None
         #: The answers to words that were said, and commits that were given up before an answer.
         self._words: list[Future[sg.Answer]] = []
         self._given_up: list[tuple[Share, Future[sg.Answer]]] = []
@@ -81,32 +84,45 @@ class Writes:
             raise
 
     def _write(self, share: Share, source: "DataFrame", rows: "DataFrame", path: str) -> None:
-        app = app_id(self._member.identity, share.member)
-        table = SparkTable(source.sparkSession, path, app)
+        table = self._open(share, source, path)
         table.prepare(rows)
         positions = self._positions(share, source)
         if not positions:
             return
-        key = self._accepted(share, positions, table.uri)
+        future = self._ask(share, positions, table.uri)
+        try:
+            staged = table.stage(rows)
+        except BaseException:
+            self._give_up(share, future)
+            raise
+        key = self._accepted(share, future)
         if not share.may_work():
             self._say(share, key, ABORT)
             self._shut_out(share)
-        self._append(share, table, rows, offset_of(key))
+        self._commit(share, table, staged, offset_of(key))
         self.on_written()
         self._written = share.checkpoint, self._written_by(share) | positions
         self._say(share, key, COMMIT)
 
-    def _append(self, share: Share, table: SparkTable, rows: "DataFrame", token: int) -> None:
+    def _open(self, share: Share, source: "DataFrame", path: str) -> SparkTable:
+        """What is known of the table from the batch before is kept."""
+        app = app_id(self._member.identity, share.member)
+        if self._table is None or self._table[:2] != (app, path):
+            self._table = app, path, SparkTable(source.sparkSession, path, app)
+        return self._table[2]
+
+    def _commit(self, share: Share, table: SparkTable, staged: StagedBatch, token: int) -> None:
         """The decision. Raises MemberFenced; or Spark's reason, and the batch is in doubt."""
         try:
-            table.append(rows, token)
+            is_written = staged.commit(token)
         except Exception as problem:
             found = table.app_version(table.newest())
             if found is None or found < token:
                 raise
-            # Another commit of this application came first, or this one failed after its commit.
+            # It failed after its commit; or somebody's commit came first, and was not told so.
             _log.warning("a write has failed", table=table.uri, error=repr(problem)[:500])
-        if table.app_version(table.newest()) != token:
+            is_written = found == token
+        if not is_written:
             self._shut_out(share)
 
     def _positions(self, share: Share, source: "DataFrame") -> dict[TopicPartition, int]:
@@ -128,14 +144,23 @@ class Writes:
         run, positions = self._written
         return positions if run == share.checkpoint else {}
 
-    def _accepted(self, share: Share, positions: Mapping[TopicPartition, int], table: str) -> str:
-        """The key of the accepted commit. Raises MemberFenced, GroupError, CannotReach."""
+    def _ask(
+        self, share: Share, positions: Mapping[TopicPartition, int], table: str
+    ) -> "Future[sg.Answer]":
         offsets = tuple(rq.CommittedOffset(*each, at) for each, at in sorted(positions.items()))
-        future = self._member.ask(
+        return self._member.ask(
             lambda now_ms, ticket: sg.CommitWithWrites(
                 now_ms, ticket, offsets, table, share.member, share.generation
             )
         )
+
+    def _give_up(self, share: Share, future: "Future[sg.Answer]") -> None:
+        """Nothing is written: that is said when the commit was accepted."""
+        with self._lock:
+            self._given_up.append((share, future))
+
+    def _accepted(self, share: Share, future: "Future[sg.Answer]") -> str:
+        """The key of the accepted commit. Raises MemberFenced, GroupError, CannotReach."""
         while True:
             try:
                 answer = future.result(_LOOK_EVERY_S)
@@ -143,8 +168,7 @@ class Writes:
             except FutureTimeout:
                 if share.may_work():
                     continue  # the job is away, perhaps: the batch waits for it
-                with self._lock:
-                    self._given_up.append((share, future))
+                self._give_up(share, future)
                 self._shut_out(share)
         if isinstance(answer.error, MemberFenced):
             self._shut_out(share)
@@ -183,8 +207,7 @@ class Writes:
                     self._ended.add(share.checkpoint)
         for of, future in given_up:
             if not future.done():
-                with self._lock:
-                    self._given_up.append((of, future))
+                self._give_up(of, future)
             elif key := future.result(0).pending:
                 self._say(of, key, ABORT)
 

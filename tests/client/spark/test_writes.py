@@ -60,6 +60,8 @@ class Lake:
         self.rows: list[Any] = []
         #: Called in the middle of a write, before Delta compares the versions.
         self.in_the_middle: Callable[[], None] = lambda: None
+        #: Called while the rows' files are written.
+        self.while_staging: Callable[[], None] = lambda: None
         #: What a write ends with, after its commit.
         self.failure: Exception | None = None
 
@@ -79,15 +81,28 @@ class LakeTable:
     def prepare(self, _rows: Any) -> None:
         """It is there."""
 
-    def append(self, rows: Any, token: int) -> None:
-        self._lake.in_the_middle()
-        if self._app.write(token):
-            self._lake.rows.append(rows)
-        if self._lake.failure is not None:
-            raise self._lake.failure
+    def stage(self, rows: Any) -> "LakeBatch":
+        self._lake.while_staging()
+        return LakeBatch(self._lake, self._app, rows)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._app, name)
+
+
+class LakeBatch:
+    """`StagedBatch` over a lake."""
+
+    def __init__(self, lake: Lake, app: FakeTable, rows: Any) -> None:
+        self._lake, self._app, self._rows = lake, app, rows
+
+    def commit(self, token: int) -> bool:
+        self._lake.in_the_middle()
+        is_written = self._app.write(token)
+        if is_written:
+            self._lake.rows.append(self._rows)
+        if self._lake.failure is not None:
+            raise self._lake.failure
+        return is_written
 
 
 class LakeReaders(ReaderWorld):
@@ -287,6 +302,25 @@ def test_a_write_that_fails_after_its_commit_has_written(world: LakeReaders) -> 
 
     world.run(1_000)
     assert world.committed_now == {0: 5}
+
+
+def test_a_batch_whose_rows_cannot_be_computed_leaves_nothing_in_doubt(
+    world: LakeReaders,
+) -> None:
+    """Its files are written before the commit: nobody has to look into the table."""
+    world.read()
+
+    def fail() -> None:
+        raise ValueError("no such column")
+
+    world.lake.while_staging = fail
+
+    problem = world.write(world.query.share, t0=4)
+    world.run(3_000)
+
+    assert isinstance(problem, ValueError)
+    assert [each.result for each in world.of("spark", rq.DecidePending)] == ["abort"]
+    assert world.lake.rows == []
 
 
 def test_a_batch_that_fails_ends_the_reader_and_is_found_not_written(world: LakeReaders) -> None:
