@@ -14,6 +14,7 @@ from tests.tools.simulation.world import World
 OF_A_BATCH: Final = (
     query.READ,
     query.ASKED,
+    table.STAGED,
     table.ACCEPTED,
     table.APPENDING,
     table.APPENDED,

@@ -27,7 +27,6 @@ SITUATIONS: Final = (
     *_OWN.values(),
     _REFUSED,
     _TOO_LATE,
-    table.SKIPPED,
     table.CONFLICT,
     table.CLAIM_LATE,
     table.FAILED,

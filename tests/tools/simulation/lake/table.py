@@ -15,10 +15,9 @@ from coordlib.errors import CannotReach
 
 URI: Final = "file:///lake"
 #: Where the process that uses a table may die or stand still: a writer, and one that looks.
-ACCEPTED, APPENDING, APPENDED = "accepted", "appending", "appended"
+STAGED, ACCEPTED, APPENDING, APPENDED = "staged", "accepted", "appending", "appended"
 CLAIMING, CLAIMED = "claiming", "claimed"
 #: What a writer or one that looks has met.
-SKIPPED: Final = "write of a shut out writer skipped by Delta"
 CONFLICT: Final = "write and claim at one moment"
 CLAIM_LATE: Final = "claim came too late"
 FAILED: Final = "table did not answer"
@@ -110,11 +109,15 @@ class Access:
         self.wait(self.store.luck.uniform(1, self.store.step_ms))
         self.store.may_fail()
 
-    def write(self, app: str, token: int, rows: tuple[Row, ...]) -> bool:
-        """As Spark writes: whether there was a commit. Raises Conflict, StoreAway, Gone."""
+    def write(self, app: str, token: int, rows: tuple[Row, ...], seen: int | None = None) -> bool:
+        """As Spark writes: whether there was a commit. Raises Conflict, StoreAway, Gone.
+
+        Args:
+            seen: the table's version that it was decided by; None: the newest one now.
+        """
         log = self.store.log
         self.step()
-        seen = log.newest
+        seen = log.newest if seen is None else seen
         now = log.app_version(app, seen)
         if now is not None and now >= token:
             return False
@@ -162,15 +165,11 @@ class LakeTable:
     def prepare(self, rows: Any) -> None:
         """It is there."""
 
-    def append(self, rows: tuple[Row, ...], token: int) -> None:
-        self._access.strike(ACCEPTED)
-        met = self._access.store.met
-        try:
-            if not self._access.write(self._app, token, rows):
-                met[SKIPPED] += 1
-        except Conflict:
-            met[CONFLICT] += 1
-            raise
+    def stage(self, rows: tuple[Row, ...]) -> "LakeBatch":
+        self._access.step()
+        batch = LakeBatch(self._access, self._app, rows, self._log.newest)
+        self._access.strike(STAGED)
+        return batch
 
     def claim(self, token: int) -> None:
         try:
@@ -184,3 +183,22 @@ class LakeTable:
             self._access.step()
         except StoreAway as problem:
             raise CannotReach("The table cannot be read.", URI) from problem
+
+
+class LakeBatch:
+    """Stands for `StagedBatch`: rows that are written, and in no version of the table yet.
+
+    Args:
+        seen: the table's version that the writer goes by.
+    """
+
+    def __init__(self, access: Access, app: str, rows: tuple[Row, ...], seen: int) -> None:
+        self._access, self._app, self._rows, self._seen = access, app, rows, seen
+
+    def commit(self, token: int) -> bool:
+        self._access.strike(ACCEPTED)
+        try:
+            return self._access.write(self._app, token, self._rows, self._seen)
+        except Conflict:
+            self._access.store.met[CONFLICT] += 1
+            return False
