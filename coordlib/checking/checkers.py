@@ -130,9 +130,12 @@ def nothing_unseen(history: list[Happened]) -> Iterable[str]:
 
 
 def commit_within_position(history: list[Happened]) -> Iterable[str]:
-    """INV-25: a member commits only records that it has processed."""
+    """INV-25: a member commits only records that it has processed, of each time that it held."""
     position: dict[tuple[str, str], int] = {}
     for each in history:
+        if each.what in ("revoked", "lost"):  # who gets it again begins where others have come to
+            for partition in each.partitions:
+                position.pop((each.member, partition), None)
         if each.what == "act":
             position[(each.member, each.partitions[0])] = each.offset + 1
         if each.what == "commit":

@@ -55,6 +55,16 @@ def test_what_breaks_a_promise_is_found(promise: str, history: list[Happened]) -
     assert any(promise in sentence for sentence in checkers.check(history))
 
 
+def test_who_gets_a_partition_again_may_commit_where_it_begins() -> None:
+    """INV-25: meanwhile another one has processed five records of it."""
+    history = [
+        *(act(1, 0), told(2, "revoked"), *(act(2, at, "b") for at in range(1, 6))),
+        *(told(3, "committed", "b", offsets={"t-0": 6}), told(4, "commit", offsets={"t-0": 6})),
+    ]
+
+    assert [each for each in checkers.check(history) if "INV-25" in each] == []
+
+
 @pytest.mark.parametrize("reason", ["lost", "ended", "commit_failed"])
 def test_a_duplicate_with_a_reason_is_no_violation(reason: str) -> None:
     """At least once: whoever lost a partition uncommitted, its work is done again."""

@@ -84,6 +84,8 @@ class Copier(Blocking):
         self._cluster, self._luck, self._habits, self._record = cluster, luck, habits, record
         self._batch = luck.choice([1, 3, 10])
         self._work_ms = luck.choice([1, 10, 60])
+        # A unit that takes longer than its transaction may is aborted, for ever.
+        self._in_haste = min(HASTE, max(1, habits.timeout_ms // (6 * self._work_ms)))
         self._epochs = luck.choice(["doubtful", "doubtful", "doubtful", "always"])
         self._values, self._targets = count(1), cluster.count(FAIR)
         #: Set when its user wants it to end.
@@ -132,7 +134,7 @@ class Copier(Blocking):
     def _unit(self, producer: CoordinatedProducer) -> None:
         """One; where there was nothing to read, nothing is written."""
         with exactly_once(self.consumer, producer, PATIENCE_S):
-            most = HASTE if self._habits.is_in_haste else self._batch
+            most = self._in_haste if self._habits.is_in_haste else self._batch
             messages = self.consumer.consume(most, POLL_S)
             for message in messages:
                 self.wait(self._luck.expovariate(1 / self._work_ms), lambda: False)
