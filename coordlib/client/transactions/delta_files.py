@@ -47,9 +47,11 @@ class DeltaFiles:
             now: int | None = self._table.transaction_version(self._app)
             return now
         try:
-            return self._lake.DeltaTable(self._uri, version=version).transaction_version(self._app)
+            then = self._lake.DeltaTable(self._uri, version=version)
+            found: int | None = then.transaction_version(self._app)
         except self._lake.exceptions.DeltaError as problem:
             raise Unreadable(str(problem)) from problem
+        return found
 
     def taken_back(self, after: int) -> str:
         for row in self._table.history(int(self._table.version()) - after):

@@ -190,7 +190,11 @@ class Machine:
             error = self.error
             is_denied = isinstance(error, TransactionNotAllowed)
             kind = TransactionNotAllowed if is_denied else TransactionError
-            return kind(error.severity, error.what, error.where, error.mend)
+            severity, mend = error.severity, error.mend
+            if self.state is State.FATAL_ERROR and severity is not Severity.FATAL:
+                # Nothing was open that an abort could end: a program that aborts would loop.
+                severity, mend = Severity.FATAL, _MENDS[self.state]
+            return kind(severity, error.what, error.where, mend)
         what = f"{call.value} is not allowed in the state {self.state.value}."
         return TransactionError(Severity.WRONG_STATE, what, self._where, _MENDS[self.state])
 

@@ -92,6 +92,18 @@ def test_a_call_that_went_well_leads_on(call: Call) -> None:
         assert machine.state is DONE[call]
 
 
+def test_an_error_with_nothing_to_abort_is_fatal_to_all_later_calls() -> None:
+    """A program that aborts and begins again on each abortable error would do so for ever."""
+    machine = in_state(State.INITIALIZING)
+    machine.failed(error(Severity.ABORTABLE))
+
+    for call in (Call.BEGIN, Call.ABORT):
+        with pytest.raises(TransactionError) as told:
+            machine.call(call)
+        assert told.value.fatal()
+        assert "new one" in told.value.mend
+
+
 def test_the_first_reason_of_a_fatal_error_stays() -> None:
     machine = in_state(State.IN_TRANSACTION)
     machine.failed(TransactionError(Severity.FATAL, "fenced"))

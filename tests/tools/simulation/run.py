@@ -157,7 +157,7 @@ def _play(world: World) -> None:
     check_end(world)
 
 
-def _settle_transactions(world: World, settled_ms: float) -> float:
+def _settle_transactions(world: World, settled_ms: int) -> int:
     """Those who write beside the groups come to their end; until when that took."""
     if (world.copying, world.couriers, world.lake) == (None, None, None):
         return settled_ms
