@@ -28,6 +28,8 @@ from coordlib.streaming.beside.status_file import ClaimsStatus, JobStatus
 CONF: Final = Path(__file__).parents[2] / "conf"
 UNITS: Final = sorted((CONF / "systemd").glob("*.service"))
 MANIFESTS: Final = sorted((CONF / "kubernetes").glob("*.yaml"))
+#: A template: its instances are named by their shards.
+CELL: Final = "coord-cell@"
 #: Another start mends nothing.
 LASTING: Final = sorted({exit_codes.USAGE, exit_codes.FENCED, exit_codes.REFUSED})
 #: The oldest that has podFailurePolicy without a gate, and the newest that is known here.
@@ -58,7 +60,7 @@ def named(name: str) -> Any:
 def test_there_are_units_and_manifests_for_all_jobs() -> None:
     names = ["coord-archive", "coord-claims", "coord-job"]
 
-    assert [unit.stem for unit in UNITS] == names
+    assert [unit.stem for unit in UNITS if unit.stem != CELL] == names
     assert sorted(map(name_of, JOBS)) == names
 
 
@@ -85,6 +87,21 @@ def test_systemd_refuses_a_wrong_unit(tmp_path: Path) -> None:
     )
 
     assert "KillMod" in checked.stdout + checked.stderr
+
+
+def test_the_unit_of_a_cell_has_the_arguments_of_a_job_with_its_shards() -> None:
+    """Two of them on one machine share neither checkpoint nor status."""
+    (unit,) = (each for each in UNITS if each.stem == CELL)
+    said = unit.read_text().replace("%i", "0-7").replace("%S", "/var/lib").replace("\\\n", " ")
+    said = re.sub(r"\$\{\w+\}", "word", said)
+    words = re.search(r"coordinate (.*) \$COORD_JOB_LOGIN", said)
+    assert words is not None
+
+    given = parse_arguments(words[1].split())
+
+    assert given.shards is not None
+    assert given.checkpoint.endswith("/0-7")
+    assert "cell-0-7" in str(given.status_file)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
