@@ -28,6 +28,8 @@ CLAIMS: Final = "coordlib.demo.claims_member"
 STORE: Final = "coordlib.demo.store_member"
 COPIER: Final = "coordlib.demo.copier_member"
 WRITER: Final = "coordlib.demo.writer_member"
+#: Where nobody can be asked whether a process stands still.
+STANDS_STILL_S: Final = 0.2
 STOP_TIMEOUT_S = (
     60.0  # a batch of a query, letting go, a last commit and its answer; a busy machine
 )
@@ -95,8 +97,16 @@ class Members(AbstractContextManager["Members[WitnessT]"], Generic[WitnessT]):
         self.killed_ns[name] = boottime_ns()
 
     def suspend(self, name: str) -> None:
-        """SIGSTOP: it does nothing, and does not know."""
-        self._running[name].send_signal(signal.SIGSTOP)
+        """SIGSTOP: it does nothing, and does not know. Returns when it stands still.
+
+        For a moment its threads work on: in it a store could acknowledge a put.
+        """
+        running = self._running[name]
+        running.send_signal(signal.SIGSTOP)
+        if hasattr(os, "waitid"):  # not in macOS before Python 3.13
+            os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        else:
+            time.sleep(STANDS_STILL_S)
 
     def resume(self, name: str) -> None:
         """SIGCONT."""
