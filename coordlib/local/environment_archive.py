@@ -11,20 +11,19 @@ their requirements. Packages that only another extra of coordlib requires are le
 command line and of development. pyspark is left out, since a cluster brings its own.
 """
 
-import fcntl
 import hashlib
 import platform
 import re
 import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Final
 
 from coordlib.errors import SetupError
 from coordlib.installation import PACKAGE, how_to_install
+from coordlib.local.one_at_a_time import one_at_a_time
 from coordlib.local.progress import Progress, phase
 
 #: Spark brings its own pyspark; coordlib's files are copied by themselves; the others install.
@@ -57,7 +56,7 @@ def build(folder: Path, progress: Progress) -> Path:
         )
     packages = _packages()
     archive = folder / f"env-{_fingerprint(packages)}.tar.gz"
-    with _one_at_a_time(folder):
+    with one_at_a_time(folder / "env.lock"):  # else two launchers write into one partial file
         if not archive.exists():
             with phase(progress, f"Packing the Python environment into {archive.name}"):
                 partial = archive.with_suffix(".partial")
@@ -65,15 +64,6 @@ def build(folder: Path, progress: Progress) -> Path:
                 partial.rename(archive)  # a half-written archive never has the final name
             _remove_old(folder)
     return archive
-
-
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Hold a lock: two launchers would write into one partial file. It ends with its process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "env.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _remove_old(folder: Path) -> None:

@@ -10,13 +10,10 @@ milliseconds.
     python -m coordlib.local.jars --write-checksums  accept the jars that jars.xml now resolves to
 """
 
-import fcntl
 import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +21,7 @@ from coordlib.errors import CoordError, NotReady, SetupError
 from coordlib.installation import conf_file
 from coordlib.local import class_archive, ivy, quiet_files
 from coordlib.local.home import coord_home
+from coordlib.local.one_at_a_time import one_at_a_time
 from coordlib.local.progress import Progress, phase, to_stderr
 
 CONFIGURATIONS = ("spark", "broker")
@@ -50,7 +48,7 @@ def ensure_jars(progress: Progress = to_stderr) -> JarSet:
     home = coord_home()
     jars = home / "jars"
     expected = read_checksums(conf_file("jars.sha256"))
-    with _one_at_a_time(home):
+    with one_at_a_time(home / "jars.lock"):  # else two set-ups at once resolve jars twice
         _resolve_wrong(expected, jars, home / "ivy", progress)
         _remove_strangers(expected, jars)
         quiet_files.build(progress)
@@ -66,7 +64,7 @@ def read_checksums(path: Path) -> Checksums:
 def write_checksums(progress: Progress = to_stderr) -> Path:
     """Resolve coordlib/conf/jars.xml afresh, and write jars.sha256 beside it from the result."""
     home, path = coord_home(), conf_file("jars.xml").with_name("jars.sha256")
-    with _one_at_a_time(home):
+    with one_at_a_time(home / "jars.lock"):
         for name in CONFIGURATIONS:
             shutil.rmtree(home / "jars" / name, ignore_errors=True)
             with phase(progress, f"Resolving the {name} jars"):
@@ -168,15 +166,6 @@ def _read_stamps(path: Path) -> dict[str, list[int | str]]:
     except (FileNotFoundError, ValueError):  # never written, or cut short: hash again
         return {}
     return stamps
-
-
-@contextmanager
-def _one_at_a_time(home: Path) -> Iterator[None]:
-    """Hold a lock: two set-ups at once would resolve jars twice. It ends with its process."""
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "jars.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def main(arguments: list[str]) -> int:
