@@ -34,6 +34,23 @@ class Append:
     metadata: str | None = None
 
 
+def number_in(snapshot: Any, app_id: str) -> int | None:
+    """The number of the newest append under an app id; None: there is none.
+
+    Delta keeps it in its checkpoints, for ever, and as a rule in the checksum file that it writes
+    beside each commit. Where that is missing, as behind a commit of another library, or lists no
+    applications, since they are many, Delta computes the table's whole state in Spark jobs of
+    seconds.
+    """
+    checksum = snapshot.checksumOpt()
+    listed = checksum.get().setTransactions() if checksum.isDefined() else checksum
+    if listed.isDefined():
+        numbers = (listed.get().apply(each) for each in range(listed.get().size()))
+        return next((int(n.version()) for n in numbers if n.appId() == app_id), None)
+    found = snapshot.transactions().get(app_id)
+    return int(found.get()) if found.isDefined() else None
+
+
 class Staged:
     """Rows whose files are written into a table's folder, and count from their commit on.
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import CoordError, StartRefused
 from coordlib.history.commit import Commit, Positions, commit_in, moved
-from coordlib.history.delta_append import Append, OvertakenByAnother, append
+from coordlib.history.delta_append import Append, OvertakenByAnother, append, number_in
 from coordlib.history.files import delete, hadoop_file, names_in, read_text, write_text
 from coordlib.history.tables import ADDED_LATER, COLUMNS, PARTITIONED_BY, PROPERTIES
 
@@ -179,19 +179,8 @@ class ArchivedTable:
         return log.forTableWithSnapshot(self._spark._jsparkSession, self._path)._2()
 
     def _number_in(self, snapshot: Any) -> int:
-        """The number of the newest commit of an archive; 0: there is none.
-
-        Delta keeps it in its checkpoints, for ever, and as a rule in the checksum file that it
-        writes beside each commit. Where that is missing, as behind a commit of another library,
-        Delta computes the table's whole state in Spark jobs of seconds.
-        """
-        checksum = snapshot.checksumOpt()
-        listed = checksum.get().setTransactions() if checksum.isDefined() else checksum
-        if listed.isDefined():
-            numbers = (listed.get().apply(each) for each in range(listed.get().size()))
-            return next((int(n.version()) for n in numbers if n.appId() == self._app_id), 0)
-        number = snapshot.transactions().get(self._app_id)
-        return int(number.get()) if number.isDefined() else 0
+        """The number of the newest commit of an archive; 0: there is none."""
+        return number_in(snapshot, self._app_id) or 0
 
 
 def _another_archive(path: str, found: Commit) -> StartRefused:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from deltalake import write_deltalake
 
 from coordlib.client import CoordinatedConsumer
+from coordlib.client.spark import delta
 from coordlib.client.spark.delta import SparkTable, uri_of
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.transactions.delta_files import DeltaFiles
@@ -111,7 +112,7 @@ def test_a_writer_sees_claims_in_the_commits_since_its_last(
     writer, other = (SparkTable(spark, table.path, APP) for _ in range(2))
     assert write(writer, table.rows(["first"]), 10)
     assert write(SparkTable(spark, table.path, "another"), table.rows(["of others"]), 5)
-    monkeypatch.setattr(writer, "_number_in", None)
+    monkeypatch.setattr(delta, "number_in", None)
 
     assert write(writer, table.rows(["second"]), 11)
     other.newest()

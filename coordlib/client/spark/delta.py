@@ -17,7 +17,7 @@ from coordlib.client.transactions.in_doubt import (
     takes_back,
 )
 from coordlib.errors import CannotReach
-from coordlib.history.delta_append import Append, OvertakenByAnother, Staged
+from coordlib.history.delta_append import Append, OvertakenByAnother, Staged, number_in
 from coordlib.history.files import hadoop_file, read_text
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SparkTable:
         snapshot = self._snapshot()
         if version != int(snapshot.version()):
             snapshot = self._snapshot_at(version)
-        return self._number_in(snapshot)
+        return number_in(snapshot, self._app)
 
     def taken_back(self, after: int) -> str:
         from delta.tables import DeltaTable
@@ -122,7 +122,8 @@ class SparkTable:
             version = staged.commit(Append(self._app, token))
         except OvertakenByAnother:
             return False
-        self._known = _Known(_id_of(snapshot), version, token)
+        assert self._known is not None
+        self._known = self._known._replace(version=version, number=token)
         return True
 
     def append(self, rows: "DataFrame", token: int) -> None:
@@ -171,29 +172,19 @@ class SparkTable:
 
     def _newest_number(self, snapshot: Any) -> int | None:
         """The application's version there; with few questions, where this one wrote before."""
-        known, at = self._known, int(snapshot.version())
-        if known is None or known.table != _id_of(snapshot) or known.version > at:
-            number = self._number_in(snapshot)
+        known, table, at = self._known, _id_of(snapshot), int(snapshot.version())
+        if known is None or known.table != table or known.version > at:
+            number = number_in(snapshot, self._app)
         else:
             number = known.number
             for version in range(known.version + 1, at + 1):
                 text = read_text(self._spark, f"{self.uri}/_delta_log/{version:020d}.json")
                 if text is None:  # Delta has removed it by now
-                    number = self._number_in(snapshot)
+                    number = number_in(snapshot, self._app)
                     break
                 number = _number_in_commit(text, self._app, number)
-        self._known = _Known(_id_of(snapshot), at, number)
+        self._known = _Known(table, at, number)
         return number
-
-    def _number_in(self, snapshot: Any) -> int | None:
-        """By the checksum file of the commit, where that lists all applications."""
-        checksum = snapshot.checksumOpt()
-        listed = checksum.get().setTransactions() if checksum.isDefined() else checksum
-        if listed.isDefined():
-            numbers = (listed.get().apply(each) for each in range(listed.get().size()))
-            return next((int(n.version()) for n in numbers if n.appId() == self._app), None)
-        found = snapshot.transactions().get(self._app)
-        return int(found.get()) if found.isDefined() else None
 
     def _snapshot_at(self, version: int) -> Any:
         """Raises Unreadable: that part of the log is removed."""
