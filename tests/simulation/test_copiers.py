@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from coordlib.records import requests as rq
+from tests.simulation.as_they_were import drawn
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.cluster import Cluster, Outcome
 from tests.tools.simulation.evidence import Asked
@@ -33,14 +34,9 @@ def test_some_seeds_have_copiers_and_the_others_are_as_they_were(
     """Known bugs of groups and stores are found by the seeds that their headers name."""
     named = [plan.draw(seed, kind=plan.CLASSIC) for seed in range(400)]
     monkeypatch.setattr(plan, "_with_couriers", lambda drawn: drawn)
-    with_them = [plan.draw(seed) for seed in range(400)]
-    monkeypatch.setattr(plan, "_with_copiers", lambda drawn: drawn)
-    without = [plan.draw(seed) for seed in range(400)]
+    with_them = drawn(monkeypatch, "_with_copiers", COPIER_KINDS, copiers=0)
 
     assert 0.05 < sum(each.copiers > 0 for each in with_them) / 400 < 0.2
-    for one, other in zip(with_them, without, strict=True):
-        others = tuple(fault for fault in one.faults if fault.kind not in COPIER_KINDS)
-        assert replace(one, copiers=0, faults=others) == other
     assert not any(each.copiers for each in named)
 
 

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from coordlib.records.data_headers import Marker, Stamp, header_of
+from tests.simulation.as_they_were import drawn
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.kinds import COURIER_KINDS
 from tests.tools.simulation.plan import Plan
@@ -44,15 +45,10 @@ def test_some_seeds_have_couriers_and_the_others_are_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Known bugs of groups, stores and copiers are found by the seeds that their headers name."""
-    with_them = [plan.draw(seed) for seed in range(400)]
     named = [plan.draw(seed, kind=plan.CLASSIC) for seed in range(400)]
-    monkeypatch.setattr(plan, "_with_couriers", lambda drawn: drawn)
-    without = [plan.draw(seed) for seed in range(400)]
+    with_them = drawn(monkeypatch, "_with_couriers", COURIER_KINDS, couriers=0)
 
     assert 0.03 < sum(each.couriers > 0 for each in with_them) / 400 < 0.12
-    for one, other in zip(with_them, without, strict=True):
-        others = tuple(fault for fault in one.faults if fault.kind not in COURIER_KINDS)
-        assert replace(one, couriers=0, faults=others) == other
     assert not any(each.couriers and (each.copiers or each.brokers) for each in with_them)
     assert not any(each.couriers for each in named)
 

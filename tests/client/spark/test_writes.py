@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -19,37 +19,19 @@ from tests.client.spark.test_share import share as share_of
 from tests.client.spark.world import ReaderWorld
 from tests.client.transactions.test_in_doubt import FakeTable
 from tests.client.world import t
+from tests.tools.simulation.lake.query import Batch
 
 
-class FakeBatch:
+class FakeBatch(Batch):
     """A batch of the topic `t`: partition -> its greatest offset."""
 
-    sparkSession = None  # noqa: N815  # Spark's name
-
     def __init__(self, **greatest: int) -> None:
-        self.greatest = greatest
-        self.is_cached = False
-
-    def persist(self) -> None:
-        self.is_cached = True
-
-    def unpersist(self) -> None:
-        self.is_cached = False
-
-    def groupBy(self, *names: str) -> Self:  # noqa: N802  # Spark's name
-        assert names == ("topic", "partition")
-        return self
-
-    def agg(self, wanted: dict[str, str]) -> Self:
-        assert wanted == {"offset": "max"}
-        return self
+        rows = tuple(("t", int(name[1:]), offset) for name, offset in greatest.items())
+        super().__init__(None, rows)  # type: ignore[arg-type]  # a table of its own is played
 
     def collect(self) -> list[dict[str, Any]]:
         assert self.is_cached, "read from Kafka once"
-        return [
-            {"topic": "t", "partition": int(name[1:]), "max(offset)": offset}
-            for name, offset in self.greatest.items()
-        ]
+        return super().collect()
 
 
 class Lake:

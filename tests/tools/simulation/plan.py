@@ -266,10 +266,16 @@ def _with_stores(plan: Plan) -> Plan:
     return replace(plan, faults=tuple(later))
 
 
-def _with_some_of(plan: Plan, luck: Random, kinds: Kinds, share: float) -> tuple[Fault, ...]:
-    """The plan's faults, and some of these kinds, each as often as it is to come."""
+def _with_some_of(
+    plan: Plan,
+    luck: Random,
+    kinds: Kinds,
+    share: float,
+    times: tuple[int, ...] = (RARE, RARE, 2, OFTEN),
+) -> tuple[Fault, ...]:
+    """The plan's faults, and some of these kinds, each so many times as is drawn of `times`."""
     drawn = [kind for kind in kinds if luck.random() < share]
-    often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, RARE, 2, OFTEN])))
+    often = tuple(kind for kind in drawn for _ in range(luck.choice(times)))
     more = _faults(luck, plan.length_ms, often)
     return tuple(sorted((*plan.faults, *more), key=lambda fault: fault.at_ms))
 
@@ -281,6 +287,11 @@ def _later_of_stores(plan: Plan) -> tuple[Fault, ...]:
     return _faults(luck, plan.length_ms, tuple(LATER_STORE_KINDS) * luck.choice([RARE, 2, OFTEN]))
 
 
+def _keeps_all(plan: Plan) -> bool:
+    """Whether no offset expires and no group is kept out by others."""
+    return not plan.retention_ms and all(each.kind not in CROWD_KINDS for each in plan.faults)
+
+
 def _with_copiers(plan: Plan) -> Plan:
     """In some worlds transactions of Kafka commit offsets of a group.
 
@@ -288,8 +299,7 @@ def _with_copiers(plan: Plan) -> Plan:
     """
     luck = Random(f"copiers {plan.seed}")
     count = luck.choice(COPIERS)
-    is_crowded = any(fault.kind in CROWD_KINDS for fault in plan.faults)
-    if luck.random() > COPIERS_SHARE or is_crowded or plan.retention_ms:
+    if luck.random() > COPIERS_SHARE or not _keeps_all(plan):
         return plan
     share = luck.choice([0.1, 0.3, 0.5, 0.8])
     return replace(plan, copiers=count, faults=_with_some_of(plan, luck, COPIER_KINDS, share))
@@ -302,9 +312,8 @@ def _with_couriers(plan: Plan) -> Plan:
     """
     luck = Random(f"couriers {plan.seed}")
     count = luck.choice(COURIERS)
-    is_crowded = any(fault.kind in CROWD_KINDS for fault in plan.faults)
     is_full = bool(plan.copiers or plan.brokers)
-    if luck.random() > COURIERS_SHARE or is_crowded or is_full or plan.retention_ms:
+    if luck.random() > COURIERS_SHARE or is_full or not _keeps_all(plan):
         return plan
     share = luck.choice([0.3, 0.5, 0.8])
     return replace(plan, couriers=count, faults=_with_some_of(plan, luck, COURIER_KINDS, share))
@@ -317,16 +326,11 @@ def _with_lake(plan: Plan) -> Plan:
     """
     luck = Random(f"lake {plan.seed}")
     count = luck.choice(LAKE_MEMBERS)
-    is_crowded = any(fault.kind in CROWD_KINDS for fault in plan.faults)
-    is_other = plan.kind != ASSIGNED or is_crowded or plan.retention_ms
-    if luck.random() > LAKE_SHARE or is_other:
+    if luck.random() > LAKE_SHARE or plan.kind != ASSIGNED or not _keeps_all(plan):
         return plan
     share = luck.choice([0.4, 0.7, 1.0])
-    drawn = [kind for kind in LAKE_KINDS if luck.random() < share]
-    often = tuple(kind for kind in drawn for _ in range(luck.choice([RARE, 2, OFTEN])))
-    more = _faults(luck, plan.length_ms, often)
-    faults = sorted((*plan.faults, *more), key=lambda fault: fault.at_ms)
-    return replace(plan, lake_members=count, faults=tuple(faults))
+    faults = _with_some_of(plan, luck, LAKE_KINDS, share, (RARE, 2, OFTEN))
+    return replace(plan, lake_members=count, faults=faults)
 
 
 def _with_settings(plan: Plan, is_swarm: bool) -> Plan:

@@ -36,7 +36,7 @@ def _lake(world: World) -> Lake:
 def _set_traps(world: World, luck: Random, spring: Callable[[LakeMember], None]) -> None:
     """Two at points of a batch; and one for whoever looks what became of it."""
     for point in (*luck.sample(OF_A_BATCH, 2), luck.choice(OF_A_LOOK)):
-        _lake(world).traps[point] = spring
+        _lake(world).traps.at[point] = spring
 
 
 def dies_inside(world: World, luck: Random, for_ms: int) -> None:
@@ -78,10 +78,10 @@ def acts_late(world: World, luck: Random, for_ms: int) -> None:
         world.every(LOOKS_MS, look)
 
     if luck.random() < 0.7:
-        lake.traps[luck.choice((table.ACCEPTED, table.ACCEPTED, table.APPENDING))] = stall
+        lake.traps.at[luck.choice((table.ACCEPTED, table.ACCEPTED, table.APPENDING))] = stall
     else:
-        lake.traps[table.ACCEPTED] = LakeMember.kill
-        lake.traps[table.CLAIMING] = stall
+        lake.traps.at[table.ACCEPTED] = LakeMember.kill
+        lake.traps.at[table.CLAIMING] = stall
 
 
 def cut_off(world: World, luck: Random, for_ms: int) -> Mend | None:
@@ -97,13 +97,7 @@ def cut_off(world: World, luck: Random, for_ms: int) -> Mend | None:
 def joins(world: World, luck: Random, for_ms: int) -> Mend:
     """One more, for a while: partitions are asked back in the middle of batches."""
     lake = _lake(world)
-    name = f"d{len(lake.members)}x"
-    lake.start(name)
-
-    def mend() -> None:
-        lake.newest.pop(name).is_ending = True
-
-    return mend
+    return lake.one_more(f"d{len(lake.processes)}x")
 
 
 def fails(world: World, luck: Random, for_ms: int) -> Mend:

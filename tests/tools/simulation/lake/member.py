@@ -26,8 +26,8 @@ from tests.tools.simulation.cluster import Cluster
 from tests.tools.simulation.lake.delta_rs import DeltaRs
 from tests.tools.simulation.lake.query import WRITTEN, Asking, Query
 from tests.tools.simulation.lake.table import Access, LakeTable, SparkLake, Store
-from tests.tools.simulation.scheduler import Process
 from tests.tools.simulation.transactions.fibers import SLICE_MS, Fiber
+from tests.tools.simulation.transactions.traps import Struck, Traps
 from tests.tools.simulation.transport import Network, SimulatedTransport
 
 GROUP: Final = "lake"
@@ -42,12 +42,12 @@ HASTE: Final = 40
 DECIDING: Final = "deciding"
 
 
-class LakeMember(Process):
+class LakeMember(Struck):
     """One process.
 
     Args:
         connect: makes its transport.
-        strike: called with each point that one of its threads comes to.
+        traps: they may strike it at each point that one of its threads comes to.
     """
 
     def __init__(  # noqa: PLR0917  # all that one process is
@@ -59,11 +59,11 @@ class LakeMember(Process):
         store: Store,
         network: Network,
         connect: Callable[["LakeMember"], SimulatedTransport],
-        strike: Callable[["LakeMember", str], None],
+        traps: Traps,
     ) -> None:
         super().__init__(cluster.scheduler, name)
         self.cluster, self.network = cluster, network
-        self._luck, self._strike = luck, strike
+        self._luck, self.traps = luck, traps
         self.batch_max = luck.choice([1, 3, 10])
         self._work_ms = luck.choice([10, 100, 600])
         self._patience_ms = timing.rebalance_timeout_ms / 2
@@ -118,10 +118,6 @@ class LakeMember(Process):
 
     def _pause(self, for_ms: float) -> None:
         self.wait(for_ms, lambda: False)
-
-    def strike(self, point: str) -> None:
-        """One of its threads comes to a point. Raises Gone."""
-        self._strike(self, point)
 
     def kill(self) -> None:
         """At whatever it is; nothing of it goes on."""

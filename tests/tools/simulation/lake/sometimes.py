@@ -39,8 +39,10 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
     lake = world.lake
     if lake is None:
         return
-    for name, times in (*lake.met.items(), *lake.store.met.items()):
+    for name, times in lake.store.met.items():
         found[name] += times
+    for point, times in lake.traps.sprung.items():
+        found[f"lake member struck at {point}"] += times
     senders: dict[int, str] = {}
     for each in evidence.asked:
         if each.request.group == GROUP:

@@ -3,12 +3,12 @@
 from abc import abstractmethod
 from functools import partial
 from random import Random
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from coordlib.kafka.layout import Place as Where
+from tests.tools.simulation.late import Mend
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.scheduler import Clock, rate_of
-from tests.tools.simulation.transactions.copier import Copier
 from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import INCARNATION, PREFIX, REPLY_PARTITIONS, World
 
@@ -16,10 +16,28 @@ SUPERVISOR_LOOKS_MS: Final = 1_000
 #: How soon a process is started again, at the most.
 AGAIN_MS: Final = 8_000
 FOR_EVER_MS: Final = 10**9
-CopierT = TypeVar("CopierT", bound=Copier)
 
 
-class Crew(Generic[CopierT]):
+class Supervised(Protocol):
+    """A process that a supervisor may start again."""
+
+    name: str
+    is_alive: bool
+    #: Set when its user wants it to end.
+    is_ending: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its user has ended it, or it is dead."""
+
+    def kill(self) -> None:
+        """At whatever it is."""
+
+
+ProcessT = TypeVar("ProcessT", bound=Supervised)
+
+
+class Crew(Generic[ProcessT]):
     """All of them, and the newest of each name.
 
     Args:
@@ -29,15 +47,15 @@ class Crew(Generic[CopierT]):
     def __init__(self, world: World, luck: Random) -> None:
         self.world, self.luck = world, luck
         #: All processes; and the newest of each transactional id.
-        self.processes: list[CopierT] = []
-        self.newest: dict[str, CopierT] = {}
+        self.processes: list[ProcessT] = []
+        self.newest: dict[str, ProcessT] = {}
         self._is_ending = False
 
     @abstractmethod
-    def start(self, name: str) -> CopierT:
+    def start(self, name: str) -> ProcessT:
         """A process more; another one of this transactional id is fenced by it."""
 
-    def started(self, name: str, process: CopierT) -> CopierT:
+    def started(self, name: str, process: ProcessT) -> ProcessT:
         """It runs from now on, and is the newest of its name."""
         self.processes.append(process)
         self.newest[name] = process
@@ -52,7 +70,7 @@ class Crew(Generic[CopierT]):
         self.start(name)
 
     @property
-    def living(self) -> list[CopierT]:
+    def living(self) -> list[ProcessT]:
         """The newest process of each id that runs."""
         return [each for each in self.newest.values() if not each.is_done]
 
@@ -65,7 +83,7 @@ class Crew(Generic[CopierT]):
                 self.world.scheduler.after(after_ms, partial(self._start_again, name, process))
         return True
 
-    def _start_again(self, name: str, before: CopierT) -> None:
+    def _start_again(self, name: str, before: ProcessT) -> None:
         if self.newest.get(name) is before and not self._is_ending:
             self.start(name)
 
@@ -86,6 +104,15 @@ class Crew(Generic[CopierT]):
         self._is_ending = True
         for process in self.processes:
             process.kill()
+
+    def one_more(self, name: str) -> Mend:
+        """Beside the others, for a while: their group rebalances."""
+        self.start(name)
+
+        def mend() -> None:
+            self.newest.pop(name).is_ending = True
+
+        return mend
 
     # ---- what each process has -----------------------------------------------------------------
 

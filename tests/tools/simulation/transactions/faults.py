@@ -84,13 +84,7 @@ def twin(world: World, luck: Random, for_ms: int) -> Mend | None:
 def joins(world: World, luck: Random, for_ms: int) -> Mend:
     """One more, for a while: the group rebalances, perhaps between acceptance and decision."""
     copying = _copying(world)
-    name = f"k{len(copying.processes)}x"
-    copying.start(name)
-
-    def mend() -> None:
-        copying.newest.pop(name).is_ending = True
-
-    return mend
+    return copying.one_more(f"k{len(copying.processes)}x")
 
 
 def ends_late(world: World, luck: Random, for_ms: int) -> Mend:

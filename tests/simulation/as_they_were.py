@@ -1,0 +1,27 @@
+"""What some seeds have beside the groups, which leaves everything else of all seeds as it was."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+
+from tests.tools.simulation import plan
+from tests.tools.simulation.plan import Plan
+
+
+def drawn(
+    monkeypatch: pytest.MonkeyPatch, without: str, kinds: Collection[str], **nobody: int
+) -> list[Plan]:
+    """The plans of 400 seeds, each of which is as it was but for this.
+
+    Args:
+        without: the function of `plan` that draws it.
+        kinds: the kinds of faults that came with it.
+        nobody: how many there are of it, where it is not.
+    """
+    with_them = [plan.draw(seed) for seed in range(400)]
+    monkeypatch.setattr(plan, without, lambda drawn: drawn)
+    for seed, one in enumerate(with_them):
+        others = tuple(fault for fault in one.faults if fault.kind not in kinds)
+        assert replace(one, faults=others, **nobody) == plan.draw(seed)  # type: ignore[arg-type]
+    return with_them
