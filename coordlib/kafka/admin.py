@@ -114,7 +114,12 @@ class Admin(AdminClient):
         return self._list(topic, timeout, () if topic is None else (topic,))
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Before the next question for their offsets, ask who leads these topics."""
+        """Before the next question for their offsets, ask who leads these topics.
+
+        librdkafka asks for offsets by the leaders' epochs that it knows, for up to 15 minutes. A
+        broker that was away leads in a newer epoch, and refuses the older one all the while
+        (FENCED_LEADER_EPOCH).
+        """
         self._leaders.forget(topics)
 
     def list_offsets(  # type: ignore[override]  # as in AdminClient

@@ -1,11 +1,10 @@
 """How clients are opened, and how their errors are raised, the same for all callers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from coordlib.errors import CannotReach
 from coordlib.kafka.admin import Admin
@@ -51,19 +50,8 @@ def open_admin(options: Mapping[str, Any], log_level: int = 0) -> Admin:
 
 
 def has_moved(problem: KafkaException) -> bool:
-    """Whether a partition's leader is another than the client believes: see `renew_leaders`."""
+    """Whether a partition's leader is another than the client believes: see `Admin.forget`."""
     return problem.args[0].code() in LEADER_MOVED
-
-
-def renew_leaders(admin: AdminClient, topics: Iterable[str], timeout_s: float) -> None:
-    """Let the client ask who leads the partitions of these topics. Raises KafkaException.
-
-    Where logs end an admin client asks by the leaders' epochs of its cache, whose life is 15
-    minutes. A broker that was away leads in a newer epoch, and refuses the older one all the while
-    (FENCED_LEADER_EPOCH).
-    """
-    for topic in sorted(set(topics)):
-        admin.list_topics(topic, timeout=timeout_s)
 
 
 def reason_of(problem: KafkaException | KafkaError | TimeoutError) -> str:

@@ -17,6 +17,8 @@ from coordlib.kafka.reading import SILENCE_S, PartitionReader
 #: behind, with a timeout as the job has it.
 DECIDED_S: Final = 120.0
 _LOOK_EVERY_S: Final = 0.02
+#: Each look for a leader that is away asks brokers for the topic.
+_LEADER_EVERY_S: Final = 0.2
 
 
 class Stamped(NamedTuple):
@@ -76,7 +78,7 @@ def _end(admin: Admin, place: Place, until_s: float, *, is_committed: bool) -> i
             return 0 if bounds is None else bounds.end
         if time.monotonic() > until_s:
             raise TimeoutError(f"{place.topic}-{place.partition} has no leader")
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_LEADER_EVERY_S)
 
 
 def newest_of_each(

@@ -72,7 +72,7 @@ def _kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordlib.kafka.first_times.Consumer", FakeConsumer)
     for name in ("coordlib.history.backlog.TIMEOUT_S", "coordlib.cli.status.TIMEOUT_S"):
         monkeypatch.setattr(name, 0.05)
-    monkeypatch.setattr("coordlib.kafka.clients.AdminClient", lambda _: None)
+    monkeypatch.setattr("coordlib.kafka.clients.Admin", lambda _: None)
     monkeypatch.setattr(backlog, "places_of", lambda *_: EVENTS)
     for name in ("coordlib.kafka.bounds.log_bounds", "coordlib.history.backlog.log_bounds"):
         monkeypatch.setattr(name, lambda _, at, *__, **___: dict.fromkeys(at, Bounds(0, 10)))

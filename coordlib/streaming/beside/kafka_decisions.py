@@ -7,7 +7,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordlib.kafka.bounds import every_offset
-from coordlib.kafka.clients import has_moved, open_admin, reader_config, renew_leaders
+from coordlib.kafka.clients import has_moved, open_admin, reader_config
 from coordlib.kafka.reading import PASSING
 from coordlib.records.requests import TxnDecided
 from coordlib.streaming.beside.decisions import Look, Seen
@@ -43,7 +43,7 @@ class KafkaDecisions:
             )
         except KafkaException as problem:
             if has_moved(problem):  # the next turn asks the one that leads
-                renew_leaders(self._admin, [self._topic], _ASK_TIMEOUT_S)
+                self._admin.forget([self._topic])
             raise
         return {place.partition: offset for place, offset in found.items()}
 

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from coordlib.coordinators.shard.shard import Status
 from coordlib.kafka.bounds import every_offset
-from coordlib.kafka.clients import has_moved, open_admin, renew_leaders
+from coordlib.kafka.clients import has_moved, open_admin
 from coordlib.records.requests import Tick
 from coordlib.streaming.beside.turns import Turns
 from coordlib.streaming.control import ControlWriter
@@ -285,7 +285,7 @@ class KafkaTicks:
                 if not has_moved(problem) or time.monotonic() >= until_s:
                     raise
                 time.sleep(_LEADER_S)
-                renew_leaders(self._admin, {topic for topic, _ in asked}, _ASK_TIMEOUT_S)
+                self._admin.forget(topic for topic, _ in asked)
 
     def _ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
         ends = every_offset(self._admin, places, _ASK_TIMEOUT_S, is_committed=visible)

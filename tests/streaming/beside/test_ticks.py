@@ -194,14 +194,12 @@ def test_ends_are_asked_for_again_where_the_leader_has_moved(
             future.set_result(answer)
         return dict.fromkeys(asked, future)
 
-    renewed: list[str] = []
-    admin = SimpleNamespace(
-        list_offsets=list_offsets, list_topics=lambda topic, timeout: renewed.append(topic)
-    )
+    forgotten: list[str] = []
+    admin = SimpleNamespace(list_offsets=list_offsets, forget=forgotten.extend)
     monkeypatch.setattr(ticks, "open_admin", lambda *_, **__: admin)
     monkeypatch.setattr(ticks, "_LEADER_S", 0.0)
     broker = ticks.KafkaTicks(cast("Any", None), {})
 
     assert broker.ends(iter([("coord.events", 1)]), visible=False) == {("coord.events", 1): 7}
     assert answers == []
-    assert renewed == ["coord.events", "coord.events"]
+    assert forgotten == ["coord.events", "coord.events"]
