@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.test_bystanders import Made, record, told, world
+from coordlib.records import requests as rq
+from tests.simulation.test_bystanders import Made, asked, record, told, world
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.simulation import bystanders
 from tests.tools.simulation.evidence import Told
-from tests.tools.simulation.log_clock import LogClock
+from tests.tools.simulation.log_clock import LogClock, of_requests
 from tests.tools.simulation.overdue import Retention
 from tests.tools.simulation.strangers import ELSEWHERE
 from tests.tools.simulation.world import PREFIX, World
@@ -49,6 +50,40 @@ def test_the_clock_goes_between_two_bounds() -> None:
     assert (clock.least_ms(0, 2), clock.most_ms(0, 2)) == (2_500, 20_500)
     assert (clock.least_ms(2, 4), clock.most_ms(2, 4)) == (100, 100)
     assert clock.least_ms(3, 3) == clock.least_ms(4, 1) == clock.most_ms(4, 1) == 0
+
+
+_ENVELOPE = {"v": 1, "id": "1", "client": "b", "group": "g", "reply": 0}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        rq.JoinGroup(
+            **_ENVELOPE,
+            member="",
+            session_timeout_ms=6_000,
+            rebalance_timeout_ms=9_000,
+            protocol_type="consumer",
+            protocols=(),
+        ),
+        rq.RegisterBroker(
+            **_ENVELOPE,
+            broker=1,
+            endpoints=(),
+            session_timeout_ms=9_000,
+            release_timeout_ms=6_000,
+            storage="disk",
+        ),
+        rq.InitProducerId(v=1, id="1", client="b", group="g", reply=0, timeout_ms=6_000),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_step_of_the_clock_is_a_fifth_of_anybodys_timeout(request_: rq.Request) -> None:
+    """Rule 1, for all kinds of entities: a broker in a shard makes its clock go in short steps."""
+    made = evidence([], 40_000)
+    made.asked.append(asked(request_, "r0-0", 0))
+
+    assert of_requests(made, 0).least_ms(0, 1) == 1_200
 
 
 # ---- retention ----------------------------------------------------------------------------------

@@ -41,12 +41,24 @@ def of_requests(evidence: Evidence, shard: int) -> LogClock:
     named = [
         timeout_ms
         for each in evidence.asked
-        if each.shard == shard and isinstance(each.request, rq.JoinGroup | rq.Subscribe)
-        for timeout_ms in (each.request.session_timeout_ms, each.request.rebalance_timeout_ms)
+        if each.shard == shard
+        for timeout_ms in _timeouts_ms(each.request)
     ]
     shortest_ms = min((timeout_ms for timeout_ms in named if timeout_ms > 0), default=0)
     cap_ms = shortest_ms // CAP_SHARE or limits.CLOCK_CAP_IDLE_MS
     return LogClock(evidence.cluster.partitions[(f"{PREFIX}.requests", shard)].records, cap_ms)
+
+
+def _timeouts_ms(request: rq.AnyRequest) -> tuple[int, ...]:
+    """Those for which somebody is waited for, if the request is accepted."""
+    match request:
+        case rq.JoinGroup() | rq.Subscribe():
+            return request.session_timeout_ms, request.rebalance_timeout_ms
+        case rq.RegisterBroker():
+            return request.session_timeout_ms, request.release_timeout_ms
+        case rq.InitProducerId():
+            return (request.timeout_ms,)
+    return ()
 
 
 def of_positions(evidence: Evidence, shard: int) -> LogClock:
