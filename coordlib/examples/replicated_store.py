@@ -9,10 +9,10 @@ reads and writes linearizable.
 Not for production: logs are never compacted, and a power failure takes the end of a log.
 """
 
+import argparse
 import signal
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -194,16 +194,33 @@ def serve(store: Store, is_over: Callable[[], bool]) -> None:
         store.close()
 
 
-def main(bootstrap_servers: str, broker: str, address: str, folder: str) -> None:
+def show(what: str, _at_ns: int, **fields: Any) -> None:
+    """Print what a store tells, a line each."""
+    print(what, *(f"{name}={value}" for name, value in fields.items()), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
+    parser = argparse.ArgumentParser(description="One process of a store with replicas.")
+    parser.add_argument("bootstrap_servers", help="host:port of the coordinator's cluster of Kafka")
+    parser.add_argument("broker", type=int, help="its broker id")
+    parser.add_argument("address", type=_address, help="host:port, where it serves")
+    parser.add_argument("folder", type=Path, help="of its data")
+    given = parser.parse_args(arguments)
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
-    host, _, port = address.rpartition(":")
-    config = {"bootstrap.servers": bootstrap_servers}
-    store = Store(int(broker), (host, int(port)), Path(folder), tell=print, config=config)
+    config = {"bootstrap.servers": given.bootstrap_servers}
+    store = Store(given.broker, given.address, given.folder, tell=show, config=config)
     serve(store, over.is_set)
 
 
+def _address(text: str) -> Address:
+    host, _, port = text.rpartition(":")
+    if not host:
+        raise argparse.ArgumentTypeError(f"{text!r} is not host:port")
+    return host, int(port)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

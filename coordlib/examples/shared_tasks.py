@@ -6,7 +6,7 @@ Start it several times, and stop one. There is no topic `reports`: the group's p
 `reporter`, and the tasks are this program's own. A task is named as a partition is.
 """
 
-import sys
+import argparse
 from collections.abc import Callable, Mapping
 
 from coordlib.client import ClassicMember, TopicPartition
@@ -54,9 +54,11 @@ class Worker:
         return done
 
 
-def main(bootstrap_servers: str) -> None:
+def main() -> None:
     """Work until the program is interrupted."""
-    options = {"config": {"bootstrap.servers": bootstrap_servers}}
+    parser = argparse.ArgumentParser(description="A worker that makes its share of the reports.")
+    parser.add_argument("bootstrap_servers", help="host:port of the coordinator's cluster of Kafka")
+    options = {"config": {"bootstrap.servers": parser.parse_args().bootstrap_servers}}
     worker = Worker(lambda task, token: print(f"{task.topic} {task.partition}, {token}"), **options)
     with worker.member:
         while True:
@@ -64,4 +66,4 @@ def main(bootstrap_servers: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -253,8 +253,7 @@ def _refuse_unless_exists(name: str, error: KafkaException, conf: AdminConf) -> 
         raise SetupError(
             f"The topic {name} could not be created.",
             error.args[0].str(),
-            "Ask for a replication that the cluster has brokers for "
-            "(coord topics create --replication N).",
+            "Ask for a replication that the cluster has brokers for: --replication N",
         ) from error
 
 

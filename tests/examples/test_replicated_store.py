@@ -516,6 +516,30 @@ def test_a_program_that_is_told_to_end_lets_others_lead_first(
 
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(replicated_store, "Store", Program)
-    replicated_store.main("localhost:1", "1", "127.0.0.1:0", str(tmp_path))
+    replicated_store.main(["localhost:1", "1", "127.0.0.1:0", str(tmp_path)])
 
     assert done == ["ready", "polled", "others lead", "closed"]
+
+
+def test_what_a_store_tells_is_shown(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that is started by hand shows it; it once died of its first leadership."""
+    world.start(1)
+    world.lead(1, isr=(1,))
+    world.resign(1)
+    for _, what, at_ns, fields in world.told:
+        replicated_store.show(what, at_ns, **fields)
+
+    assert capsys.readouterr().out.splitlines() == [
+        "led topic=entries partition=0 epoch=0 fence=1000",
+        "resigned topic=entries partition=0 epoch=0 fence=1000",
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["9000", ":9000", "localhost:http"])
+def test_an_address_that_is_none_is_refused(
+    wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        replicated_store.main(["localhost:1", "1", wrong, str(tmp_path)])
+
+    assert "argument address" in capsys.readouterr().err
