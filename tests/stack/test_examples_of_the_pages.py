@@ -1,5 +1,6 @@
 """What a newcomer copies out of the pages works as it stands there, but for addresses and names."""
 
+import os
 import re
 import shlex
 import signal
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from deltalake import DeltaTable
 
 from coordlib.cli.main import main
 from coordlib.exit_codes import OK
 from coordlib.kafka.reading import read_to_end
+from coordlib.local.jars import ensure_jars
 from coordlib.local.ports import free_ports
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
@@ -26,6 +29,11 @@ pytestmark = pytest.mark.stack
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Where the pages say that Kafka is.
 _KAFKA = re.compile(r"HOST:PORT|\w+:9092")
+_DELTA = (
+    "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+    "--conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "--conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2",
+)
 RECORDS = 6
 DOCS = "coordlib/docs"
 STORE = "python -m coordlib.examples.replicated_store "
@@ -34,6 +42,12 @@ STORE = "python -m coordlib.examples.replicated_store "
 def examples(page: str) -> list[str]:
     """The Python code of a page, block by block."""
     return _CODE.findall((ROOT / page).read_text())
+
+
+def _spark_options() -> str:
+    """As the pages ask for: a Spark with Kafka's and Delta's jars."""
+    jars = ",".join(str(jar) for jar in ensure_jars().spark)
+    return f"--master local[2] --jars {jars} {' '.join(_DELTA)} pyspark-shell"
 
 
 class Newcomer:
@@ -72,6 +86,7 @@ class Newcomer:
                 stdout=file,
                 stderr=file,
                 cwd=self.folder,
+                env=os.environ | {"PYSPARK_SUBMIT_ARGS": _spark_options(), "PYTHONPATH": str(ROOT)},
             )
         self._started.append(process)
         self._logs.append(log)
@@ -136,6 +151,23 @@ def test_a_copier_copies_each_record_once(newcomer: Newcomer, page: str) -> None
 
     wait_until("the records are copied", lambda: len(copied()) >= RECORDS)
     assert copied() == [f"record-{number}".encode() for number in range(RECORDS)]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("page", ["spark-members.md", "transactions-with-delta.md"])
+def test_a_query_writes_the_records_into_a_table(newcomer: Newcomer, page: str) -> None:
+    code = examples(f"{DOCS}/{page}")[0].replace("/lake", "tables")
+    newcomer.run(code)
+    table = newcomer.folder / "tables" / "orders"
+
+    def written() -> list[str]:
+        newcomer.must_run()
+        if not DeltaTable.is_deltatable(str(table)):
+            return []
+        return sorted(DeltaTable(table).to_pyarrow_table()["value"].to_pylist())
+
+    wait_until("the records are written", lambda: len(written()) >= RECORDS, 480.0)
+    assert written() == [f"record-{number}" for number in range(RECORDS)]
 
 
 def test_a_store_of_three_processes_takes_a_value(newcomer: Newcomer) -> None:
