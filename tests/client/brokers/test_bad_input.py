@@ -233,6 +233,64 @@ def test_incarnations_of_others_and_of_the_future_are_refused() -> None:
     assert one.agent.must_acknowledge("t", 0) == {1}
 
 
+@pytest.mark.parametrize(
+    "isr",
+    [{2: -1}, {-1: 5}, {2: 2**63}, {2**31: 5}, dict.fromkeys(range(33), 5)],
+    ids=["unregistered", "no broker", "above int64", "above int32", "33 brokers"],
+)
+def test_what_can_be_no_isr_fails_alone_and_is_not_written(isr: dict[int, int]) -> None:
+    """A follower told the incarnation that it has before it is registered: -1. The changes of other
+    partitions that would go out in the same request are not to fail with it."""
+    world = World()
+    one, two = world.start(1, 2)
+    world.create((1, 2), (1, 2), (1, 2))
+    good = {2: two.agent.incarnation}
+    first = one.agent.alter_isr("t", 0, good)  # under way; the next two wait for the same request
+    futures = [one.agent.alter_isr("t", 1, good), one.agent.alter_isr("t", 2, isr)]
+    world.run(1_000)
+
+    assert [isinstance(outcome(each), rs.AlteredRow) for each in (first, *futures)] == [1, 1, 0]
+    refused = outcome(futures[1])
+    assert isinstance(refused, GroupError)
+    assert refused.code.name == "INVALID_REQUEST"
+    assert one.agent.must_acknowledge("t", 2) == {1, 2}
+
+
+@pytest.mark.parametrize("isr", [{2: None}, {"2": 5}, {2: 1.5}, {2: object()}], ids=repr)
+def test_what_is_no_number_is_refused_at_once_and_does_no_harm(isr: Any) -> None:
+    """A defect of the program, which its own thread is told. The agent goes on."""
+    world = World()
+    one, two = world.start(1, 2)
+    world.create((1, 2))
+
+    with pytest.raises(TypeError):
+        one.agent.alter_isr("t", 0, isr)
+
+    future = one.agent.alter_isr("t", 0, {2: two.agent.incarnation})
+    world.run(1_000)
+    assert isinstance(outcome(future), rs.AlteredRow)
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    """As of numpy, whose integers JSON does not know."""
+
+    class Number:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __index__(self) -> int:
+            return self.number
+
+    world = World()
+    one, two = world.start(1, 2)
+    world.create((1, 2))
+    isr: Any = {Number(2): Number(two.agent.incarnation)}
+    future = one.agent.alter_isr("t", 0, isr)
+    world.run(1_000)
+
+    assert isinstance(outcome(future), rs.AlteredRow)
+
+
 def test_a_change_without_an_answer_ends_with_the_agent() -> None:
     """The job is away for an hour, and the program ends."""
     world = World()
