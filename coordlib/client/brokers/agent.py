@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -93,25 +94,28 @@ class BrokerAgent(Running):
             Callback.FENCED: on_fenced,
             Callback.UNFENCED: on_unfenced,
         }
-        home = Home(folder)
-        try:
-            over = transport or KafkaTransport(config or {}, prefix, own_client)
-        except BaseException:
-            home.close(has_stopped=True)
-            raise
-        identity = name.identity(own_client, over)
-        said = Registration(
-            broker=broker,
-            endpoints=tuple(endpoints),
-            rack=rack,
-            storage=home.storage,
-            previous=home.previous(identity, broker),
-        )
         #: Its id.
         self.broker = broker
-        life = BrokerLife(identity, timing or BrokerTiming(), said)
-        super().__init__(life, over, home, callbacks, stop_timeout_s)
-        self._begin(owns_transport=transport is None)
+        timing = timing or BrokerTiming()
+        with ExitStack() as undone:
+            home = Home(folder)
+            undone.callback(home.close, has_stopped=True)  # none of the user's code has run
+            over = transport
+            if over is None:
+                over = KafkaTransport(config or {}, prefix, own_client)
+                undone.callback(over.close)
+            identity = name.identity(own_client, over)
+            said = Registration(
+                broker=broker,
+                endpoints=tuple(endpoints),
+                rack=rack,
+                storage=home.storage,
+                previous=home.previous(identity, broker),
+            )
+            life = BrokerLife(identity, timing, said)
+            super().__init__(life, over, home, callbacks, stop_timeout_s)
+            self._begin(owns_transport=transport is None)
+            undone.pop_all()
 
     # ---- what it may do, from any thread ------------------------------------------------------
 

@@ -63,8 +63,12 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
     def _begin(self, owns_transport: bool) -> None:
         """Register. The transport is closed with the agent if it is its own."""
         self._owns_transport = owns_transport
-        self._transport.attach(self)
-        self.feed(bs.Begin(self._transport.now_ms()))
+        try:
+            self._transport.attach(self)
+            self.feed(bs.Begin(self._transport.now_ms()))
+        except BaseException:
+            self._transport.detach(self)
+            raise
 
     # ---- what the user does -------------------------------------------------------------------
 

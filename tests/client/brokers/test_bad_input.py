@@ -53,6 +53,37 @@ def test_a_door_that_would_close_before_the_session_ends_is_refused() -> None:
     assert BrokerTiming(session_timeout_ms=9_000).door_ms == 18_000
 
 
+@pytest.mark.parametrize("interval_ms", [0, -1, 3_376, 9_000, 60_000])
+def test_signs_of_life_that_are_too_rare_or_never_end_are_refused(interval_ms: int) -> None:
+    """A broker whose heartbeats are as rare as its session is long is declared Inactive again and
+    again. Two of them fit into the time that one of them bears (rule 8): one may be late."""
+    with pytest.raises(SetupError, match="heartbeat_interval_ms"):
+        BrokerTiming(session_timeout_ms=9_000, heartbeat_interval_ms=interval_ms)
+    BrokerTiming(session_timeout_ms=9_000, heartbeat_interval_ms=3_375)
+
+
+@pytest.mark.parametrize("what", ["new_token", "attach", "send"])
+def test_an_agent_that_cannot_be_made_gives_its_folder_back(tmp_path: Path, what: str) -> None:
+    """A program that tries again must not be told that another process uses its folder, and what
+    was made half-way must not register later."""
+    world = World()
+    transport = world.log.transport()
+
+    def raise_(*_: Any) -> None:
+        raise ZeroDivisionError("a defect")
+
+    works = getattr(transport, what)
+    setattr(transport, what, raise_)
+    with pytest.raises(ZeroDivisionError):
+        world.enter(1, folder=tmp_path, transport=transport)
+    setattr(transport, what, works)
+    world.run(30_000)
+    assert not world.of(1, rq.RegisterBroker)
+
+    (store,) = world.start(1, folder=tmp_path, transport=transport)
+    assert store.agent.state == "Active"
+
+
 def test_a_locked_folder_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     """A second process of the same broker on the same machine."""
     world = World()
