@@ -33,6 +33,20 @@ def test_a_move_goes_on_when_its_leader_does_not_stop_after_all() -> None:
     assert (row.leader, row.replicas, row.removing) == (2, (2, 3), ())
 
 
+def test_what_was_never_led_is_led_where_it_is_moved_to() -> None:
+    """An operator's assignment named a broker that never came. He moves the partition to two that
+    are Active: nothing was ever written, so nobody has to catch up, and nobody else would come."""
+    talk = c.registered()
+    for number in (1, 2):
+        c.says(talk, number, "Active")
+    talk.send(c.create(c.new_topic("t", assignment=[(3,)])))
+
+    talk.send(c.move(("t", 0), (1, 2)))
+
+    row = c.partition(talk)
+    assert (row.leader, row.leader_epoch, row.isr, row.replicas) == (1, 0, (1, 2), (1, 2))
+
+
 def replaced_while_it_is_added() -> Conversation:
     """Broker 1 is being added to t/0, leads it, and is replaced by another process of its id."""
     talk = c.active(c.new_topic("t", assignment=[(2, 3)]))
