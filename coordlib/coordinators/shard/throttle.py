@@ -35,9 +35,9 @@ class Rate:
         self.free_us = free_us
         self._slice_us = 1_000_000 // per_second
 
-    def book(self, clock_ms: int) -> None:
-        """It has happened once more, at this time."""
-        self.free_us = self._after(clock_ms)
+    def book(self, clock_ms: int, times: int = 1) -> None:
+        """It has happened once more, at this time; `times`: it cost as much as so many."""
+        self.free_us = self._after(clock_ms) + (times - 1) * self._slice_us
 
     def wait_ms(self, clock_ms: int) -> int:
         """How long until it may happen once more, by the same clock; 0: it may now."""
