@@ -62,6 +62,7 @@ ROWS_PER_REQUEST_MAX = 10_000  # partitions that one request about a cluster nam
 ROWS_PER_DEMAND_MAX = 1_000  # leaderships that one LeadershipDemanded asks for
 ROWS_PER_LINE_MAX = 10_000  # partitions of one line of history
 REGISTRATIONS_PER_SECOND_MAX = 5  # of one broker id; supervisors start a process once a second
+REPLICAS_PER_REGISTRATION = 2_000  # of one broker: so many more count as one more registration
 SUPERSEDED_MAX = 8  # registrations of one broker id that are known as superseded
 METADATA_PART_BYTES_MAX = 512 * KIB  # one part of an answer, or one notice, about metadata
 

@@ -1,5 +1,11 @@
-"""Futures of a member's open questions, until the answer comes or the member ends."""
+"""Futures of a member's open questions, until the answer comes or the member ends.
 
+A future that is completed calls what its holder has given it, code of the user, which may take the
+user's locks. A thread that holds those may be waiting for the member. So answers are noted under
+the member's lock, and told outside it.
+"""
+
+from collections import deque
 from concurrent.futures import Future
 from itertools import count
 
@@ -14,6 +20,8 @@ class Answers:
         self._tickets = count(1)
         self._open: dict[int, Future[Answer]] = {}
         self._commits: set[int] = set()
+        #: Those whose answer is here, and is to be told.
+        self._answered: deque[tuple[Future[Answer], Answer]] = deque()
 
     @property
     def commits_are_open(self) -> bool:
@@ -29,14 +37,24 @@ class Answers:
         return ticket, future
 
     def settle(self, answer: Answer) -> None:
-        """Complete the future of an answer; an answer without an open future is dropped."""
+        """Note the answer of a future; one without an open future is dropped."""
         self._commits.discard(answer.ticket)
         future = self._open.pop(answer.ticket, None)
-        # False: it was cancelled, and its waiters were notified then.
-        if future is not None and future.set_running_or_notify_cancel():
-            future.set_result(answer)
+        if future is not None:
+            self._answered.append((future, answer))
 
     def abandon(self, error: CoordError) -> None:
         """Fail all open futures: no answer will come any more."""
         for ticket in list(self._open):
             self.settle(Answer(ticket, error=error))
+
+    def tell(self) -> None:
+        """Complete those whose answer is here. To be called without the member's lock."""
+        while True:
+            try:
+                future, answer = self._answered.popleft()
+            except IndexError:
+                return
+            # False: it was cancelled, and its waiters were notified then.
+            if future.set_running_or_notify_cancel():
+                future.set_result(answer)

@@ -62,11 +62,12 @@ class RegisterBroker(ClusterRequest, tag="RegisterBroker", frozen=True, kw_only=
     def fault(self) -> str | None:
         """Endpoints have hosts, and names of their own."""
         names = [each.name for each in self.endpoints]
+        hosts = [each.host for each in self.endpoints]
         if len(set(names)) < len(names):
             return "endpoints name one listener twice: name each once."
         return (
             names_fault("endpoints.name", names)
-            or names_fault("endpoints.host", [each.host for each in self.endpoints])
+            or names_fault("endpoints.host", hosts, limits.HOST_LENGTH_MAX)
             or (None if self.rack is None else names_fault("rack", [self.rack]))
             or optional_names_fault("storage", [self.storage])
         )

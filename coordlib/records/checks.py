@@ -27,11 +27,13 @@ def no_name(field: str, bytes_max: int = limits.NAME_LENGTH_MAX) -> str:
     return f"{field} must have 1 to {bytes_max} bytes of UTF-8 without control characters."
 
 
-def names_fault(field: str, names: Iterable[str]) -> str | None:
-    """What is wrong with these names of at most NAME_LENGTH_MAX bytes; an empty one is bad."""
+def names_fault(
+    field: str, names: Iterable[str], bytes_max: int = limits.NAME_LENGTH_MAX
+) -> str | None:
+    """What is wrong with these names of at most so many bytes; an empty one is bad."""
     for name in names:
-        if not is_name(name, limits.NAME_LENGTH_MAX):
-            return no_name(field)
+        if not is_name(name, bytes_max):
+            return no_name(field, bytes_max)
     return None
 
 

@@ -1,6 +1,7 @@
 """Many members share a transport: what breaks in one of them breaks that one alone (INV-70)."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
@@ -21,6 +22,7 @@ from coordlib.records import codec
 from coordlib.records import responses as rs
 from coordlib.testing.fake_log import FakeLog
 from tests.client.world import TIMING, World, t
+from tests.tools.background import judged
 
 
 class Handler:
@@ -316,3 +318,36 @@ def test_members_beside_a_broken_one_go_on() -> None:
     log.advance(20_000, poll)
 
     assert sorted(len(each.assignment) for each in members) == [0, 2, 2]
+
+
+@pytest.mark.parametrize("end", ["answered", "failed", "closed"])
+def test_what_notes_the_end_of_a_commit_finds_the_member_free(end: str) -> None:
+    """A program commits under a lock of its own, and what notes the outcome takes that lock, too.
+    If the member were locked meanwhile, a thread that asks it under that lock would wait for ever,
+    and with it all that the transport serves."""
+    answers: list[bool] = []
+    seen: list[bool] = []
+
+    def note(_: Any) -> None:
+        ask = threading.Thread(target=lambda: answers.append(member.may_work()))
+        ask.start()
+        ask.join(5)
+        seen.append(bool(answers))
+
+    with judged(FakeLog({"t": 1})) as log:
+        member = ClassicMember("g", transport=log.transport(), timing=TIMING)
+        member.subscribe(["t"])
+        until_s = time.monotonic() + 60
+        while not member.assignment and time.monotonic() < until_s:
+            member.poll(0.05)
+        log.job_is_up = end == "answered"
+        member.commit_async({sg.TopicPartition("t", 0): 5}).add_done_callback(note)
+        if end == "failed":
+            member.fail(ZeroDivisionError("a defect"))
+        elif end == "closed":
+            member.close(timeout_s=0)
+        while not seen and time.monotonic() < until_s:
+            time.sleep(0.01)
+        member.close(timeout_s=0)
+
+    assert seen == [True]

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -92,25 +94,28 @@ class BrokerAgent(Running):
             Callback.FENCED: on_fenced,
             Callback.UNFENCED: on_unfenced,
         }
-        home = Home(folder)
-        try:
-            over = transport or KafkaTransport(config or {}, prefix, own_client)
-        except BaseException:
-            home.close(has_stopped=True)
-            raise
-        identity = name.identity(own_client, over)
-        said = Registration(
-            broker=broker,
-            endpoints=tuple(endpoints),
-            rack=rack,
-            storage=home.storage,
-            previous=home.previous(identity, broker),
-        )
         #: Its id.
         self.broker = broker
-        life = BrokerLife(identity, timing or BrokerTiming(), said)
-        super().__init__(life, over, home, callbacks, stop_timeout_s)
-        self._begin(owns_transport=transport is None)
+        timing = timing or BrokerTiming()
+        with ExitStack() as undone:
+            home = Home(folder)
+            undone.callback(home.close, has_stopped=True)  # none of the user's code has run
+            over = transport
+            if over is None:
+                over = KafkaTransport(config or {}, prefix, own_client)
+                undone.callback(over.close)
+            identity = name.identity(own_client, over)
+            said = Registration(
+                broker=broker,
+                endpoints=tuple(endpoints),
+                rack=rack,
+                storage=home.storage,
+                previous=home.previous(identity, broker),
+            )
+            life = BrokerLife(identity, timing, said)
+            super().__init__(life, over, home, callbacks, stop_timeout_s)
+            self._begin(owns_transport=transport is None)
+            undone.pop_all()
 
     # ---- what it may do, from any thread ------------------------------------------------------
 
@@ -161,21 +166,29 @@ class BrokerAgent(Running):
         committed until then.
 
         Args:
-            isr: broker to the incarnation that fetched; this broker itself need not be named.
+            isr: broker to the incarnation that fetched, as it told; this broker itself need not be
+                named.
             has_recovered: after an unclean election: this leader has what it will have.
 
         Returns:
             The row as it stands; or the future raises GroupError (INELIGIBLE_REPLICA,
             INVALID_UPDATE_VERSION, NOT_LEADER_OR_FOLLOWER, …), BrokerFenced, CannotReach when the
-            request could not be written, CoordError while another change is under way.
+            request could not be written, CoordError while another change is under way. What it
+            calls when it is done runs in a thread that serves all agents of the transport: it
+            must be quick; it may take the lock under which changes are asked for.
+
+        Raises:
+            TypeError: a broker or an incarnation is no integer.
         """
-        place, named = TopicPartition(topic, partition), dict(isr)
+        place = TopicPartition(topic, partition)
+        named = {index(broker): index(incarnation) for broker, incarnation in isr.items()}
         with self._changed:
             ticket, future = self._futures.expect()
-            now_ms = self._transport.now_ms()
-            self.feed(bs.AlterIsr(now_ms, ticket, place, named, has_recovered))
+        self.feed(bs.AlterIsr(self._transport.now_ms(), ticket, place, named, bool(has_recovered)))
+        with self._changed:
             if self._broken is not None or self._is_closed:
                 self._futures.abandon(self._broken)
+        self._futures.tell()
         return future
 
     @property

@@ -5,8 +5,9 @@ held the lock before has certainly ended, so what it led need not be guarded (ru
 names the data; an empty folder gets a new name, so that replaced disks are not taken for kept ones.
 
 A folder that was copied has the name of its data, but not the lock of the process that it was
-copied from, which may still run: machine and lock file are noted, and where they differ `previous`
-is not known.
+copied from, which may still run. Nor does the kernel of another machine know that lock, to which a
+volume was attached. So machine, kernel and lock file are noted, and where they differ `previous` is
+not known. Names alone do not tell machines apart: containers have them from their image.
 """
 
 import fcntl
@@ -28,6 +29,8 @@ _log = logging.getLogger("coordlib.client")
 LOCK: Final = ".coordlib-broker.lock"
 KEPT: Final = ".coordlib-broker.json"
 MACHINE_ID: Final = Path("/etc/machine-id")
+#: Drawn by each kernel when it starts; containers see that of their machine.
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,17 +165,21 @@ class Folder:
         self._kept = kept
 
     def _lock_name(self) -> str:
-        """The machine, and the file on it: a copy has another."""
-        try:
-            machine = MACHINE_ID.read_text().strip()
-        except OSError:
-            machine = ""  # containers may have none; the host's name is left
+        """The machine, its kernel, and the file on it: a copy has another."""
         status = os.fstat(self._lock)
-        return f"{machine}/{own_host()}/{status.st_dev}/{status.st_ino}"
+        kernel = f"{_text_of(MACHINE_ID)}/{_text_of(BOOT_ID)}"
+        return f"{kernel}/{own_host()}/{status.st_dev}/{status.st_ino}"
 
     def _unusable(self, problem: OSError) -> SetupError:
         mend = "Make it writable, free some space, or name another folder."
         return SetupError(f"This broker's folder cannot be used: {problem}", str(self._path), mend)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""  # containers may have no machine id, and other systems no boot id
 
 
 class Home:

@@ -8,8 +8,10 @@ One request is under way at a time, and carries what was asked for meanwhile: of
 change.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from coordlib import limits
 from coordlib.client.brokers import signals as bs
 from coordlib.client.brokers.errors import NotLeader
 from coordlib.client.brokers.replicas import Replicas
@@ -21,6 +23,10 @@ from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
+NO_ISR = (
+    "isr names the brokers of a partition by id, each with the incarnation that it told: a broker "
+    "that is not registered yet has none (-1)."
+)
 UNDER_WAY = "A change of this partition's in-sync replicas is under way."
 #: As many as an answer of 1 MiB has room for, with the longest names and sixteen replicas.
 ROWS_MAX = 500
@@ -72,6 +78,10 @@ class InSync:
         row = self._replicas.led(event.place) if may_lead else None
         if row is None:
             self._refuse(event, NotLeader(self._where(event.place)))
+        elif not _can_be(event.isr):
+            # It would not be read, and with it nothing else of its request.
+            where = self._where(event.place)
+            self._refuse(event, GroupError(ErrorCode.INVALID_REQUEST, where, NO_ISR))
         elif event.place in self._waiting or event.place in self._sent:
             mend = "Wait for its future."
             self._refuse(event, CoordError(UNDER_WAY, self._where(event.place), mend))
@@ -163,6 +173,13 @@ class InSync:
 
     def _where(self, place: TopicPartition) -> str:
         return f"{self._me.where}, {place.topic}/{place.partition}"
+
+
+def _can_be(isr: Mapping[int, int]) -> bool:
+    """Whether a request can name it. A partition that moves has two sets of replicas."""
+    are_brokers = all(0 <= broker <= limits.INT32_MAX for broker in isr)
+    are_offsets = all(0 <= offset <= limits.INT64_MAX for offset in isr.values())
+    return are_brokers and are_offsets and len(isr) <= 2 * limits.REPLICAS_MAX
 
 
 def _code_of(row: rs.AlteredRow) -> ErrorCode:

@@ -53,6 +53,9 @@ class Replicas:
         self._elected: OrderedDict[TopicPartition, None] = OrderedDict()
         #: What was deleted, or could not be, while the log still asks for it.
         self._reported: set[TopicPartition] = set()
+        #: Those that are deleted with their topic: its id. A topic stays until all brokers have
+        #: deleted what they have; a replica that was deleted is not followed meanwhile.
+        self._doomed: dict[TopicPartition, int] = {}
         #: The callback that runs: its place, what had been told before, the row that it is about.
         self._calling: tuple[TopicPartition, _Told | None, rs.ReplicaRow | None] | None = None
 
@@ -63,6 +66,7 @@ class Replicas:
         before, self.rows = self.rows, {_place(row): row for row in rows}
         self._reported.clear()
         for place in before | self.rows:
+            self._note_doom(place)
             self._sort(place)
 
     def learn(self, row: rs.ReplicaRow) -> None:
@@ -75,9 +79,18 @@ class Replicas:
             return
         if self._broker not in row.deleting:
             self._reported.discard(place)
+        self._note_doom(place)
         if not row.replicas:
             self._over_at.pop(place, None)  # a topic made anew has a higher fence
         self._sort(place)
+
+    def _note_doom(self, place: TopicPartition) -> None:
+        """Whom a move takes away is no replica any more; who is, and deletes, loses the topic."""
+        row = self.rows.get(place)
+        if row is not None and self._broker in row.deleting and self._broker in row.replicas:
+            self._doomed[place] = row.topic_id
+        elif row is None or self._doomed.get(place) != row.topic_id:
+            self._doomed.pop(place, None)
 
     def topics(self) -> set[str]:
         """The topics of which it has replicas."""
@@ -188,6 +201,8 @@ class Replicas:
         if told is not None and told.topic_id != row.topic_id:
             self._changed[place] = None  # the new one is told of next
             return self._stop(place, None, deletes=True)
+        if told is None and place in self._doomed:
+            return None  # deleted here, or to be deleted once more
         is_news = told is None or (told.epoch, told.leader) != (row.leader_epoch, row.leader)
         if not is_news or row.leader_epoch < 0:
             return None

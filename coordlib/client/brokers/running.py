@@ -63,8 +63,12 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
     def _begin(self, owns_transport: bool) -> None:
         """Register. The transport is closed with the agent if it is its own."""
         self._owns_transport = owns_transport
-        self._transport.attach(self)
-        self.feed(bs.Begin(self._transport.now_ms()))
+        try:
+            self._transport.attach(self)
+            self.feed(bs.Begin(self._transport.now_ms()))
+        except BaseException:
+            self._transport.detach(self)
+            raise
 
     # ---- what the user does -------------------------------------------------------------------
 
@@ -160,12 +164,23 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
     def _end(self) -> None:
         with self._changed:
             self._abandon()
+        self._futures.tell()
         self._transport.detach(self)
         self._home.close(has_stopped=self._life.state in (State.LEAVING, State.LEFT))
         if self._owns_transport:
             self._transport.close()
 
     # ---- the transport's side -----------------------------------------------------------------
+
+    def feed(self, event: sg.Input | bs.OwnInput) -> None:
+        """Take what happened. Not under the agent's lock: futures may end by it."""
+        super().feed(event)
+        self._futures.tell()
+
+    def fail(self, problem: Exception) -> None:
+        """Stop for good, as `Driven`; what waits for an answer ends."""
+        super().fail(problem)
+        self._futures.tell()
 
     def _do(self, output: bs.Output) -> None:
         match output:

@@ -28,7 +28,8 @@ class BrokerTiming:
     broker.heartbeat.interval.ms) where it has them.
 
     Raises:
-        SetupError: the door would close before the controller could count the broker out.
+        SetupError: the door would close before the controller could count the broker out, or
+            heartbeats would be too rare to keep a leadership.
     """
 
     #: Silence for as long makes the broker Inactive.
@@ -45,6 +46,14 @@ class BrokerTiming:
                 "A fence timeout is at least the session timeout.",
                 f"fence_timeout_ms {self.fence_timeout_ms}",
                 f"Choose at least {self.session_timeout_ms}, or leave it out.",
+            )
+        # One that is late or lost must not end a leadership (rule 8).
+        longest_ms = (self.session_timeout_ms - self.margin_ms) // 2
+        if not 1 <= self.heartbeat_interval_ms <= longest_ms:
+            raise SetupError(
+                "Two heartbeats must fit into the session timeout less the margin.",
+                f"heartbeat_interval_ms {self.heartbeat_interval_ms}",
+                f"Choose 1 to {longest_ms}, or a longer session timeout.",
             )
 
     @property

@@ -264,12 +264,23 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
             with self._changed:
                 self._changed.wait_for(lambda: self._is_over(inside), timeout_s)
                 self._abandon()
+            self._answers.tell()
         finally:
             self._transport.detach(self)
             if self._own:
                 self._transport.close()
 
     # ---- the transport's side -----------------------------------------------------------------
+
+    def feed(self, event: sg.Input) -> None:
+        """Take what happened. Not under the member's lock: futures may end by it."""
+        super().feed(event)
+        self._answers.tell()
+
+    def fail(self, problem: Exception) -> None:
+        """Stop for good, as `Driven`; what waits for an answer ends."""
+        super().fail(problem)
+        self._answers.tell()
 
     def _do(self, output: sg.Output) -> None:
         match output:
@@ -335,9 +346,11 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         """Feed an event made of the time and a ticket; the future ends with its Answer."""
         with self._changed:
             ticket, future = self._answers.expect(is_commit)
-            self.feed(event(self._transport.now_ms(), ticket))
+        self.feed(event(self._transport.now_ms(), ticket))
+        with self._changed:
             if self._broken is not None:
                 self._abandon()
+        self._answers.tell()
         return future
 
     def _abandon(self) -> None:

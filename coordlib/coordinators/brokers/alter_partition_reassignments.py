@@ -2,6 +2,7 @@
 
 from coordlib.coordinators.brokers import reassignment
 from coordlib.coordinators.brokers.demands import finish
+from coordlib.coordinators.brokers.leadership import GUARDED
 from coordlib.coordinators.brokers.new_partitions import Fault, replicas_fault
 from coordlib.coordinators.brokers.results import partition_result
 from coordlib.coordinators.brokers.rows import Partition
@@ -47,6 +48,9 @@ def _result(step: ClusterStep, wanted: rq.Reassignment) -> rs.PartitionResult:
 def _fault_of_cancel(row: Partition, is_moving: bool) -> Fault:
     if not is_moving:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+    if row.guard >= 0:
+        # Perhaps of a replica that would go: a guard ends in the rows that its broker still has.
+        return ErrorCode.REASSIGNMENT_IN_PROGRESS, GUARDED
     if row.leader >= 0 and set(row.target) <= set(row.isr):
         return ErrorCode.REASSIGNMENT_IN_PROGRESS, IS_ENDING
     if row.leader in row.adding or (row.isr and set(row.isr) <= set(row.adding)):

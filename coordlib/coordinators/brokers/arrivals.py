@@ -31,12 +31,15 @@ def _active(step: ClusterStep, broker: Broker, reason: str) -> Broker:
 
 
 def go_on(step: ClusterStep, broker: Broker, reason: str) -> Broker:
-    """A broker that was to stop goes on. What it was asked for it must let go of all the same."""
+    """A broker that was to stop goes on. What it was asked for it must let go of all the same. It
+    leads again what nobody could lead meanwhile, and moves that waited for it go on, too."""
     after = step.enter(broker, BrokerState.ACTIVE, reason)
     for place, row in step.rows_of(broker.broker):
         is_own = row.leader == broker.broker and row.move == elections.SHUTDOWN
         if is_own and row.asked < 0:
             step.alter(place, move="")
+        leadership.fill(step, place)
+        reassignment.advance(step, place)
     return after
 
 

@@ -64,7 +64,7 @@ def _judge(step: ClusterStep, wanted: rq.NewTopic, room: Room, seed: int) -> Ass
         count, replicas = len(wanted.assignment), 1
     if count < 1:
         return ErrorCode.INVALID_PARTITIONS, None
-    if fault := room.fault(count, max(replicas, 1)):
+    if fault := room.fault(count, min(max(replicas, 1), limits.REPLICAS_MAX)):
         return fault  # before anything is computed for millions of partitions
     if wanted.assignment is None:
         return new_partitions.placed(step, range(count), replicas, seed)

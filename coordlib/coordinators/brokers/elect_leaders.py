@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from coordlib import limits
 from coordlib.coordinators.brokers import elections, leadership, reassignment
 from coordlib.coordinators.brokers.demands import finish
+from coordlib.coordinators.brokers.leadership import GUARDED
 from coordlib.coordinators.brokers.new_partitions import ASK_IN_PARTS
 from coordlib.coordinators.brokers.results import partition_result
 from coordlib.coordinators.brokers.rows import Partition
@@ -16,8 +17,6 @@ from coordlib.coordinators.shard.table import Place
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-
-GUARDED = "Wait: the former leader may still act."
 
 
 def elect_leaders(step: ClusterStep, request: rq.ElectLeaders) -> None:

@@ -4,13 +4,16 @@ There is no election while a former leader may still act (`Partition.guard`), an
 leader lives and has not let go: it is asked (`demands.py`).  # INV-71
 """
 
-from typing import Any
+from typing import Any, Final
 
 from coordlib.coordinators.brokers import elections
 from coordlib.coordinators.brokers.elections import Elected
 from coordlib.coordinators.brokers.rows import Partition
 from coordlib.coordinators.brokers.step import ClusterStep
 from coordlib.coordinators.shard.table import Place
+
+#: For whoever asks for what a guard holds up.
+GUARDED: Final = "Wait: the former leader may still act."
 
 
 def fill(step: ClusterStep, place: Place) -> None:

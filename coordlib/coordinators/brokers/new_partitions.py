@@ -13,6 +13,7 @@ from coordlib.errors import ErrorCode
 Fault = tuple[ErrorCode, str | None]
 #: Partition -> its replicas.
 Assignment = dict[int, tuple[int, ...]]
+TOO_MANY_REPLICAS = f"Ask for at most {limits.REPLICAS_MAX} replicas."
 CLUSTER_IS_FULL = "Delete topics that nobody needs, or raise brokers.partitions_max."
 ASK_IN_PARTS = f"Ask for at most {limits.ROWS_PER_REQUEST_MAX} partitions in one request."
 
@@ -75,7 +76,9 @@ def replicas_fault(step: ClusterStep, replicas: tuple[int, ...]) -> str | None:
 def placed(step: ClusterStep, numbers: range, replicas: int, seed: int) -> Assignment | Fault:
     """An assignment over the brokers that are Active, or why there is none."""
     active = step.active
-    if not 1 <= replicas <= min(len(active), limits.REPLICAS_MAX):
+    if replicas > limits.REPLICAS_MAX:
+        return ErrorCode.INVALID_REPLICATION_FACTOR, TOO_MANY_REPLICAS
+    if not 1 <= replicas <= len(active):
         return ErrorCode.INVALID_REPLICATION_FACTOR, None
     racks = {number: step.live.brokers[number].rack for number in sorted(active)}
     return placement.place(racks, len(numbers), replicas, seed, numbers.start)

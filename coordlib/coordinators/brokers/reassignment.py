@@ -31,6 +31,8 @@ def start(step: ClusterStep, place: Place, target: tuple[int, ...]) -> None:
     if adding or removing:
         detail = {"topic": place[0], "partition": place[1], "replicas": target}
         step.record(stored.EVENT_REASSIGNMENT_STARTED, reason=step.reason, detail=detail)
+        if row.leader_epoch < 0:
+            leadership.fill(step, place)  # nothing is written yet: who is added lacks nothing
         advance(step, place)
 
 

@@ -4,7 +4,8 @@ Its incarnation is the record's offset (KRaft; KIP-343 took the czxid). What the
 has no leader until that process must have stopped, or the newer one proves that it has.
 
 Each broker id has a rate: a process that a supervisor starts again and again, or two with one id,
-must not fill history and metadata, nor hold up the shard's other entities.  # INV-31
+must not fill history and metadata, nor hold up the shard's other entities. A registration of very
+many replicas counts as several: its answer names them all.  # INV-31
 """
 
 from typing import Final
@@ -49,7 +50,8 @@ def register_broker(step: ClusterStep, request: rq.RegisterBroker) -> None:
         return step.refuse(request, code, BROKER_IS_THROTTLED, throttle_time_ms=wait_ms)
     if refused := _is_full(step, known):
         return step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, refused)
-    rate.book(step.at.clock_ms)
+    replicas = len(step.rows_of(request.broker)) if known else 0
+    rate.book(step.at.clock_ms, 1 + replicas // limits.REPLICAS_PER_REGISTRATION)
     broker = _made(step, request, known, rate.free_us)
     if not step.room_of(broker):
         return step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_TOO_LARGE)

@@ -35,14 +35,17 @@ class Rate:
         self.free_us = free_us
         self._slice_us = 1_000_000 // per_second
 
-    def book(self, clock_ms: int) -> None:
-        """It has happened once more, at this time."""
-        self.free_us = self._after(clock_ms)
+    def book(self, clock_ms: int, times: int = 1) -> None:
+        """It has happened once more, at this time; `times`: it cost as much as so many, at most as
+        those that may come at once."""
+        more_us = min((times - 1) * self._slice_us, BURST_MS * _US)
+        self.free_us = self._after(clock_ms) + more_us
 
     def wait_ms(self, clock_ms: int) -> int:
         """How long until it may happen once more, by the same clock; 0: it may now."""
-        # No request books more than a burst ahead. If the next free moment is later all the same,
-        # the topic's time went back, with another leader: no request waits longer than a burst.
+        # No request books more than a burst ahead, but for one that counts as several: the next one
+        # is told to wait for less than it takes, and asks again. Else, if the next free moment is
+        # later, the topic's time went back, with another leader: nobody is told to wait for that.
         self.free_us = min(self.free_us, (clock_ms + BURST_MS) * _US)
         early_us = self._after(clock_ms) - (clock_ms + BURST_MS) * _US
         return max(0, -(-early_us // _US))  # rounded up: a sender that waits so long is not early

@@ -53,6 +53,37 @@ def test_a_door_that_would_close_before_the_session_ends_is_refused() -> None:
     assert BrokerTiming(session_timeout_ms=9_000).door_ms == 18_000
 
 
+@pytest.mark.parametrize("interval_ms", [0, -1, 3_376, 9_000, 60_000])
+def test_signs_of_life_that_are_too_rare_or_never_end_are_refused(interval_ms: int) -> None:
+    """A broker whose heartbeats are as rare as its session is long is declared Inactive again and
+    again. Two of them fit into the time that one of them bears (rule 8): one may be late."""
+    with pytest.raises(SetupError, match="heartbeat_interval_ms"):
+        BrokerTiming(session_timeout_ms=9_000, heartbeat_interval_ms=interval_ms)
+    BrokerTiming(session_timeout_ms=9_000, heartbeat_interval_ms=3_375)
+
+
+@pytest.mark.parametrize("what", ["new_token", "attach", "send"])
+def test_an_agent_that_cannot_be_made_gives_its_folder_back(tmp_path: Path, what: str) -> None:
+    """A program that tries again must not be told that another process uses its folder, and what
+    was made half-way must not register later."""
+    world = World()
+    transport = world.log.transport()
+
+    def raise_(*_: Any) -> None:
+        raise ZeroDivisionError("a defect")
+
+    works = getattr(transport, what)
+    setattr(transport, what, raise_)
+    with pytest.raises(ZeroDivisionError):
+        world.enter(1, folder=tmp_path, transport=transport)
+    setattr(transport, what, works)
+    world.run(30_000)
+    assert not world.of(1, rq.RegisterBroker)
+
+    (store,) = world.start(1, folder=tmp_path, transport=transport)
+    assert store.agent.state == "Active"
+
+
 def test_a_locked_folder_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     """A second process of the same broker on the same machine."""
     world = World()
@@ -231,6 +262,64 @@ def test_incarnations_of_others_and_of_the_future_are_refused() -> None:
     assert isinstance(done, rs.AlteredRow)
     assert done.isr == (1,)
     assert one.agent.must_acknowledge("t", 0) == {1}
+
+
+@pytest.mark.parametrize(
+    "isr",
+    [{2: -1}, {-1: 5}, {2: 2**63}, {2**31: 5}, dict.fromkeys(range(33), 5)],
+    ids=["unregistered", "no broker", "above int64", "above int32", "33 brokers"],
+)
+def test_what_can_be_no_isr_fails_alone_and_is_not_written(isr: dict[int, int]) -> None:
+    """A follower told the incarnation that it has before it is registered: -1. The changes of other
+    partitions that would go out in the same request are not to fail with it."""
+    world = World()
+    one, two = world.start(1, 2)
+    world.create((1, 2), (1, 2), (1, 2))
+    good = {2: two.agent.incarnation}
+    first = one.agent.alter_isr("t", 0, good)  # under way; the next two wait for the same request
+    futures = [one.agent.alter_isr("t", 1, good), one.agent.alter_isr("t", 2, isr)]
+    world.run(1_000)
+
+    assert [isinstance(outcome(each), rs.AlteredRow) for each in (first, *futures)] == [1, 1, 0]
+    refused = outcome(futures[1])
+    assert isinstance(refused, GroupError)
+    assert refused.code.name == "INVALID_REQUEST"
+    assert one.agent.must_acknowledge("t", 2) == {1, 2}
+
+
+@pytest.mark.parametrize("isr", [{2: None}, {"2": 5}, {2: 1.5}, {2: object()}], ids=repr)
+def test_what_is_no_number_is_refused_at_once_and_does_no_harm(isr: Any) -> None:
+    """A defect of the program, which its own thread is told. The agent goes on."""
+    world = World()
+    one, two = world.start(1, 2)
+    world.create((1, 2))
+
+    with pytest.raises(TypeError):
+        one.agent.alter_isr("t", 0, isr)
+
+    future = one.agent.alter_isr("t", 0, {2: two.agent.incarnation})
+    world.run(1_000)
+    assert isinstance(outcome(future), rs.AlteredRow)
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    """As of numpy, whose integers JSON does not know."""
+
+    class Number:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __index__(self) -> int:
+            return self.number
+
+    world = World()
+    one, two = world.start(1, 2)
+    world.create((1, 2))
+    isr: Any = {Number(2): Number(two.agent.incarnation)}
+    future = one.agent.alter_isr("t", 0, isr)
+    world.run(1_000)
+
+    assert isinstance(outcome(future), rs.AlteredRow)
 
 
 def test_a_change_without_an_answer_ends_with_the_agent() -> None:

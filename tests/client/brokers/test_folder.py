@@ -130,6 +130,25 @@ def test_a_folder_on_another_machine_knows_of_no_process_that_has_ended(
     moved.close(has_stopped=True)
 
 
+def test_a_folder_under_another_kernel_knows_of_no_process_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's host name and machine id come with its image: a node is cut off, its volume is
+    attached to another node, and the same container starts there. The first one still leads, and
+    the second one's kernel knows nothing of its lock."""
+    first = Folder(tmp_path / "data")
+    first.keep(NEWEST)
+    first.close(has_stopped=True)
+    booted = tmp_path / "boot_id"
+    booted.write_text("another kernel\n")
+    monkeypatch.setattr(module, "BOOT_ID", booted)
+
+    moved = Folder(tmp_path / "data")
+
+    assert previous(moved) == -1
+    moved.close(has_stopped=True)
+
+
 def test_whose_user_may_still_be_at_work_leaves_nothing_to_rely_on(tmp_path: Path) -> None:
     """Its process goes on; the next one must not say that it has ended."""
     first = Folder(tmp_path)

@@ -397,6 +397,28 @@ def test_a_deletion_that_raises_has_failed_and_is_asked_for_again_by_the_log() -
     assert play.polled(1_600)[0] == stops(0, True)
 
 
+@pytest.mark.parametrize("has_raised", [False, True])
+def test_what_goes_with_its_topic_is_not_followed_once_more(has_raised: bool) -> None:
+    """Another broker is away, so the topic waits for it. A program that were told to follow would
+    make the replica anew, and nobody would ever tell it to delete that."""
+    play = Play()
+    play.active(row(0, leader=8))
+    doomed = row(0, leader=-1, epoch=1, fence=70, deleting=(7,))
+    play.changed(1_000, 70, doomed)
+    play.say(sg.Polled(1_100))
+    play.say(bs.CalledBack(1_200, stops(0, True), has_raised=has_raised))
+    play.polled(1_300)
+
+    play.changed(1_400, 71, row(0, leader=-1, epoch=1, fence=70))
+    assert play.polled(1_500) == []
+    play.changed(1_600, 72, row(0, leader=-1, epoch=1, fence=70, replicas=(), isr=()))
+    assert play.polled(1_700) == []
+
+    new = row(0, leader=8, fence=80, topic_id=79)
+    play.changed(1_800, 80, new)
+    assert play.polled(1_900) == [follows(0, 0, 8, topic_id=79)]
+
+
 def test_a_replica_that_is_not_its_own_any_more_is_stopped() -> None:
     play = Play()
     play.active(row(0))

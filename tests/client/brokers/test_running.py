@@ -192,6 +192,52 @@ def test_a_cancelled_future_does_no_harm() -> None:
     assert one.agent.must_acknowledge("t", 0) == {1}
 
 
+@pytest.mark.parametrize("end", ["answered", "failed", "closed"])
+def test_what_notes_the_end_of_a_change_finds_the_agent_free(log: FakeLog, end: str) -> None:
+    """A leader asks for a change under the lock under which it decides what is committed, and what
+    notes the outcome takes that lock, too. If the agent were locked meanwhile, a thread that asks
+    it under that lock would wait for ever, and with it all that the transport serves."""
+    answers: list[frozenset[int]] = []
+    seen: list[bool] = []
+
+    def note(_: Any) -> None:
+        ask = threading.Thread(target=lambda: answers.append(one.must_acknowledge("t", 0)))
+        ask.start()
+        ask.join(5)
+        seen.append(bool(answers))
+
+    with agent(log) as one:
+        one.ready()
+        until(lambda: one.poll() and one.state == "Active")
+        log.append(0, c.create(c.new_topic("t", assignment=[(1,)]), group=CLUSTER))
+        until(lambda: one.poll() and one.may_lead("t", 0))
+        log.job_is_up = end == "answered"
+        one.alter_isr("t", 0, {}).add_done_callback(note)
+        if end == "failed":
+            one.fail(ZeroDivisionError("a defect"))
+        elif end == "closed":
+            one.close(timeout_s=0)
+        until(lambda: seen)
+
+    assert seen == [True]
+
+
+def test_what_notes_the_end_of_a_change_may_ask_for_the_next() -> None:
+    """A leader whose change was overtaken asks again at once."""
+    world = World()
+    one, two = world.start(1, 2)
+    world.create((1, 2))
+    more: list[Any] = []
+
+    def again(_: Any) -> None:
+        more.append(one.agent.alter_isr("t", 0, {2: two.agent.incarnation}))
+
+    one.agent.alter_isr("t", 0, {}).add_done_callback(again)
+    world.run(2_000)
+
+    assert [each.result().isr for each in more] == [(1, 2)]
+
+
 def test_metadata_before_ready_are_refused() -> None:
     world = World()
     (store,) = world.start(1, is_ready=False)

@@ -216,6 +216,8 @@ def test_ten_thousand_rows_of_which_half_are_wrong() -> None:
         (c.new_topic("u", 100_000), "POLICY_VIOLATION"),
         (c.new_topic("u", 1, 0), "INVALID_REPLICATION_FACTOR"),
         (c.new_topic("u", 1, 4), "INVALID_REPLICATION_FACTOR"),
+        (c.new_topic("u", 9, 1_000_000), "INVALID_REPLICATION_FACTOR"),
+        (c.new_topic("u", 1, 2**31 - 1), "INVALID_REPLICATION_FACTOR"),
         (c.new_topic("u", assignment=[(1, 1)]), "INVALID_REPLICA_ASSIGNMENT"),
         (c.new_topic("u", assignment=[(1, 9)]), "INVALID_REPLICA_ASSIGNMENT"),
         (c.new_topic("u", assignment=[()]), "INVALID_REPLICA_ASSIGNMENT"),
@@ -232,6 +234,25 @@ def test_a_topic_that_cannot_be_made(topic: rq.NewTopic, error: str) -> None:
 
     assert errors(talk, c.create(topic, c.new_topic("v"))) == [error, "NONE"]
     assert c.topics_of(talk.shard).keys() == {"t", "v", *(["u"] if error == "NONE" else [])}
+
+
+def test_who_asks_for_too_many_replicas_is_told_the_bound() -> None:
+    """In a fleet of twenty it is not that brokers are missing."""
+    talk = Conversation()
+    talk.send_all(*(c.register(number, version=0) for number in range(20)))  # Active at once
+
+    assert "at most 16 replicas" in talk.send(c.create(c.new_topic("u", 1, 17)))[-1]
+    assert "at most 16 replicas" not in talk.send(c.create(c.new_topic("u", 1, 16)))[-1]
+
+
+def test_a_host_may_be_as_long_as_it_is_said() -> None:
+    """records/README.md: 255 characters of a host, 249 bytes of a name."""
+    talk = c.active()
+    host = ".".join(["x" * 63] * 4)
+    talk.send(c.register(5, endpoints=(rq.Endpoint("in", host, 9092),)))
+
+    assert c.cluster_of(talk.shard).brokers[5].endpoints[0].host == host
+    assert "255 bytes" in c.register(5, endpoints=(rq.Endpoint("in", "\n", 1),)).fault()
 
 
 def test_a_cluster_has_a_bound_of_partitions() -> None:

@@ -51,6 +51,20 @@ def test_one_id_that_registers_again_and_again_is_slowed_down(fleet: Fleet) -> N
     assert len(lines) < 300
 
 
+def test_a_broker_of_very_many_replicas_registers_less_often() -> None:
+    """Each answer names all of them, and each process that was replaced leads some: with 60,000
+    that are ten megabytes and a second of the shard. A supervisor that starts it five times a
+    second must not take all of the shard."""
+    large = Fleet(brokers=3, partitions=6_000, replicas=3)
+    outcome, _ = judged(large, [0] * 100)
+
+    answers = [each.value or b"" for each in outcome.outputs if each.topic == RESPONSES]
+    refused = sum(b"THROTTLING_QUOTA_EXCEEDED" in each for each in answers)
+    counted = 1 + 6_000 // limits.REPLICAS_PER_REGISTRATION
+    burst = limits.REGISTRATIONS_PER_SECOND_MAX * BURST_MS // 1_000
+    assert 100 - refused <= burst // counted + 1
+
+
 def test_a_broker_that_restarts_once_a_second_is_never_refused(fleet: Fleet) -> None:
     """Its supervisor starts it anew all night long, and the others register beside it."""
     for _ in range(60):

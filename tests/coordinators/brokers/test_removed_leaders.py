@@ -123,3 +123,18 @@ def test_a_broker_is_forgotten_as_soon_as_its_guard_is_over() -> None:
     talk.wait(RELEASE_MS)
 
     assert talk.send(FORGET)[-1] == "answer ops#o UnregisterBroker"
+
+
+def test_who_does_not_stop_after_all_leads_what_waited_for_a_guard() -> None:
+    """INV-81: a leader is removed, and the only one in sync is shut down while the guard runs. When
+    the shutdown is called off somebody in sync is Active again, and nothing else would tell."""
+    talk = c.active(c.new_topic("t", assignment=[(1, 2)]))
+    talk.send(c.leaves("ops", MEMBERS[1]))
+    talk.tick()
+    c.says(talk, 2, "Stopping")
+    fall_silent(talk)
+    assert (c.partition(talk).guard, c.partition(talk).leader) == (-1, -1)
+
+    c.says(talk, 2, "Active")
+
+    assert c.partition(talk).leader == 2
