@@ -65,6 +65,8 @@ class _Transaction:
     added: set[Place] = field(default_factory=set)
     commits: int = 0
     accepted: int = 0
+    #: Whether the coordinator may have begun it; it does not while the one before is not over.
+    may_be_begun: bool = False
     #: What EndTxn asks; None: it was not asked.
     result: Result | None = None
     is_decided: bool = False
@@ -170,16 +172,18 @@ class Life:
             raise TransactionError(Severity.FATAL, what, self._where)
         now.result = result
         if result == ABORT:
-            self._forget(_OF_TRANSACTION | rq.EndTxn)
-            now.new.clear()
             if self.problem is not None and not self.problem.fatal():
                 self.problem = None
-        is_nothing = not now.named and not now.commits
-        if is_nothing or self.producer is None:
+            now.new.clear()
+            if not self._is_begun:
+                self._forget_unsent(_OF_TRANSACTION)
+                if self._asks(_OF_TRANSACTION):
+                    return  # the answers say whether there is anything to end
+            self._forget(_OF_TRANSACTION | rq.EndTxn)
+        if not self._is_begun or self.producer is None:
             now.is_decided = now.is_over = True
             return
-        accepted = now.accepted if result == COMMIT else 0
-        self._ask(rq.EndTxn(**self._named(), result=result, accepted=accepted), now_ms)
+        self._ask_end(result, now_ms)
 
     @property
     def is_decided(self) -> bool:
@@ -233,6 +237,11 @@ class Life:
         if not isinstance(message, rs.Response) or message.id not in self._questions:
             return
         question = self._questions[message.id]
+        if isinstance(question.request, _OF_TRANSACTION):
+            if message.error != _CONCURRENT:
+                self._now.may_be_begun = True
+            if self._now.result == ABORT:
+                return self._heard_while_aborting(message.id, now_ms)
         if message.error == _NONE:
             del self._questions[message.id]
             self._granted(question.request, message, now_ms)
@@ -251,6 +260,11 @@ class Life:
         question = self._questions.get(id_)
         if question is None:
             return
+        if isinstance(question.request, _OF_TRANSACTION):
+            self._now.may_be_begun = True  # it may stand in the log nevertheless, and twice then
+            if self._now.result == ABORT:
+                self._heard_while_aborting(id_, now_ms)
+                return
         question.attempt += 1
         question.send_ms = now_ms + backoff_ms(question.attempt)
         if is_final:
@@ -261,6 +275,31 @@ class Life:
             self._fail(TransactionError(Severity.ABORTABLE, what, self._where))
 
     # ---- small things -------------------------------------------------------------------------
+
+    @property
+    def _is_begun(self) -> bool:
+        """Whether the coordinator must be asked to end it.
+
+        Before the transaction before has ended everywhere none begins, and an EndTxn of it is
+        refused like that of an older producer.
+        """
+        now = self._now
+        if self._gate_ms is not None and not now.may_be_begun:
+            return False
+        return bool(now.named) or now.commits > 0
+
+    def _ask_end(self, result: Result, now_ms: int) -> None:
+        accepted = self._now.accepted if result == COMMIT else 0
+        self._ask(rq.EndTxn(**self._named(), result=result, accepted=accepted), now_ms)
+
+    def _heard_while_aborting(self, id_: str, now_ms: int) -> None:
+        """Of a request that was under way when the abort was asked for."""
+        del self._questions[id_]
+        if self._now.may_be_begun:
+            self._forget(_OF_TRANSACTION)
+            self._ask_end(ABORT, now_ms)
+        elif not self._asks(_OF_TRANSACTION):
+            self._now.is_decided = self._now.is_over = True
 
     def _granted(self, asked: rq.Request, answer: rs.Response, now_ms: int) -> None:
         match asked, answer:
@@ -324,8 +363,14 @@ class Life:
         if self.problem is None or (error.fatal() and not self.problem.fatal()):
             self.problem = error
 
-    def _asks(self, kind: type[rq.Request]) -> bool:
-        return any(isinstance(each.request, kind) for each in self._questions.values())
+    def _asks(self, kinds: Any) -> bool:
+        return any(isinstance(each.request, kinds) for each in self._questions.values())
+
+    def _forget_unsent(self, kinds: Any) -> None:
+        """These are not in the log, or were answered that they have changed nothing."""
+        for id_, each in list(self._questions.items()):
+            if isinstance(each.request, kinds) and each.send_ms is not None:
+                del self._questions[id_]
 
     def _forget(self, kinds: Any) -> None:
         """Nobody waits for these answers any more, and they are not asked again."""
