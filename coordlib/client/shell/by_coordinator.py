@@ -10,7 +10,8 @@ writes the markers, or `coord transactions finish` does.
 
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -84,9 +85,11 @@ class ByCoordinator(Unfenced):
         )
         #: Commits of offsets that were asked for in this transaction, with their numbers.
         self._commits: dict[tuple[Any, GroupMetadata], int] = {}
-        #: Why a record of this transaction was not written.
+        #: Why this transaction cannot be committed: of a record that was not written.
         self._undelivered: TransactionError | None = None
         self._has_fatal = False
+        #: Whether a transaction has begun whose end was not asked for.
+        self._is_open = False
         self._turned_ms = 0
         self._transport.attach(self)
 
@@ -113,6 +116,7 @@ class ByCoordinator(Unfenced):
         self._commits.clear()
         self._undelivered = None
         self._outgoing = self._new_outgoing()
+        self._is_open = True
 
     def send(
         self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
@@ -146,12 +150,14 @@ class ByCoordinator(Unfenced):
         until_s = time.monotonic() + timeout
         if not self._life.is_decided:
             self._until(self._all_is_written, until_s)
+            self._is_open = False
             self._life.end(COMMIT, self._transport.now_ms())
         self._finish(until_s)
 
     def abort(self, timeout: float) -> None:
         """Abort. Records that are under way still are dropped by readers, behind the markers."""
         until_s = time.monotonic() + timeout
+        self._is_open = False
         self._outgoing = self._new_outgoing()  # what becomes of the records does not matter
         self._undelivered = None
         self._life.end(ABORT, self._transport.now_ms())
@@ -175,7 +181,8 @@ class ByCoordinator(Unfenced):
         self._outgoing.check_room()
         given = Given.of(args, named)
         place = self._data.place_of(topic, given.key, given.partition)
-        self._outgoing.add(given.record(place, self._life.stamp(place), on_delivery))
+        with self._whole():
+            self._outgoing.add(given.record(place, self._life.stamp(place), on_delivery))
         now_ms = self._transport.now_ms()
         if self._life.is_added(place) or now_ms - self._turned_ms >= _LINGER_MS:
             self._turn()
@@ -190,7 +197,7 @@ class ByCoordinator(Unfenced):
         while True:
             self._turn()
             left_s = until_s - time.monotonic()
-            served = self._data.poll(max(0.0, min(_POLL_S, left_s)))
+            served = self._serve(max(0.0, min(_POLL_S, left_s)))
             if served or left_s <= 0:
                 return served
 
@@ -200,7 +207,7 @@ class ByCoordinator(Unfenced):
         while not self._outgoing.is_empty and time.monotonic() < until_s:
             self._turn()
             self._raise_problem()
-            self._data.poll(_POLL_S)
+            self._serve(_POLL_S)
         return self._outgoing.held + self._outgoing.under_way
 
     def _all_is_written(self) -> bool:
@@ -255,7 +262,7 @@ class ByCoordinator(Unfenced):
                 self._transport.check()
                 mend = "Call it again: it goes on. Look whether the job runs: coord status."
                 raise TransactionError(Severity.RETRIABLE, self._missing(), self.where, mend)
-            self._data.poll(_POLL_S)
+            self._serve(_POLL_S)
 
     def _missing(self) -> str:
         """What is waited for."""
@@ -269,12 +276,39 @@ class ByCoordinator(Unfenced):
 
     def _turn(self) -> None:
         """Take what came, and do what is due."""
+        with self._whole():
+            self._do_what_is_due()
+
+    def _do_what_is_due(self) -> None:
         self._turned_ms = now_ms = self._transport.now_ms()
         while not self._heard.empty():
             self._hear(self._heard.get_nowait(), now_ms)
         self._send(now_ms)
         self._outgoing.write()
         self._mark(now_ms)
+
+    def _serve(self, timeout_s: float) -> int:
+        """Take the acknowledgements of records; how many."""
+        with self._whole():
+            return self._data.poll(timeout_s)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What must not be done by half.
+
+        If the program is interrupted here, nobody knows which records are counted, written and
+        acknowledged, or which answers were taken: the transaction can only be aborted.
+        """
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            if self._is_open:
+                what = "The program was interrupted in the middle of a call."
+                mend = "Abort the transaction, then begin another one."
+                self._undelivered = TransactionError(Severity.ABORTABLE, what, self.where, mend)
+            raise
 
     def _send(self, now_ms: int) -> None:
         for request in self._life.turn(now_ms):

@@ -12,6 +12,7 @@ from coordlib.client.producer import CoordinatedProducer
 from coordlib.client.shell import data_cluster
 from coordlib.client.shell.by_coordinator import ByCoordinator
 from coordlib.client.shell.data_cluster import DataCluster, MarkerWriter, write_markers
+from coordlib.client.shell.outgoing import Outgoing
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.machine import State
 from coordlib.client.transactions.unmarked import Place, Unmarked
@@ -615,3 +616,144 @@ def test_a_program_changes_one_key(log: FakeLog, cluster: FakeCluster) -> None:
     made = CoordinatedProducer(config, transport=log.transport(), open_producer=cluster.producer)
 
     assert made.state is State.UNINIT
+
+
+@pytest.mark.parametrize("what", ["offsets", "records"])
+def test_work_that_fails_while_the_unit_before_is_being_told_fences_nobody(
+    log: FakeLog, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The job of the group's cell is away behind a commit, and the next unit fails. Its abort was
+    refused as an older producer's, so that a healthy process ended.
+    """
+    one = Copier(log, cluster).ready()
+    me = one.consumer.consumer_group_metadata()
+    one.producer.begin_transaction()
+    one.producer.send_rows((rq.CommittedOffset("t", 0, 1),), me, 1.0)
+    feed, held = log._feed, list[Any]()
+    monkeypatch.setattr(log, "_feed", lambda made: bool(held.extend(made)))
+    one.producer.commit_transaction(1.0)
+    one.producer.begin_transaction()
+    if what == "offsets":
+        with pytest.raises(TransactionError):
+            one.producer.send_rows((rq.CommittedOffset("t", 0, 2),), me, 0.3)
+    else:
+        one.write("x")
+        one.producer.flush(0.3)
+    one.producer.abort_transaction(1.0)
+    assert one.producer.state is State.READY
+
+    monkeypatch.setattr(log, "_feed", feed)
+    feed(held)
+    log.advance(3_000)
+    one.producer.begin_transaction()
+    one.write("y")
+    one.producer.commit_transaction(1.0)
+    assert cluster.committed() == ["y"]
+
+
+@pytest.mark.parametrize("bad", [{"a": 1}, 5, "\ud800"], ids=["dict", "number", "no text"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_record_that_is_refused_is_no_part_of_the_transaction(
+    one: Copier, bad: Any, is_first: bool
+) -> None:
+    """A program leaves out what cannot be written, and goes on. The record was counted all the
+    same, and found only when it was written: all readers stopped at a torn transaction.
+    """
+    one.producer.begin_transaction()
+    if not is_first:
+        one.write("w")
+        one.producer.flush(1.0)
+    for value in ("x", bad, "y"):
+        try:
+            one.write(value)
+        except (TypeError, ValueError):
+            assert value is bad
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ([] if is_first else ["w"]) + ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"key": 5}, {"headers": [("n", 5)]}, {"headers": [(5, "v")]}, {"timestamp": "now"}],
+    ids=["key", "header", "name of a header", "timestamp"],
+)
+def test_what_confluent_kafka_does_not_take_is_refused_at_once(
+    one: Copier, named: dict[str, Any]
+) -> None:
+    one.producer.begin_transaction()
+    with pytest.raises(TypeError):
+        one.producer.produce("out", "x", partition=0, **named)
+    one.write("y")
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["y"]
+
+
+def test_a_record_that_the_client_refuses_later_makes_the_transaction_abort(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it does not like: the number of the record is used, and it is not there."""
+
+    def refuse(*_args: Any, **_named: Any) -> None:
+        raise ValueError("embedded null byte")
+
+    one.producer.begin_transaction()
+    one.write("x")
+    monkeypatch.setattr(DataCluster, "produce", refuse)
+    with pytest.raises(TransactionError, match="not delivered.*null byte") as failed:
+        one.producer.commit_transaction(1.0)
+
+    assert failed.value.txn_requires_abort()
+
+
+@pytest.mark.parametrize("where", ["before it is kept", "before it is sent", "after it was sent"])
+def test_a_program_that_was_interrupted_in_a_call_commits_nothing(
+    one: Copier, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Ctrl-C, and the program ends with a commit of what it has. A record that was counted and not
+    written made readers stop; one that was written and not counted made the commit wait for ever.
+    """
+    produce = DataCluster.produce
+
+    def interrupted(*args: Any, **named: Any) -> None:
+        if where == "after it was sent":
+            produce(*args, **named)
+        raise KeyboardInterrupt
+
+    one.producer.begin_transaction()
+    one.write("x")
+    one.producer.flush(1.0)
+    is_kept = where != "before it is kept"
+    of, name = (DataCluster, "produce") if is_kept else (Outgoing, "add")
+    with monkeypatch.context() as now, pytest.raises(KeyboardInterrupt):
+        now.setattr(of, name, interrupted)
+        one.write("y")
+    with pytest.raises(TransactionError, match="interrupted") as failed:
+        one.producer.commit_transaction(1.0)
+
+    assert failed.value.txn_requires_abort()
+    one.producer.abort_transaction(1.0)
+    one.producer.begin_transaction()
+    one.write("z")
+    one.producer.commit_transaction(1.0)
+    assert one.cluster.committed() == ["z"]
+
+
+def test_a_commit_that_was_interrupted_behind_its_request_goes_on(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for is decided; there is nothing to abort."""
+    one.producer.begin_transaction()
+    one.write("x")
+    one.producer.flush(1.0)
+
+    def interrupted(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as now, pytest.raises(KeyboardInterrupt):
+        now.setattr(ByCoordinator, "_finish", interrupted)
+        one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["x"]
