@@ -228,32 +228,9 @@ class Life:
     def heard(self, message: rs.AnyResponse, now_ms: int) -> None:
         """An answer, or that a transaction of this id has ended everywhere."""
         if isinstance(message, rs.TransactionCompleted):
-            self._completed = message.producer_id, message.epoch
-            self._gate_ms = None
-            for waiting in self._questions.values():
-                if waiting.waits_for_end and waiting.send_ms is not None:
-                    waiting.send_ms, waiting.waits_for_end = now_ms, False
-            return
-        if not isinstance(message, rs.Response) or message.id not in self._questions:
-            return
-        question = self._questions[message.id]
-        if isinstance(question.request, _OF_TRANSACTION):
-            if message.error != _CONCURRENT:
-                self._now.may_be_begun = True
-            if self._now.result == ABORT:
-                return self._heard_while_aborting(message.id, now_ms)
-        if message.error == _NONE:
-            del self._questions[message.id]
-            self._granted(question.request, message, now_ms)
-        elif message.error == _CONCURRENT:
-            self._let_wait(question, message, now_ms)
-        elif severity_of(message.error) is Severity.RETRIABLE:
-            question.attempt += 1
-            wait_ms = max(backoff_ms(question.attempt), throttle_ms(message))
-            question.send_ms = now_ms + wait_ms
-        else:
-            del self._questions[message.id]
-            self._refused(question.request, message)
+            self._heard_of_end(message, now_ms)
+        elif isinstance(message, rs.Response) and message.id in self._questions:
+            self._answered(self._questions[message.id], message, now_ms)
 
     def not_written(self, id_: str, why: str, is_final: bool, now_ms: int) -> None:
         """A request is not in the log."""
@@ -275,6 +252,32 @@ class Life:
             self._fail(TransactionError(Severity.ABORTABLE, what, self._where))
 
     # ---- small things -------------------------------------------------------------------------
+
+    def _heard_of_end(self, message: rs.TransactionCompleted, now_ms: int) -> None:
+        self._completed = message.producer_id, message.epoch
+        self._gate_ms = None
+        for waiting in self._questions.values():
+            if waiting.waits_for_end and waiting.send_ms is not None:
+                waiting.send_ms, waiting.waits_for_end = now_ms, False
+
+    def _answered(self, question: _Question, message: rs.Response, now_ms: int) -> None:
+        is_of_transaction = isinstance(question.request, _OF_TRANSACTION)
+        if is_of_transaction and message.error != _CONCURRENT:
+            self._now.may_be_begun = True
+        if is_of_transaction and self._now.result == ABORT:
+            self._heard_while_aborting(message.id, now_ms)
+        elif message.error == _NONE:
+            del self._questions[message.id]
+            self._granted(question.request, message, now_ms)
+        elif message.error == _CONCURRENT:
+            self._let_wait(question, message, now_ms)
+        elif severity_of(message.error) is Severity.RETRIABLE:
+            question.attempt += 1
+            wait_ms = max(backoff_ms(question.attempt), throttle_ms(message))
+            question.send_ms = now_ms + wait_ms
+        else:
+            del self._questions[message.id]
+            self._refused(question.request, message)
 
     @property
     def _is_begun(self) -> bool:
