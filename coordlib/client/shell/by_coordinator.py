@@ -9,6 +9,7 @@ writes the markers, or `coord transactions finish` does.
 """
 
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -78,6 +79,8 @@ class ByCoordinator(Unfenced):
         self.identity = identity_at(self._transport, name, client)
         self._life = Life(self.identity, timeout_ms)
         self._clusters: dict[str, DataCluster] = {}
+        #: Threads may share a producer, as they share confluent-kafka's: a number is given once.
+        self._lock = threading.RLock()
         self._outgoing = self._new_outgoing()
         self._markers: MarkerWriter | None = None
         self._heard: queue.SimpleQueue[sg.NotWritten | rs.AnyResponse | Exception] = (
@@ -149,18 +152,25 @@ class ByCoordinator(Unfenced):
         """Commit. The coordinator's answer decides it, and then the markers are written."""
         until_s = time.monotonic() + timeout
         if not self._life.is_decided:
-            self._until(self._all_is_written, until_s)
-            self._is_open = False
-            self._life.end(COMMIT, self._transport.now_ms())
+            self._until(self._ask_for_commit, until_s)
         self._finish(until_s)
+
+    def _ask_for_commit(self) -> bool:
+        """Whether it is asked for: all that was produced is written, and no more is taken."""
+        with self._lock:
+            if self._life.all_are_added and self._outgoing.is_empty:
+                self._is_open = False
+                self._life.end(COMMIT, self._transport.now_ms())
+            return not self._is_open
 
     def abort(self, timeout: float) -> None:
         """Abort. Records that are under way still are dropped by readers, behind the markers."""
         until_s = time.monotonic() + timeout
-        self._is_open = False
-        self._outgoing = self._new_outgoing()  # what becomes of the records does not matter
-        self._undelivered = None
-        self._life.end(ABORT, self._transport.now_ms())
+        with self._lock:
+            self._is_open = False
+            self._outgoing = self._new_outgoing()  # what becomes of the records does not matter
+            self._undelivered = None
+            self._life.end(ABORT, self._transport.now_ms())
         if self._has_fatal:
             self._data.reopen()
             self._has_fatal = False
@@ -181,7 +191,10 @@ class ByCoordinator(Unfenced):
         self._outgoing.check_room()
         given = Given.of(args, named)
         place = self._data.place_of(topic, given.key, given.partition)
-        with self._whole():
+        with self._lock, self._whole():
+            if not self._is_open:
+                what = "The transaction is being ended by another thread."
+                raise TransactionError(Severity.WRONG_STATE, what, self.where)
             self._outgoing.add(given.record(place, self._life.stamp(place), on_delivery))
         now_ms = self._transport.now_ms()
         if self._life.is_added(place) or now_ms - self._turned_ms >= _LINGER_MS:
@@ -209,9 +222,6 @@ class ByCoordinator(Unfenced):
             self._raise_problem()
             self._serve(_POLL_S)
         return self._outgoing.held + self._outgoing.under_way
-
-    def _all_is_written(self) -> bool:
-        return self._life.all_are_added and self._outgoing.is_empty
 
     def close(self, is_usable: bool) -> None:  # noqa: ARG002  # the data's producer is another one
         """End."""
@@ -243,7 +253,10 @@ class ByCoordinator(Unfenced):
     def _new_outgoing(self) -> Outgoing:
         """The records of one transaction: what becomes of them later concerns no other one."""
         made: Outgoing = Outgoing(
-            self._clusters, self._life.is_added, lambda _, error: self._told(made, error)
+            self._clusters,
+            self._life.is_added,
+            lambda _, error: self._told(made, error),
+            self._lock,
         )
         return made
 
@@ -276,7 +289,7 @@ class ByCoordinator(Unfenced):
 
     def _turn(self) -> None:
         """Take what came, and do what is due."""
-        with self._whole():
+        with self._lock, self._whole():
             self._do_what_is_due()
 
     def _do_what_is_due(self) -> None:

@@ -1,5 +1,6 @@
 """Records on their way into topics: held back until they may be written, counted until they are."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class Outgoing:
     Args:
         may_write: whether records may go to this partition yet.
         told: called with what became of each record; returns whether its own callback is called.
+        lock: held by whoever calls: what became of a record is told in the thread that polls, and
+            programs poll in a thread of their own.
     """
 
     def __init__(
@@ -44,8 +47,10 @@ class Outgoing:
         clusters: dict[str, DataCluster],
         may_write: Callable[[Place], bool],
         told: Callable[[Record, KafkaError | None], bool],
+        lock: threading.RLock,
     ) -> None:
         self._clusters, self._may_write, self._told = clusters, may_write, told
+        self._lock = lock
         self._waiting: dict[Place, deque[Record]] = {}
         #: How many are not written yet.
         self.held = 0
@@ -91,8 +96,10 @@ class Outgoing:
         """Whether it is under way, or has failed; else it is tried again."""
 
         def told(error: KafkaError | None, message: Any) -> None:
-            self.under_way -= 1
-            if self._told(record, error):
+            with self._lock:
+                self.under_way -= 1
+                is_its_own = self._told(record, error)
+            if is_its_own:
                 record.on_delivery(error, message)
 
         try:

@@ -1,5 +1,6 @@
 """Producers whose transactions the coordinator decides, over the real core in memory."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -759,3 +760,49 @@ def test_a_commit_that_was_interrupted_behind_its_request_goes_on(
     one.producer.commit_transaction(1.0)
 
     assert one.cluster.committed() == ["x"]
+
+
+def test_threads_that_share_a_producer_number_its_records_in_their_order(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As programs share confluent-kafka's. Two records had one number, or came in the wrong order:
+    readers dropped one, or stopped at a torn transaction.
+    """
+    is_inside, may_go_on, add = threading.Event(), threading.Event(), Outgoing.add
+
+    def slow(self: Outgoing, record: Any) -> None:
+        if record.value == "slow":
+            is_inside.set()
+            may_go_on.wait(0.3)
+        add(self, record)
+
+    one.producer.begin_transaction()
+    one.write("x")
+    one.producer.flush(1.0)
+    monkeypatch.setattr(Outgoing, "add", slow)
+    other = threading.Thread(target=one.write, args=("slow",))
+    other.start()
+    is_inside.wait(1.0)
+    one.write("y")
+    may_go_on.set()
+    other.join()
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["x", "slow", "y"]
+
+
+def test_nothing_is_produced_into_a_transaction_that_another_thread_ends(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would come behind the marker, and readers would drop it without a word."""
+    place_of = DataCluster.place_of
+
+    def ends_meanwhile(*args: Any) -> Any:
+        one.producer.commit_transaction(1.0)
+        return place_of(*args)
+
+    one.producer.begin_transaction()
+    monkeypatch.setattr(DataCluster, "place_of", ends_meanwhile)
+    with pytest.raises(TransactionError, match="another thread"):
+        one.write("late")
+    assert one.cluster.committed() == []
