@@ -39,6 +39,7 @@ ENDS_WITHIN_MS: Final = 2_000
 _CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS.name
 _UNMAPPED: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING.name
 _NONE: Final = ErrorCode.NONE.name
+_PRODUCER: Final = ("producer_id", "epoch")
 _OF_TRANSACTION: Final = rq.AddPartitionsToTxn | rq.TxnOffsetCommit
 
 
@@ -86,6 +87,9 @@ class Life:
         self._where = f"transactional id {identity.group}"
         #: Producer id and epoch of this transaction, or of the next one; None: not known.
         self.producer: tuple[int, int] | None = None
+        #: What it was when the coordinator did not know it any more: the id has expired, or another
+        #: process has used up its epochs. It is named then, so that the latter fences this one.
+        self._before: tuple[int, int] | None = None
         #: Why it cannot go on as it is: the first refusal in this transaction, or a fatal one.
         self.problem: TransactionError | None = None
         #: What ended, and lacks markers; None: nothing does.
@@ -104,7 +108,9 @@ class Life:
         """Ask for a producer id and an epoch, unless it is asked already."""
         if self.producer is not None or self._asks(rq.InitProducerId):
             return
-        self._ask(rq.InitProducerId(**self._envelope(), timeout_ms=self._timeout_ms), now_ms)
+        named = {} if self._before is None else dict(zip(_PRODUCER, self._before, strict=True))
+        asked = rq.InitProducerId(**self._envelope(), timeout_ms=self._timeout_ms, **named)
+        self._ask(asked, now_ms)
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -351,7 +357,8 @@ class Life:
         if isinstance(asked, rq.TxnMarkersWritten):
             return  # the next process has written them, and goes on
         if answer.error == _UNMAPPED:
-            self.producer = None  # the id has expired: there is nothing of it that is open
+            # The id has expired, or is another process's: there is nothing of it that is open.
+            self._before, self.producer = self.producer or self._before, None
             if isinstance(asked, rq.EndTxn) and (asked.result == ABORT or self._now.is_decided):
                 self._now.is_decided = self._now.is_over = True
                 return

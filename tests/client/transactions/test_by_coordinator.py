@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from coordlib import limits
 from coordlib.client.exactly_once import exactly_once
 from coordlib.client.machine import signals as sg
 from coordlib.client.producer import CoordinatedProducer
@@ -20,10 +21,11 @@ from coordlib.client.transactions.unmarked import Place, Unmarked
 from coordlib.errors import CannotReach, SetupError
 from coordlib.records import requests as rq
 from coordlib.records.data_headers import Marker, Stamp, Txn
-from coordlib.records.producers import ABORT, COMMIT
+from coordlib.records.producers import ABORT, COMMIT, TRANSACTION
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client.test_consumer import Program
 from tests.client.transactions.data import FakeCluster
+from tests.tools.core import Shard
 
 BROKEN = KafkaError(KafkaError._FATAL, "broken", True, False, False)
 
@@ -458,7 +460,7 @@ def test_an_id_that_has_expired_is_taken_anew(one: Copier, log: FakeLog) -> None
     """Seven days without a transaction: the coordinator knows nothing of its producer."""
     one.unit(1)
     log.advance(3_000)
-    one.producer._way._life.producer = (999, 0)  # type: ignore[attr-defined]
+    _expire(log, one)
     one.producer.begin_transaction()
     one.write("x")
     with pytest.raises(TransactionError) as gone:
@@ -470,6 +472,16 @@ def test_an_id_that_has_expired_is_taken_anew(one: Copier, log: FakeLog) -> None
     one.producer.commit_transaction(1.0)
 
     assert one.cluster.committed() == ["v0", "y"]
+
+
+def _expire(log: FakeLog, of: Copier) -> None:
+    """Forget the transactional id, as the shard does at a check of retention."""
+    identity = of.producer._way.identity  # type: ignore[attr-defined]
+    kept = log._shards[identity.shard]
+    shard = Shard(kept._blob, kept._settings)
+    shard._let(shard._here(), (TRANSACTION, identity.group), lambda step: step.delete())
+    shard.close()
+    kept._blob = shard.encode()
 
 
 def test_whatever_an_abort_raises_at_the_end_all_is_given_back(
@@ -806,3 +818,33 @@ def test_nothing_is_produced_into_a_transaction_that_another_thread_ends(
     with pytest.raises(TransactionError, match="another thread"):
         one.write("late")
     assert one.cluster.committed() == []
+
+
+def test_a_process_that_slept_through_a_producer_id_does_not_fence_its_successor(
+    log: FakeLog, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suspended while its successor used up the epochs. It woke, was told that its producer id is
+    not known, asked for another one as a new process, and aborted the successor's transaction.
+    """
+    monkeypatch.setattr(limits, "EPOCH_MAX", 3)
+    sleeper, successor = (Copier(log, cluster, name, "id") for name in ("a", "b"))
+    for one, units in ((sleeper, 1), (successor, 5)):
+        one.producer.init_transactions(1.0)
+        for number in range(units):
+            one.producer.begin_transaction()
+            one.write(f"{one.transport.reply}{number}")
+            one.producer.commit_transaction(1.0)
+    successor.producer.begin_transaction()
+    successor.write("open")
+    successor.producer.flush(1.0)
+
+    sleeper.producer.begin_transaction()
+    sleeper.write("late")
+    with pytest.raises(TransactionError, match="INVALID_PRODUCER_ID_MAPPING"):
+        sleeper.producer.commit_transaction(1.0)
+    sleeper.producer.abort_transaction(1.0)
+    with pytest.raises(TransactionError, match="PRODUCER_FENCED") as fenced:
+        sleeper.producer.begin_transaction(1.0)
+    assert fenced.value.fatal()
+    successor.producer.commit_transaction(1.0)
+    assert cluster.committed()[-1] == "open"

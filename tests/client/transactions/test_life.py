@@ -298,3 +298,20 @@ def test_an_abort_ends_what_has_begun_behind_one_that_was_not_over(how: str) -> 
     assert (ended.result, ended.epoch) == (ABORT, 1)
     life.heard(answer(rs.EndTxnResponse, ended, producer_id=7, epoch=2), 2_300)
     assert life.is_over
+
+
+def test_a_producer_that_is_not_known_any_more_says_which_it_was() -> None:
+    """The id has expired; or another process has used up its epochs, and fences this one."""
+    life = ready()
+    life.stamp(OUT)
+    life.heard(
+        answer(rs.AddPartitionsToTxnResponse, only(life, 0), "INVALID_PRODUCER_ID_MAPPING"), 0
+    )
+    life.end(ABORT, 0)
+    life.init(0)
+
+    asked = only(life, 0)
+    assert (asked.producer_id, asked.epoch) == (7, 0)
+    life.heard(answer(rs.InitProducerIdResponse, asked, "PRODUCER_FENCED"), 0)
+    assert life.problem is not None
+    assert life.problem.fatal()
