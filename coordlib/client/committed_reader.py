@@ -78,7 +78,7 @@ class CommittedReader(Closing):
         self._full: set[TopicPartition] = set()
         self._looked_s = 0.0
         #: What the next call raises, since this one has returned records.
-        self._problem: Exception | None = None
+        self._problem: BaseException | None = None
 
     # ---- partitions ---------------------------------------------------------------------------
 
@@ -194,7 +194,8 @@ class CommittedReader(Closing):
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Up to so many records, as `poll` returns them; fewer when time is up.
 
-        Raises what `poll` raises; with records already taken, the next call raises it.
+        Raises what `poll` raises; with records already taken, the next call raises it. So does an
+        interruption (Ctrl-C).
         """
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
         found: list[Message] = []
@@ -202,7 +203,7 @@ class CommittedReader(Closing):
             left_s = None if until is None else max(0.0, until - monotonic())
             try:
                 message = self.poll(left_s)
-            except Exception as problem:
+            except BaseException as problem:  # also Ctrl-C: nobody else is given what was taken
                 if not found:
                     raise
                 self._problem = problem

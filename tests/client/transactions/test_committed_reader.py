@@ -344,3 +344,27 @@ def test_a_coordinator_that_is_away_at_the_end_leaves_nothing_open(
         reader.close()
 
     assert reader._data.positions == {}
+
+
+def test_an_interruption_takes_no_records_away(
+    one: Copier, log: FakeLog, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a call waits for more than it has, and the program keeps its position: what the
+    call had taken was given to nobody, and the position stood behind it.
+    """
+    one.unit(2)
+    reader = open_reader(log, cluster)
+    poll, polled = reader._data.poll, []
+
+    def interrupted(timeout: float) -> Any:
+        message = poll(timeout)
+        polled.append(message)
+        if message is None and len(polled) > 1:
+            raise KeyboardInterrupt
+        return message
+
+    monkeypatch.setattr(reader._data, "poll", interrupted)
+    assert [message.value() for message in reader.consume(500, 5.0)] == ["v0", "v1"]
+    with pytest.raises(KeyboardInterrupt):
+        reader.consume(500, 5.0)
+    assert [each.offset for each in reader.position([OUT])] == [2]
