@@ -22,7 +22,6 @@ from deltalake import write_deltalake
 
 from coordlib.client import CoordinatedConsumer
 from coordlib.client.spark import delta
-from coordlib.client.spark import delta
 from coordlib.client.spark.delta import SparkTable, uri_of
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.transactions.delta_files import DeltaFiles
