@@ -115,12 +115,8 @@ class CommittedReader(Closing):
     def seek(self, partition: KafkaTopicPartition) -> None:
         """Go on from another offset."""
         self._data.seek(partition)
-        (ours,) = of.ours([partition])
-        is_read_again = ours in self._full and ours not in self._paused
-        self._forget([ours], is_paused_still=True)
+        self._forget(of.ours([partition]), is_paused_still=True)
         self._begin([partition])
-        if is_read_again:
-            self._data.resume(of.kafka_of((ours,)))
 
     def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Deliver nothing of these until `resume`."""
@@ -247,6 +243,9 @@ class CommittedReader(Closing):
             self._partitions[ours] = PartitionReader(where, each.offset, _size_of)
 
     def _forget(self, gone: Sequence[TopicPartition], is_paused_still: bool = False) -> None:
+        # librdkafka keeps the pause of a partition until its next assignment, and through it.
+        if full := tuple(each for each in gone if each in self._full - self._paused):
+            self._data.resume(of.kafka_of(full))
         for each in gone:
             self._partitions.pop(each, None)
             self._positions.pop(each, None)

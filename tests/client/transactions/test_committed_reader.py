@@ -226,6 +226,28 @@ def test_no_more_is_read_than_may_wait(
     assert read(reader, 5.0)[:3] == ["x", "0", "1"]
 
 
+@pytest.mark.parametrize("how", ["assign", "incremental_assign"])
+def test_a_partition_of_which_too_much_waited_is_read_when_it_comes_back(
+    one: Copier, log: FakeLog, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A rebalance takes it away and gives it back. librdkafka kept it paused: nothing of it was
+    ever read again, without an error.
+    """
+    monkeypatch.setattr(committed_reader, "KEPT_MAX", 4)
+    one.producer.begin_transaction()
+    one.write("x")
+    assert one.producer.flush(1.0) == 0
+    cluster.records["out", 0] += [(str(number), None) for number in range(20)]
+    reader = open_reader(log, cluster)
+    assert read(reader) == []
+    if how == "incremental_assign":
+        reader.incremental_unassign([OUT])
+    one.producer.commit_transaction(1.0)
+    getattr(reader, how)([OUT])
+
+    assert read(reader, 5.0)[:3] == ["x", "0", "1"]
+
+
 def test_errors_are_the_program_s(log: FakeLog, cluster: FakeCluster) -> None:
     consumer = FakeConsumer(cluster)
     event = FakeMessage.event(("out", 0), 0, KafkaError._ALL_BROKERS_DOWN)
