@@ -11,7 +11,6 @@ waited for, which the coordinator tells; only after two seconds it is asked by i
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
@@ -19,6 +18,7 @@ from coordlib.client.machine.wording import WIRE_VERSION, Identity
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.machine import severity_of
 from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.client.transactions.said import Question, Transaction
 from coordlib.client.transactions.unmarked import Place, Unmarked
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -39,39 +39,7 @@ ENDS_WITHIN_MS: Final = 2_000
 _CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS.name
 _UNMAPPED: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING.name
 _NONE: Final = ErrorCode.NONE.name
-_PRODUCER: Final = ("producer_id", "epoch")
 _OF_TRANSACTION: Final = rq.AddPartitionsToTxn | rq.TxnOffsetCommit
-
-
-@dataclass(slots=True)
-class _Question:
-    request: rq.Request
-    #: When to send it; None: sent, and waiting for the answer.
-    send_ms: int | None
-    #: Whether it is sent earlier, as soon as the transaction before has ended.
-    waits_for_end: bool = False
-    attempt: int = 0
-
-
-@dataclass(slots=True)
-class _Transaction:
-    """What belongs to the open transaction."""
-
-    #: Records of each partition.
-    counts: dict[Place, int] = field(default_factory=dict)
-    #: Partitions of which the coordinator is not told yet, in order.
-    new: dict[Place, None] = field(default_factory=dict)
-    #: Those of which it was, and those of which it has said so.
-    named: set[Place] = field(default_factory=set)
-    added: set[Place] = field(default_factory=set)
-    commits: int = 0
-    accepted: int = 0
-    #: Whether the coordinator may have begun it; it does not while the one before is not over.
-    may_be_begun: bool = False
-    #: What EndTxn asks; None: it was not asked.
-    result: Result | None = None
-    is_decided: bool = False
-    is_over: bool = False
 
 
 class Life:
@@ -94,8 +62,8 @@ class Life:
         self.problem: TransactionError | None = None
         #: What ended, and lacks markers; None: nothing does.
         self.unmarked: Unmarked | None = None
-        self._now = _Transaction()
-        self._questions: dict[str, _Question] = {}
+        self._now = Transaction()
+        self._questions: dict[str, Question] = {}
         self._count = 0
         #: Until when nothing is added, unless the end of the one before comes; None: that is over.
         self._gate_ms: int | None = None
@@ -108,13 +76,14 @@ class Life:
         """Ask for a producer id and an epoch, unless it is asked already."""
         if self.producer is not None or self._asks(rq.InitProducerId):
             return
-        named = {} if self._before is None else dict(zip(_PRODUCER, self._before, strict=True))
-        asked = rq.InitProducerId(**self._envelope(), timeout_ms=self._timeout_ms, **named)
-        self._ask(asked, now_ms)
+        fields = {**self._envelope(), "timeout_ms": self._timeout_ms}
+        if self._before is not None:
+            fields["producer_id"], fields["epoch"] = self._before
+        self._ask(rq.InitProducerId(**fields), now_ms)
 
     def begin(self) -> None:
         """Begin a transaction."""
-        self._now = _Transaction()
+        self._now = Transaction()
         self._forget(_OF_TRANSACTION | rq.EndTxn)
 
     def stamp(self, place: Place) -> Stamp:
@@ -266,7 +235,7 @@ class Life:
             if waiting.waits_for_end and waiting.send_ms is not None:
                 waiting.send_ms, waiting.waits_for_end = now_ms, False
 
-    def _answered(self, question: _Question, message: rs.Response, now_ms: int) -> None:
+    def _answered(self, question: Question, message: rs.Response, now_ms: int) -> None:
         is_of_transaction = isinstance(question.request, _OF_TRANSACTION)
         if is_of_transaction and message.error != _CONCURRENT:
             self._now.may_be_begun = True
@@ -335,7 +304,7 @@ class Life:
         if self._completed != ended:
             self._gate_ms = now_ms + ENDS_WITHIN_MS
 
-    def _let_wait(self, question: _Question, answer: rs.Response, now_ms: int) -> None:
+    def _let_wait(self, question: Question, answer: rs.Response, now_ms: int) -> None:
         """The transaction before has not ended everywhere."""
         if isinstance(question.request, rq.EndTxn):
             # It was asked before, and the answer is lost: it is decided as it was asked.
@@ -390,7 +359,7 @@ class Life:
 
     def _ask(self, request: rq.Request, send_ms: int, is_gated: bool = False) -> None:
         is_gated = is_gated and self._gate_ms is not None
-        self._questions[request.id] = _Question(request, send_ms, is_gated)
+        self._questions[request.id] = Question(request, send_ms, is_gated)
 
     def _envelope(self) -> dict[str, Any]:
         self._count += 1
