@@ -78,7 +78,7 @@ class CommittedReader(Closing):
         self._full: set[TopicPartition] = set()
         self._looked_s = 0.0
         #: What the next call raises, since this one has returned records.
-        self._problem: Exception | None = None
+        self._problem: BaseException | None = None
 
     # ---- partitions ---------------------------------------------------------------------------
 
@@ -115,12 +115,8 @@ class CommittedReader(Closing):
     def seek(self, partition: KafkaTopicPartition) -> None:
         """Go on from another offset."""
         self._data.seek(partition)
-        (ours,) = of.ours([partition])
-        is_read_again = ours in self._full and ours not in self._paused
-        self._forget([ours], is_paused_still=True)
+        self._forget(of.ours([partition]), is_paused_still=True)
         self._begin([partition])
-        if is_read_again:
-            self._data.resume(of.kafka_of((ours,)))
 
     def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Deliver nothing of these until `resume`."""
@@ -194,7 +190,8 @@ class CommittedReader(Closing):
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Up to so many records, as `poll` returns them; fewer when time is up.
 
-        Raises what `poll` raises; with records already taken, the next call raises it.
+        Raises what `poll` raises; with records already taken, the next call raises it. So does an
+        interruption (Ctrl-C).
         """
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
         found: list[Message] = []
@@ -202,7 +199,7 @@ class CommittedReader(Closing):
             left_s = None if until is None else max(0.0, until - monotonic())
             try:
                 message = self.poll(left_s)
-            except Exception as problem:
+            except BaseException as problem:  # also Ctrl-C: nobody else is given what was taken
                 if not found:
                     raise
                 self._problem = problem
@@ -246,6 +243,9 @@ class CommittedReader(Closing):
             self._partitions[ours] = PartitionReader(where, each.offset, _size_of)
 
     def _forget(self, gone: Sequence[TopicPartition], is_paused_still: bool = False) -> None:
+        # librdkafka keeps the pause of a partition until its next assignment, and through it.
+        if full := tuple(each for each in gone if each in self._full - self._paused):
+            self._data.resume(of.kafka_of(full))
         for each in gone:
             self._partitions.pop(each, None)
             self._positions.pop(each, None)

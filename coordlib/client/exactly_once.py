@@ -57,8 +57,12 @@ def exactly_once(
     """
     # Taken first: the unit's offsets are held against what the member had then.
     metadata = consumer.consumer_group_metadata(timeout)
-    producer.begin_transaction(timeout)
     unit, is_committed = consumer.begin_unit(), False
+    try:
+        producer.begin_transaction(timeout)
+    except BaseException:
+        consumer.end_unit()  # nothing was read in it
+        raise
     try:
         yield unit
         producer.send_rows(unit.offsets, metadata, timeout)

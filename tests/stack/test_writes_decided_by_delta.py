@@ -26,7 +26,7 @@ from coordlib.client.spark.delta import SparkTable, uri_of
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.transactions.delta_files import DeltaFiles
 from coordlib.client.transactions.in_doubt import RETENTION, settle
-from coordlib.errors import CannotReach, SetupError
+from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.lake_member import TIMING, start_into
@@ -219,6 +219,28 @@ def test_a_table_that_was_made_anew_does_not_have_the_batch(
     assert settle(seen(spark, table, how), 10, 20, 0) == "abort"
     write(SparkTable(spark, table.path, APP), table.rows(["late"]), 10)
     assert table.values() == []
+
+
+def test_a_batch_that_waited_does_not_go_into_another_table(
+    spark: "SparkSession", table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job was away, and operators began anew with an empty table meanwhile. The batch's files
+    went with the old one, and its commit left the new one unreadable.
+    """
+    monkeypatch.setattr(delta, "LOOK_AGAIN_S", 0.0)
+    writer = SparkTable(spark, table.path, APP)
+    write(writer, table.rows(["before"]), 10)
+    writer.prepare(table.rows([]))
+    staged = writer.stage(table.rows(["late"]))
+    shutil.rmtree(table.path)
+    for value in ("a", "b", "c"):
+        write_deltalake(table.path, pa.table({"value": [value]}), mode="append")
+
+    with pytest.raises(CoordError, match="made anew"):
+        staged.commit(11)
+    assert DeltaFiles(uri_of(spark, table.path), APP).app_version(2) is None
+    assert write(writer, table.rows(["d"]), 12)
+    assert table.values() == ["a", "b", "c", "d"]
 
 
 class MakesSlowly:

@@ -93,6 +93,8 @@ class Asks:
     def __init__(self, where: str, next_id: Callable[[], str]) -> None:
         self._where, self._next_id = where, next_id
         self._open: dict[str, _Ask] = {}
+        #: Id and key of the newest commit with writes that was accepted.
+        self._accepted = "", ""
 
     def ask(self, ticket: int | None, request: rq.Request) -> Output:
         repeats = isinstance(request, _REPEATED)
@@ -156,6 +158,21 @@ class Asks:
         else:
             failed, pending = (getattr(response, name, None) for name in ("failed", "pending"))
             yield from self._end(ask, failed=failed or (), pending=pending or "")
+
+    def is_stray(self, response: rs.Response) -> bool:
+        """Whether offsets wait under a key that nobody here writes under.
+
+        Their request came once more, late, when its first entry was decided; or whoever asked has
+        gone. To be asked before `answered`.
+        """
+        if not isinstance(response, rs.PendingCommitResponse):
+            return False
+        if not isinstance(response.pending, str):
+            return False
+        accepted = response.id, response.pending
+        if response.id in self._open:
+            self._accepted = accepted
+        return accepted != self._accepted
 
     def abandon(self, error: CoordError) -> Iterator[Output]:
         """Drop all questions: no answer will come any more."""

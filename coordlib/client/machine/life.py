@@ -22,6 +22,7 @@ from coordlib.client.machine.standing import Standing
 from coordlib.client.machine.steps import ACTIVE, ENDED, State, Step
 from coordlib.errors import CoordError
 from coordlib.records import responses as rs
+from coordlib.records.producers import ABORT
 
 
 class Life(ABC):
@@ -345,6 +346,11 @@ class Life(ABC):
             response = self._overtaken(response)
         if isinstance(response, rs.OffsetFetchResponse):
             me.say_all(self._doubts.told(response, self.assignment(now_ms), now_ms))
+        if self._asks.is_stray(response) and me.keeps_alive:
+            # Else its next commit would wait for a word that nobody has to say.
+            stray = str(getattr(response, "pending", ""))
+            request = me.wording.decide(me.member, me.generation, stray, ABORT)
+            me.say(self._asks.ask(None, request))
         me.say_all(self._asks.answered(response, now_ms))
         if me.state is State.LEAVING:
             self._leaving.end_if_all_answered()

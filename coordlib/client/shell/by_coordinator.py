@@ -9,8 +9,10 @@ writes the markers, or `coord transactions finish` does.
 """
 
 import queue
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -77,6 +79,8 @@ class ByCoordinator(Unfenced):
         self.identity = identity_at(self._transport, name, client)
         self._life = Life(self.identity, timeout_ms)
         self._clusters: dict[str, DataCluster] = {}
+        #: Threads may share a producer, as they share confluent-kafka's: a number is given once.
+        self._lock = threading.RLock()
         self._outgoing = self._new_outgoing()
         self._markers: MarkerWriter | None = None
         self._heard: queue.SimpleQueue[sg.NotWritten | rs.AnyResponse | Exception] = (
@@ -84,9 +88,11 @@ class ByCoordinator(Unfenced):
         )
         #: Commits of offsets that were asked for in this transaction, with their numbers.
         self._commits: dict[tuple[Any, GroupMetadata], int] = {}
-        #: Why a record of this transaction was not written.
+        #: Why this transaction cannot be committed: of a record that was not written.
         self._undelivered: TransactionError | None = None
         self._has_fatal = False
+        #: Whether a transaction has begun whose end was not asked for.
+        self._is_open = False
         self._turned_ms = 0
         self._transport.attach(self)
 
@@ -113,6 +119,7 @@ class ByCoordinator(Unfenced):
         self._commits.clear()
         self._undelivered = None
         self._outgoing = self._new_outgoing()
+        self._is_open = True
 
     def send(
         self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
@@ -145,16 +152,25 @@ class ByCoordinator(Unfenced):
         """Commit. The coordinator's answer decides it, and then the markers are written."""
         until_s = time.monotonic() + timeout
         if not self._life.is_decided:
-            self._until(self._all_is_written, until_s)
-            self._life.end(COMMIT, self._transport.now_ms())
+            self._until(self._ask_for_commit, until_s)
         self._finish(until_s)
+
+    def _ask_for_commit(self) -> bool:
+        """Whether it is asked for: all that was produced is written, and no more is taken."""
+        with self._lock:
+            if self._life.all_are_added and self._outgoing.is_empty:
+                self._is_open = False
+                self._life.end(COMMIT, self._transport.now_ms())
+            return not self._is_open
 
     def abort(self, timeout: float) -> None:
         """Abort. Records that are under way still are dropped by readers, behind the markers."""
         until_s = time.monotonic() + timeout
-        self._outgoing = self._new_outgoing()  # what becomes of the records does not matter
-        self._undelivered = None
-        self._life.end(ABORT, self._transport.now_ms())
+        with self._lock:
+            self._is_open = False
+            self._outgoing = self._new_outgoing()  # what becomes of the records does not matter
+            self._undelivered = None
+            self._life.end(ABORT, self._transport.now_ms())
         if self._has_fatal:
             self._data.reopen()
             self._has_fatal = False
@@ -175,7 +191,11 @@ class ByCoordinator(Unfenced):
         self._outgoing.check_room()
         given = Given.of(args, named)
         place = self._data.place_of(topic, given.key, given.partition)
-        self._outgoing.add(given.record(place, self._life.stamp(place), on_delivery))
+        with self._lock, self._whole():
+            if not self._is_open:
+                what = "The transaction is being ended by another thread."
+                raise TransactionError(Severity.WRONG_STATE, what, self.where)
+            self._outgoing.add(given.record(place, self._life.stamp(place), on_delivery))
         now_ms = self._transport.now_ms()
         if self._life.is_added(place) or now_ms - self._turned_ms >= _LINGER_MS:
             self._turn()
@@ -190,7 +210,7 @@ class ByCoordinator(Unfenced):
         while True:
             self._turn()
             left_s = until_s - time.monotonic()
-            served = self._data.poll(max(0.0, min(_POLL_S, left_s)))
+            served = self._serve(max(0.0, min(_POLL_S, left_s)))
             if served or left_s <= 0:
                 return served
 
@@ -200,11 +220,8 @@ class ByCoordinator(Unfenced):
         while not self._outgoing.is_empty and time.monotonic() < until_s:
             self._turn()
             self._raise_problem()
-            self._data.poll(_POLL_S)
+            self._serve(_POLL_S)
         return self._outgoing.held + self._outgoing.under_way
-
-    def _all_is_written(self) -> bool:
-        return self._life.all_are_added and self._outgoing.is_empty
 
     def close(self, is_usable: bool) -> None:  # noqa: ARG002  # the data's producer is another one
         """End."""
@@ -236,7 +253,10 @@ class ByCoordinator(Unfenced):
     def _new_outgoing(self) -> Outgoing:
         """The records of one transaction: what becomes of them later concerns no other one."""
         made: Outgoing = Outgoing(
-            self._clusters, self._life.is_added, lambda _, error: self._told(made, error)
+            self._clusters,
+            self._life.is_added,
+            lambda _, error: self._told(made, error),
+            self._lock,
         )
         return made
 
@@ -255,7 +275,7 @@ class ByCoordinator(Unfenced):
                 self._transport.check()
                 mend = "Call it again: it goes on. Look whether the job runs: coord status."
                 raise TransactionError(Severity.RETRIABLE, self._missing(), self.where, mend)
-            self._data.poll(_POLL_S)
+            self._serve(_POLL_S)
 
     def _missing(self) -> str:
         """What is waited for."""
@@ -269,12 +289,39 @@ class ByCoordinator(Unfenced):
 
     def _turn(self) -> None:
         """Take what came, and do what is due."""
+        with self._lock, self._whole():
+            self._do_what_is_due()
+
+    def _do_what_is_due(self) -> None:
         self._turned_ms = now_ms = self._transport.now_ms()
         while not self._heard.empty():
             self._hear(self._heard.get_nowait(), now_ms)
         self._send(now_ms)
         self._outgoing.write()
         self._mark(now_ms)
+
+    def _serve(self, timeout_s: float) -> int:
+        """Take the acknowledgements of records; how many."""
+        with self._whole():
+            return self._data.poll(timeout_s)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """What must not be done by half.
+
+        If the program is interrupted here, nobody knows which records are counted, written and
+        acknowledged, or which answers were taken: the transaction can only be aborted.
+        """
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            if self._is_open:
+                what = "The program was interrupted in the middle of a call."
+                mend = "Abort the transaction, then begin another one."
+                self._undelivered = TransactionError(Severity.ABORTABLE, what, self.where, mend)
+            raise
 
     def _send(self, now_ms: int) -> None:
         for request in self._life.turn(now_ms):

@@ -7,6 +7,7 @@ its header: as librdkafka does by default, by the CRC of the key, or at random w
 import random
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
@@ -208,7 +209,7 @@ class MarkerWriter:
         self._clusters, self.unmarked = clusters, unmarked
         self._left = [place for place in unmarked.places if place.cluster in clusters]
         #: Those that have it, or are gone, and were not taken yet.
-        self._done: list[Place] = []
+        self._done: deque[Place] = deque()
         self._failed: dict[Place, KafkaError] = {}
         #: Why the newest of them was not taken.
         self.why = ""
@@ -223,13 +224,12 @@ class MarkerWriter:
 
         Raises CannotReach, NotAllowed: it is not known whether a partition is there.
         """
-        failed, self._failed = self._failed, {}
-        while failed:
-            place, error = failed.popitem()
+        for _ in range(len(self._failed)):
+            place, error = self._failed.popitem()
             try:
                 self._look_into(place, error)
             except BaseException:
-                self._left += [place, *failed]  # the next call writes them again
+                self._left.append(place)  # the next call writes it again, and looks into the others
                 raise
         while self._left:
             place = self._left[-1]
@@ -240,8 +240,8 @@ class MarkerWriter:
             except KafkaException as problem:
                 self._failed[place] = problem.args[0]
             self._left.pop()
-        done, self._done = self._done, []
-        return done
+        # Other threads may poll, and put some there meanwhile.
+        return [self._done.popleft() for _ in range(len(self._done))]
 
     def _write(self, place: Place) -> None:
         def told(error: KafkaError | None, _message: Any) -> None:

@@ -7,6 +7,7 @@ under the same numbers, and a `CommittedReader` drops the second of two.
 """
 
 import queue
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -68,9 +69,11 @@ class IdempotentProducer(Closing):
             if transport is None:
                 used.close()
         self.identity = asking.identity
+        #: Threads may share it, as they share confluent-kafka's; a number is given once.
+        self._lock = threading.RLock()
         self._numbers: dict[Place, int] = {}
         self._outgoing = Outgoing(
-            {self._data.id: self._data}, lambda _: not self._has_failed, self._told
+            {self._data.id: self._data}, lambda _: not self._has_failed, self._told, self._lock
         )
         #: Written by a producer that has failed for ever, and not acknowledged.
         self._again: list[Record] = []
@@ -87,11 +90,12 @@ class IdempotentProducer(Closing):
         self._outgoing.check_room()
         given = Given.of(args, named)
         place = self._data.place_of(topic, given.key, given.partition)
-        number = self._numbers.get(place, 0)
-        self._numbers[place] = number + 1
-        stamp = Stamp(i=self.identity.incarnation, p=self._producer_id, s=number)
-        self._outgoing.add(given.record(place, stamp, told))
-        self._turn()
+        with self._lock:
+            number = self._numbers.get(place, 0)
+            self._numbers[place] = number + 1
+            stamp = Stamp(i=self.identity.incarnation, p=self._producer_id, s=number)
+            self._outgoing.add(given.record(place, stamp, told))
+            self._turn()
 
     def poll(self, timeout: float = 0.0) -> int:
         """Call the callbacks of delivered records; how many."""
@@ -125,11 +129,12 @@ class IdempotentProducer(Closing):
 
     def _turn(self) -> None:
         """Write what may be written; if the producer has failed, by another one."""
-        if self._has_failed and not self._outgoing.under_way:
-            self._data.reopen()
-            self._outgoing.put_back(self._again)
-            self._again, self._has_failed = [], False
-        self._outgoing.write()
+        with self._lock:
+            if self._has_failed and not self._outgoing.under_way:
+                self._data.reopen()
+                self._outgoing.put_back(self._again)
+                self._again, self._has_failed = [], False
+            self._outgoing.write()
 
 
 class _AskingForId(Unfenced):

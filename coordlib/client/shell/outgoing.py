@@ -1,5 +1,6 @@
 """Records on their way into topics: held back until they may be written, counted until they are."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class Outgoing:
     Args:
         may_write: whether records may go to this partition yet.
         told: called with what became of each record; returns whether its own callback is called.
+        lock: held by whoever calls: what became of a record is told in the thread that polls, and
+            programs poll in a thread of their own.
     """
 
     def __init__(
@@ -44,8 +47,10 @@ class Outgoing:
         clusters: dict[str, DataCluster],
         may_write: Callable[[Place], bool],
         told: Callable[[Record, KafkaError | None], bool],
+        lock: threading.RLock,
     ) -> None:
         self._clusters, self._may_write, self._told = clusters, may_write, told
+        self._lock = lock
         self._waiting: dict[Place, deque[Record]] = {}
         #: How many are not written yet.
         self.held = 0
@@ -91,8 +96,10 @@ class Outgoing:
         """Whether it is under way, or has failed; else it is tried again."""
 
         def told(error: KafkaError | None, message: Any) -> None:
-            self.under_way -= 1
-            if self._told(record, error):
+            with self._lock:
+                self.under_way -= 1
+                is_its_own = self._told(record, error)
+            if is_its_own:
                 record.on_delivery(error, message)
 
         try:
@@ -110,6 +117,11 @@ class Outgoing:
             self.under_way += 1
             told(problem.args[0], None)
             return True
+        except (TypeError, ValueError, OverflowError) as problem:
+            # Its number is used, so it must not go missing without a word.
+            self.under_way += 1
+            told(KafkaError(KafkaError._INVALID_ARG, str(problem)), None)
+            return True
         self.under_way += 1
         return True
 
@@ -126,7 +138,13 @@ class Given:
 
     @classmethod
     def of(cls, args: tuple[Any, ...], named: dict[str, Any]) -> "Given":
-        """Raises TypeError: an argument that confluent-kafka's has not; SetupError: a header."""
+        """What cannot be written is refused here: a record that has its number must be written.
+
+        Raises:
+            TypeError: an argument that confluent-kafka's has not, or of a type that it refuses.
+            UnicodeError: text that has no bytes.
+            SetupError: a header with one of our names.
+        """
         names = ("value", "key", "partition")
         given = dict(zip(names, args, strict=False)) | named
         if len(args) > len(names):
@@ -134,6 +152,14 @@ class Given:
         made = cls(**given)
         pairs = made.headers.items() if isinstance(made.headers, dict) else made.headers or ()
         made.headers = list(pairs)
+        _check_bytes("value", made.value)
+        _check_bytes("key", made.key)
+        _check_number("partition", made.partition)
+        _check_number("timestamp", made.timestamp)
+        for name, value in made.headers:
+            if not isinstance(name, str):
+                raise TypeError(f"The name of a header is text, not {type(name).__name__}.")
+            _check_bytes("the value of a header", value)
         if names_ours(made.headers):
             raise SetupError("A record's headers have the coordinator's own names.")
         return made
@@ -142,3 +168,17 @@ class Given:
         """The record with its number."""
         headers = [*self.headers, header_of(stamp)]
         return Record(place, stamp.s, self.value, self.key, headers, self.timestamp, on_delivery)
+
+
+def _check_bytes(what: str, given: object) -> None:
+    """Raises TypeError, UnicodeError."""
+    if isinstance(given, str):
+        given.encode()
+    elif given is not None and not isinstance(given, bytes):
+        raise TypeError(f"{what} is bytes, text or None, not {type(given).__name__}.")
+
+
+def _check_number(what: str, given: object) -> None:
+    """Raises TypeError."""
+    if not isinstance(given, int):
+        raise TypeError(f"{what} is a number, not {type(given).__name__}.")

@@ -8,6 +8,7 @@ take longer than a small batch. So a writer reads it from the files of commits w
 """
 
 import json
+import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from coordlib.client.transactions.in_doubt import (
@@ -16,7 +17,7 @@ from coordlib.client.transactions.in_doubt import (
     retention_ms,
     takes_back,
 )
-from coordlib.errors import CannotReach
+from coordlib.errors import CannotReach, CoordError
 from coordlib.history.delta_append import Append, OvertakenByAnother, Staged, number_in
 from coordlib.history.files import hadoop_file, read_text
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LOCAL: Final = "file:/"
+#: A batch may wait for the job. One that has waited so long looks whether its table is there still.
+LOOK_AGAIN_S: Final = 1.0
 
 
 class _Known(NamedTuple):
@@ -41,12 +44,15 @@ class StagedBatch:
 
     def __init__(self, table: "SparkTable", snapshot: Any, staged: Staged) -> None:
         self._table, self._snapshot, self._staged = table, snapshot, staged
+        self._staged_s = time.monotonic()
 
     def commit(self, token: int) -> bool:
         """Have the rows in the table; False: the application has this version, or a higher one.
 
-        Raises what Spark raises: then it is in doubt.
+        Raises what Spark raises: then it is in doubt. CoordError: the table is another one by now.
         """
+        if time.monotonic() - self._staged_s >= LOOK_AGAIN_S:
+            self._table.refuse_another(self._snapshot)
         return self._table.commit_staged(self._staged, self._snapshot, token)
 
 
@@ -125,6 +131,16 @@ class SparkTable:
         assert self._known is not None
         self._known = self._known._replace(version=version, number=token)
         return True
+
+    def refuse_another(self, snapshot: Any) -> None:
+        """Raises CoordError: the table of this snapshot was deleted, and is gone or was made anew.
+
+        The files of a staged batch went with it. A commit that names them would leave the new table
+        unreadable.
+        """
+        if _id_of(self._look()) != _id_of(snapshot):
+            what = "The table was deleted and made anew while this batch waited."
+            raise CoordError(what, self.uri, "Start the reader again: it reads the batch again.")
 
     def append(self, rows: "DataFrame", token: int) -> None:
         """Append rows in one commit, or nothing, if the application's version is not below."""

@@ -11,7 +11,6 @@ waited for, which the coordinator tells; only after two seconds it is asked by i
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
@@ -19,6 +18,7 @@ from coordlib.client.machine.wording import WIRE_VERSION, Identity
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.machine import severity_of
 from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.client.transactions.said import Question, Transaction
 from coordlib.client.transactions.unmarked import Place, Unmarked
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
@@ -42,35 +42,6 @@ _NONE: Final = ErrorCode.NONE.name
 _OF_TRANSACTION: Final = rq.AddPartitionsToTxn | rq.TxnOffsetCommit
 
 
-@dataclass(slots=True)
-class _Question:
-    request: rq.Request
-    #: When to send it; None: sent, and waiting for the answer.
-    send_ms: int | None
-    #: Whether it is sent earlier, as soon as the transaction before has ended.
-    waits_for_end: bool = False
-    attempt: int = 0
-
-
-@dataclass(slots=True)
-class _Transaction:
-    """What belongs to the open transaction."""
-
-    #: Records of each partition.
-    counts: dict[Place, int] = field(default_factory=dict)
-    #: Partitions of which the coordinator is not told yet, in order.
-    new: dict[Place, None] = field(default_factory=dict)
-    #: Those of which it was, and those of which it has said so.
-    named: set[Place] = field(default_factory=set)
-    added: set[Place] = field(default_factory=set)
-    commits: int = 0
-    accepted: int = 0
-    #: What EndTxn asks; None: it was not asked.
-    result: Result | None = None
-    is_decided: bool = False
-    is_over: bool = False
-
-
 class Life:
     """One process of a transactional id.
 
@@ -84,12 +55,15 @@ class Life:
         self._where = f"transactional id {identity.group}"
         #: Producer id and epoch of this transaction, or of the next one; None: not known.
         self.producer: tuple[int, int] | None = None
+        #: What it was when the coordinator did not know it any more: the id has expired, or another
+        #: process has used up its epochs. It is named then, so that the latter fences this one.
+        self._before: tuple[int, int] | None = None
         #: Why it cannot go on as it is: the first refusal in this transaction, or a fatal one.
         self.problem: TransactionError | None = None
         #: What ended, and lacks markers; None: nothing does.
         self.unmarked: Unmarked | None = None
-        self._now = _Transaction()
-        self._questions: dict[str, _Question] = {}
+        self._now = Transaction()
+        self._questions: dict[str, Question] = {}
         self._count = 0
         #: Until when nothing is added, unless the end of the one before comes; None: that is over.
         self._gate_ms: int | None = None
@@ -102,11 +76,14 @@ class Life:
         """Ask for a producer id and an epoch, unless it is asked already."""
         if self.producer is not None or self._asks(rq.InitProducerId):
             return
-        self._ask(rq.InitProducerId(**self._envelope(), timeout_ms=self._timeout_ms), now_ms)
+        fields = {**self._envelope(), "timeout_ms": self._timeout_ms}
+        if self._before is not None:
+            fields["producer_id"], fields["epoch"] = self._before
+        self._ask(rq.InitProducerId(**fields), now_ms)
 
     def begin(self) -> None:
         """Begin a transaction."""
-        self._now = _Transaction()
+        self._now = Transaction()
         self._forget(_OF_TRANSACTION | rq.EndTxn)
 
     def stamp(self, place: Place) -> Stamp:
@@ -170,16 +147,18 @@ class Life:
             raise TransactionError(Severity.FATAL, what, self._where)
         now.result = result
         if result == ABORT:
-            self._forget(_OF_TRANSACTION | rq.EndTxn)
-            now.new.clear()
             if self.problem is not None and not self.problem.fatal():
                 self.problem = None
-        is_nothing = not now.named and not now.commits
-        if is_nothing or self.producer is None:
+            now.new.clear()
+            if not self._is_begun:
+                self._forget_unsent(_OF_TRANSACTION)
+                if self._asks(_OF_TRANSACTION):
+                    return  # the answers say whether there is anything to end
+            self._forget(_OF_TRANSACTION | rq.EndTxn)
+        if not self._is_begun or self.producer is None:
             now.is_decided = now.is_over = True
             return
-        accepted = now.accepted if result == COMMIT else 0
-        self._ask(rq.EndTxn(**self._named(), result=result, accepted=accepted), now_ms)
+        self._ask_end(result, now_ms)
 
     @property
     def is_decided(self) -> bool:
@@ -224,16 +203,45 @@ class Life:
     def heard(self, message: rs.AnyResponse, now_ms: int) -> None:
         """An answer, or that a transaction of this id has ended everywhere."""
         if isinstance(message, rs.TransactionCompleted):
-            self._completed = message.producer_id, message.epoch
-            self._gate_ms = None
-            for waiting in self._questions.values():
-                if waiting.waits_for_end and waiting.send_ms is not None:
-                    waiting.send_ms, waiting.waits_for_end = now_ms, False
+            self._heard_of_end(message, now_ms)
+        elif isinstance(message, rs.Response) and message.id in self._questions:
+            self._answered(self._questions[message.id], message, now_ms)
+
+    def not_written(self, id_: str, why: str, is_final: bool, now_ms: int) -> None:
+        """A request is not in the log."""
+        question = self._questions.get(id_)
+        if question is None:
             return
-        if not isinstance(message, rs.Response) or message.id not in self._questions:
-            return
-        question = self._questions[message.id]
-        if message.error == _NONE:
+        if isinstance(question.request, _OF_TRANSACTION):
+            self._now.may_be_begun = True  # it may stand in the log nevertheless, and twice then
+            if self._now.result == ABORT:
+                self._heard_while_aborting(id_, now_ms)
+                return
+        question.attempt += 1
+        question.send_ms = now_ms + backoff_ms(question.attempt)
+        if is_final:
+            what = f"A request could not be written: {why}"
+            del self._questions[id_]
+            if isinstance(question.request, rq.TxnMarkersWritten):
+                return  # the next process is told of these markers, and says it again
+            self._fail(TransactionError(Severity.ABORTABLE, what, self._where))
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _heard_of_end(self, message: rs.TransactionCompleted, now_ms: int) -> None:
+        self._completed = message.producer_id, message.epoch
+        self._gate_ms = None
+        for waiting in self._questions.values():
+            if waiting.waits_for_end and waiting.send_ms is not None:
+                waiting.send_ms, waiting.waits_for_end = now_ms, False
+
+    def _answered(self, question: Question, message: rs.Response, now_ms: int) -> None:
+        is_of_transaction = isinstance(question.request, _OF_TRANSACTION)
+        if is_of_transaction and message.error != _CONCURRENT:
+            self._now.may_be_begun = True
+        if is_of_transaction and self._now.result == ABORT:
+            self._heard_while_aborting(message.id, now_ms)
+        elif message.error == _NONE:
             del self._questions[message.id]
             self._granted(question.request, message, now_ms)
         elif message.error == _CONCURRENT:
@@ -246,21 +254,30 @@ class Life:
             del self._questions[message.id]
             self._refused(question.request, message)
 
-    def not_written(self, id_: str, why: str, is_final: bool, now_ms: int) -> None:
-        """A request is not in the log."""
-        question = self._questions.get(id_)
-        if question is None:
-            return
-        question.attempt += 1
-        question.send_ms = now_ms + backoff_ms(question.attempt)
-        if is_final:
-            what = f"A request could not be written: {why}"
-            del self._questions[id_]
-            if isinstance(question.request, rq.TxnMarkersWritten):
-                return  # the next process is told of these markers, and says it again
-            self._fail(TransactionError(Severity.ABORTABLE, what, self._where))
+    @property
+    def _is_begun(self) -> bool:
+        """Whether the coordinator must be asked to end it.
 
-    # ---- small things -------------------------------------------------------------------------
+        Before the transaction before has ended everywhere none begins, and an EndTxn of it is
+        refused like that of an older producer.
+        """
+        now = self._now
+        if self._gate_ms is not None and not now.may_be_begun:
+            return False
+        return bool(now.named) or now.commits > 0
+
+    def _ask_end(self, result: Result, now_ms: int) -> None:
+        accepted = self._now.accepted if result == COMMIT else 0
+        self._ask(rq.EndTxn(**self._named(), result=result, accepted=accepted), now_ms)
+
+    def _heard_while_aborting(self, id_: str, now_ms: int) -> None:
+        """Of a request that was under way when the abort was asked for."""
+        del self._questions[id_]
+        if self._now.may_be_begun:
+            self._forget(_OF_TRANSACTION)
+            self._ask_end(ABORT, now_ms)
+        elif not self._asks(_OF_TRANSACTION):
+            self._now.is_decided = self._now.is_over = True
 
     def _granted(self, asked: rq.Request, answer: rs.Response, now_ms: int) -> None:
         match asked, answer:
@@ -287,7 +304,7 @@ class Life:
         if self._completed != ended:
             self._gate_ms = now_ms + ENDS_WITHIN_MS
 
-    def _let_wait(self, question: _Question, answer: rs.Response, now_ms: int) -> None:
+    def _let_wait(self, question: Question, answer: rs.Response, now_ms: int) -> None:
         """The transaction before has not ended everywhere."""
         if isinstance(question.request, rq.EndTxn):
             # It was asked before, and the answer is lost: it is decided as it was asked.
@@ -309,7 +326,8 @@ class Life:
         if isinstance(asked, rq.TxnMarkersWritten):
             return  # the next process has written them, and goes on
         if answer.error == _UNMAPPED:
-            self.producer = None  # the id has expired: there is nothing of it that is open
+            # The id has expired, or is another process's: there is nothing of it that is open.
+            self._before, self.producer = self.producer or self._before, None
             if isinstance(asked, rq.EndTxn) and (asked.result == ABORT or self._now.is_decided):
                 self._now.is_decided = self._now.is_over = True
                 return
@@ -324,8 +342,14 @@ class Life:
         if self.problem is None or (error.fatal() and not self.problem.fatal()):
             self.problem = error
 
-    def _asks(self, kind: type[rq.Request]) -> bool:
-        return any(isinstance(each.request, kind) for each in self._questions.values())
+    def _asks(self, kinds: Any) -> bool:
+        return any(isinstance(each.request, kinds) for each in self._questions.values())
+
+    def _forget_unsent(self, kinds: Any) -> None:
+        """These are not in the log, or were answered that they have changed nothing."""
+        for id_, each in list(self._questions.items()):
+            if isinstance(each.request, kinds) and each.send_ms is not None:
+                del self._questions[id_]
 
     def _forget(self, kinds: Any) -> None:
         """Nobody waits for these answers any more, and they are not asked again."""
@@ -335,7 +359,7 @@ class Life:
 
     def _ask(self, request: rq.Request, send_ms: int, is_gated: bool = False) -> None:
         is_gated = is_gated and self._gate_ms is not None
-        self._questions[request.id] = _Question(request, send_ms, is_gated)
+        self._questions[request.id] = Question(request, send_ms, is_gated)
 
     def _envelope(self) -> dict[str, Any]:
         self._count += 1

@@ -294,6 +294,39 @@ def test_a_word_that_comes_too_late_is_told(world: LakeWorld) -> None:
     assert error.code is ErrorCode.INVALID_TXN_STATE
 
 
+def test_a_commit_that_comes_once_more_late_holds_up_nothing(world: LakeWorld) -> None:
+    """A producer that was given up writes it again when it is decided. It made an entry of which no
+    program knew, and the member's next batch waited for its decision for ever.
+    """
+    (user,) = world.join("a")
+    key = world.accepted(user)
+    assert world.write(user, key)
+    assert world.say(user, key).result(0).error is None
+    (first,) = (r for each in world.log.batches for r in each if isinstance(r, rq.PendingCommit))
+    world.log.append(user.member.identity.shard, first)
+    world.run(1_000)
+
+    later = world.commit(user)
+    world.run(1_000)
+    assert later.result(0).error is None
+    assert world.write(user, later.result(0).pending)
+    assert world.say(user, later.result(0).pending).result(0).error is None
+    assert world.fetched(user) == dict.fromkeys(user.owns, 7)
+
+
+def test_a_commit_that_comes_twice_before_it_is_decided_is_one(world: LakeWorld) -> None:
+    """Its second answer names the entry that is being written: it must not be dropped."""
+    (user,) = world.join("a")
+    key = world.accepted(user)
+    (first,) = (r for each in world.log.batches for r in each if isinstance(r, rq.PendingCommit))
+    world.log.append(user.member.identity.shard, first)
+    world.run(1_000)
+
+    assert world.write(user, key)
+    assert world.say(user, key).result(0).error is None
+    assert world.fetched(user) == dict.fromkeys(user.owns, 7)
+
+
 @pytest.mark.parametrize(
     ("coordinate", "offset"),
     [("r1-57", 57), ("r0-0", 0), ("", -1), ("7-x", -1), ("r1-", -1), ("r1-" + "9" * 30, -1)],

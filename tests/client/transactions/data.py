@@ -66,6 +66,7 @@ class FakeProducer:
         timestamp: int,  # as confluent-kafka has it
         on_delivery: Any,
     ) -> None:
+        _refuse_strange(value)
         self._queue.append(((topic, partition), value, headers, on_delivery))
 
     def poll(self, timeout: float) -> int:
@@ -101,6 +102,14 @@ class FakeProducer:
             if topic in (None, name)
         }
         return SimpleNamespace(cluster_id=cluster.name, topics=found)
+
+
+def _refuse_strange(value: Any) -> None:
+    """As confluent-kafka does."""
+    if isinstance(value, str):
+        value.encode()
+    elif not isinstance(value, bytes | None):
+        raise TypeError(f"a bytes-like object is required, not {type(value).__name__!r}")
 
 
 class FakeMessage:

@@ -1,27 +1,31 @@
 """Producers whose transactions the coordinator decides, over the real core in memory."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from coordlib import limits
 from coordlib.client.exactly_once import exactly_once
 from coordlib.client.machine import signals as sg
 from coordlib.client.producer import CoordinatedProducer
 from coordlib.client.shell import data_cluster
 from coordlib.client.shell.by_coordinator import ByCoordinator
 from coordlib.client.shell.data_cluster import DataCluster, MarkerWriter, write_markers
+from coordlib.client.shell.outgoing import Outgoing
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.machine import State
 from coordlib.client.transactions.unmarked import Place, Unmarked
 from coordlib.errors import CannotReach, SetupError
 from coordlib.records import requests as rq
 from coordlib.records.data_headers import Marker, Stamp, Txn
-from coordlib.records.producers import ABORT, COMMIT
+from coordlib.records.producers import ABORT, COMMIT, TRANSACTION
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client.test_consumer import Program
 from tests.client.transactions.data import FakeCluster
+from tests.tools.core import Shard
 
 BROKEN = KafkaError(KafkaError._FATAL, "broken", True, False, False)
 
@@ -456,7 +460,7 @@ def test_an_id_that_has_expired_is_taken_anew(one: Copier, log: FakeLog) -> None
     """Seven days without a transaction: the coordinator knows nothing of its producer."""
     one.unit(1)
     log.advance(3_000)
-    one.producer._way._life.producer = (999, 0)  # type: ignore[attr-defined]
+    _expire(log, one)
     one.producer.begin_transaction()
     one.write("x")
     with pytest.raises(TransactionError) as gone:
@@ -468,6 +472,16 @@ def test_an_id_that_has_expired_is_taken_anew(one: Copier, log: FakeLog) -> None
     one.producer.commit_transaction(1.0)
 
     assert one.cluster.committed() == ["v0", "y"]
+
+
+def _expire(log: FakeLog, of: Copier) -> None:
+    """Forget the transactional id, as the shard does at a check of retention."""
+    identity = of.producer._way.identity  # type: ignore[attr-defined]
+    kept = log._shards[identity.shard]
+    shard = Shard(kept._blob, kept._settings)
+    shard._let(shard._here(), (TRANSACTION, identity.group), lambda step: step.delete())
+    shard.close()
+    kept._blob = shard.encode()
 
 
 def test_whatever_an_abort_raises_at_the_end_all_is_given_back(
@@ -615,3 +629,222 @@ def test_a_program_changes_one_key(log: FakeLog, cluster: FakeCluster) -> None:
     made = CoordinatedProducer(config, transport=log.transport(), open_producer=cluster.producer)
 
     assert made.state is State.UNINIT
+
+
+@pytest.mark.parametrize("what", ["offsets", "records"])
+def test_work_that_fails_while_the_unit_before_is_being_told_fences_nobody(
+    log: FakeLog, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The job of the group's cell is away behind a commit, and the next unit fails. Its abort was
+    refused as an older producer's, so that a healthy process ended.
+    """
+    one = Copier(log, cluster).ready()
+    me = one.consumer.consumer_group_metadata()
+    one.producer.begin_transaction()
+    one.producer.send_rows((rq.CommittedOffset("t", 0, 1),), me, 1.0)
+    feed, held = log._feed, list[Any]()
+    monkeypatch.setattr(log, "_feed", lambda made: bool(held.extend(made)))
+    one.producer.commit_transaction(1.0)
+    one.producer.begin_transaction()
+    if what == "offsets":
+        with pytest.raises(TransactionError):
+            one.producer.send_rows((rq.CommittedOffset("t", 0, 2),), me, 0.3)
+    else:
+        one.write("x")
+        one.producer.flush(0.3)
+    one.producer.abort_transaction(1.0)
+    assert one.producer.state is State.READY
+
+    monkeypatch.setattr(log, "_feed", feed)
+    feed(held)
+    log.advance(3_000)
+    one.producer.begin_transaction()
+    one.write("y")
+    one.producer.commit_transaction(1.0)
+    assert cluster.committed() == ["y"]
+
+
+@pytest.mark.parametrize("bad", [{"a": 1}, 5, "\ud800"], ids=["dict", "number", "no text"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_record_that_is_refused_is_no_part_of_the_transaction(
+    one: Copier, bad: Any, is_first: bool
+) -> None:
+    """A program leaves out what cannot be written, and goes on. The record was counted all the
+    same, and found only when it was written: all readers stopped at a torn transaction.
+    """
+    one.producer.begin_transaction()
+    if not is_first:
+        one.write("w")
+        one.producer.flush(1.0)
+    for value in ("x", bad, "y"):
+        try:
+            one.write(value)
+        except (TypeError, ValueError):
+            assert value is bad
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ([] if is_first else ["w"]) + ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{"key": 5}, {"headers": [("n", 5)]}, {"headers": [(5, "v")]}, {"timestamp": "now"}],
+    ids=["key", "header", "name of a header", "timestamp"],
+)
+def test_what_confluent_kafka_does_not_take_is_refused_at_once(
+    one: Copier, named: dict[str, Any]
+) -> None:
+    one.producer.begin_transaction()
+    with pytest.raises(TypeError):
+        one.producer.produce("out", "x", partition=0, **named)
+    one.write("y")
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["y"]
+
+
+def test_a_record_that_the_client_refuses_later_makes_the_transaction_abort(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it does not like: the number of the record is used, and it is not there."""
+
+    def refuse(*_args: Any, **_named: Any) -> None:
+        raise ValueError("embedded null byte")
+
+    one.producer.begin_transaction()
+    one.write("x")
+    monkeypatch.setattr(DataCluster, "produce", refuse)
+    with pytest.raises(TransactionError, match="embedded null byte") as failed:
+        one.producer.commit_transaction(1.0)
+
+    assert failed.value.txn_requires_abort()
+
+
+@pytest.mark.parametrize("where", ["before it is kept", "before it is sent", "after it was sent"])
+def test_a_program_that_was_interrupted_in_a_call_commits_nothing(
+    one: Copier, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Ctrl-C, and the program ends with a commit of what it has. A record that was counted and not
+    written made readers stop; one that was written and not counted made the commit wait for ever.
+    """
+    produce = DataCluster.produce
+
+    def interrupted(*args: Any, **named: Any) -> None:
+        if where == "after it was sent":
+            produce(*args, **named)
+        raise KeyboardInterrupt
+
+    one.producer.begin_transaction()
+    one.write("x")
+    one.producer.flush(1.0)
+    is_kept = where != "before it is kept"
+    of, name = (DataCluster, "produce") if is_kept else (Outgoing, "add")
+    with monkeypatch.context() as now:
+        now.setattr(of, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one.write("y")
+    with pytest.raises(TransactionError, match="interrupted") as failed:
+        one.producer.commit_transaction(1.0)
+
+    assert failed.value.txn_requires_abort()
+    one.producer.abort_transaction(1.0)
+    one.producer.begin_transaction()
+    one.write("z")
+    one.producer.commit_transaction(1.0)
+    assert one.cluster.committed() == ["z"]
+
+
+def test_a_commit_that_was_interrupted_behind_its_request_goes_on(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked for is decided; there is nothing to abort."""
+    one.producer.begin_transaction()
+    one.write("x")
+    one.producer.flush(1.0)
+
+    def interrupted(*_args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as now:
+        now.setattr(ByCoordinator, "_finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["x"]
+
+
+def test_threads_that_share_a_producer_number_its_records_in_their_order(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As programs share confluent-kafka's. Two records had one number, or came in the wrong order:
+    readers dropped one, or stopped at a torn transaction.
+    """
+    is_inside, may_go_on, add = threading.Event(), threading.Event(), Outgoing.add
+
+    def slow(self: Outgoing, record: Any) -> None:
+        if record.value == "slow":
+            is_inside.set()
+            may_go_on.wait(0.3)
+        add(self, record)
+
+    one.producer.begin_transaction()
+    one.write("x")
+    one.producer.flush(1.0)
+    monkeypatch.setattr(Outgoing, "add", slow)
+    other = threading.Thread(target=one.write, args=("slow",))
+    other.start()
+    is_inside.wait(1.0)
+    one.write("y")
+    may_go_on.set()
+    other.join()
+    one.producer.commit_transaction(1.0)
+
+    assert one.cluster.committed() == ["x", "slow", "y"]
+
+
+def test_nothing_is_produced_into_a_transaction_that_another_thread_ends(
+    one: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would come behind the marker, and readers would drop it without a word."""
+    place_of = DataCluster.place_of
+
+    def ends_meanwhile(*args: Any) -> Any:
+        one.producer.commit_transaction(1.0)
+        return place_of(*args)
+
+    one.producer.begin_transaction()
+    monkeypatch.setattr(DataCluster, "place_of", ends_meanwhile)
+    with pytest.raises(TransactionError, match="another thread"):
+        one.write("late")
+    assert one.cluster.committed() == []
+
+
+def test_a_process_that_slept_through_a_producer_id_does_not_fence_its_successor(
+    log: FakeLog, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suspended while its successor used up the epochs. It woke, was told that its producer id is
+    not known, asked for another one as a new process, and aborted the successor's transaction.
+    """
+    monkeypatch.setattr(limits, "EPOCH_MAX", 3)
+    sleeper, successor = (Copier(log, cluster, name, "id") for name in ("a", "b"))
+    for one, units in ((sleeper, 1), (successor, 5)):
+        one.producer.init_transactions(1.0)
+        for number in range(units):
+            one.producer.begin_transaction()
+            one.write(f"{one.transport.reply}{number}")
+            one.producer.commit_transaction(1.0)
+    successor.producer.begin_transaction()
+    successor.write("open")
+    successor.producer.flush(1.0)
+
+    sleeper.producer.begin_transaction()
+    sleeper.write("late")
+    with pytest.raises(TransactionError, match="INVALID_PRODUCER_ID_MAPPING"):
+        sleeper.producer.commit_transaction(1.0)
+    sleeper.producer.abort_transaction(1.0)
+    with pytest.raises(TransactionError, match="PRODUCER_FENCED") as fenced:
+        sleeper.producer.begin_transaction(1.0)
+    assert fenced.value.fatal()
+    successor.producer.commit_transaction(1.0)
+    assert cluster.committed()[-1] == "open"

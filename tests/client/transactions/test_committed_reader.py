@@ -226,6 +226,28 @@ def test_no_more_is_read_than_may_wait(
     assert read(reader, 5.0)[:3] == ["x", "0", "1"]
 
 
+@pytest.mark.parametrize("how", ["assign", "incremental_assign"])
+def test_a_partition_of_which_too_much_waited_is_read_when_it_comes_back(
+    one: Copier, log: FakeLog, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A rebalance takes it away and gives it back. librdkafka kept it paused: nothing of it was
+    ever read again, without an error.
+    """
+    monkeypatch.setattr(committed_reader, "KEPT_MAX", 4)
+    one.producer.begin_transaction()
+    one.write("x")
+    assert one.producer.flush(1.0) == 0
+    cluster.records["out", 0] += [(str(number), None) for number in range(20)]
+    reader = open_reader(log, cluster)
+    assert read(reader) == []
+    if how == "incremental_assign":
+        reader.incremental_unassign([OUT])
+    one.producer.commit_transaction(1.0)
+    getattr(reader, how)([OUT])
+
+    assert read(reader, 5.0)[:3] == ["x", "0", "1"]
+
+
 def test_errors_are_the_program_s(log: FakeLog, cluster: FakeCluster) -> None:
     consumer = FakeConsumer(cluster)
     event = FakeMessage.event(("out", 0), 0, KafkaError._ALL_BROKERS_DOWN)
@@ -344,3 +366,27 @@ def test_a_coordinator_that_is_away_at_the_end_leaves_nothing_open(
         reader.close()
 
     assert reader._data.positions == {}
+
+
+def test_an_interruption_takes_no_records_away(
+    one: Copier, log: FakeLog, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a call waits for more than it has, and the program keeps its position: what the
+    call had taken was given to nobody, and the position stood behind it.
+    """
+    one.unit(2)
+    reader = open_reader(log, cluster)
+    poll, polled = reader._data.poll, []
+
+    def interrupted(timeout: float) -> Any:
+        message = poll(timeout)
+        polled.append(message)
+        if message is None and len(polled) > 1:
+            raise KeyboardInterrupt
+        return message
+
+    monkeypatch.setattr(reader._data, "poll", interrupted)
+    assert [message.value() for message in reader.consume(500, 5.0)] == ["v0", "v1"]
+    with pytest.raises(KeyboardInterrupt):
+        reader.consume(500, 5.0)
+    assert [each.offset for each in reader.position([OUT])] == [2]

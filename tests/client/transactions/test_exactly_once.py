@@ -12,7 +12,7 @@ from coordlib.client.shell import by_kafka
 from coordlib.client.shell.transactional import TRANSACTION_TIMEOUT_MS
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.machine import State
-from coordlib.errors import NotAllowed, SetupError
+from coordlib.errors import CoordError, NotAllowed, SetupError
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MS
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -757,3 +757,33 @@ def test_a_backoff_that_would_be_overridden_is_refused_and_the_reason_told() -> 
         CoordinatedProducer({"transactional.id": "x", "retry.backoff.ms": RETRY_BACKOFF_MS})
 
     assert told.value.where == "retry.backoff.ms"
+
+
+def test_a_unit_inside_a_unit_leaves_its_producer_as_it_was() -> None:
+    """A second producer, by mistake with the same consumer: it was left in a transaction that
+    nobody ended, and could begin no other one.
+    """
+    log = FakeLog({"t": 1})
+    one, two = copier(log), copier(log, "b")
+    one.program.settle()
+    with exactly_once(one.consumer, one.producer, 0.2):
+        with (
+            pytest.raises(CoordError, match="A unit of work is open"),
+            exactly_once(one.consumer, two.producer, 0.2),
+        ):
+            raise AssertionError
+        assert two.producer.state is State.READY
+
+
+def test_a_unit_that_cannot_begin_leaves_its_consumer_as_it_was() -> None:
+    log = FakeLog({"t": 1})
+    one = copier(log)
+    one.producer.begin_transaction()
+    with (
+        pytest.raises(TransactionError, match="not allowed"),
+        exactly_once(one.consumer, one.producer, 0.2),
+    ):
+        raise AssertionError
+    one.producer.abort_transaction()
+    with exactly_once(one.consumer, one.producer, 0.2):
+        """It begins now."""

@@ -242,3 +242,76 @@ def test_an_id_that_expires_behind_the_decision_has_ended_as_it_was_decided() ->
     assert life.problem is None
     assert life.is_over
     assert life.producer is None, "asked anew before the next transaction"
+
+
+def behind_one_that_is_not_over() -> Life:
+    """The next transaction has begun; groups of the one before have not been told of its end."""
+    life = with_record()
+    life.end(COMMIT, 0)
+    life.heard(answer(rs.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
+    life.marked([OUT], 0)
+    life.turn(0)
+    life.begin()
+    return life
+
+
+def test_an_abort_behind_one_that_is_not_over_asks_nothing() -> None:
+    """The work fails at once, while a shard that has a group is away. The coordinator has begun
+    nothing, and would take an EndTxn for that of an older producer.
+    """
+    life = behind_one_that_is_not_over()
+    life.stamp(OUT)
+    life.end(ABORT, 0)
+
+    assert life.is_over
+    assert life.turn(60_000) == []
+    assert life.producer == (7, 1)
+
+
+def test_an_abort_waits_for_what_is_under_way_behind_one_that_is_not_over() -> None:
+    """It was asked after two seconds, and nobody knows yet whether that has begun it."""
+    life = behind_one_that_is_not_over()
+    life.stamp(OUT)
+    asked = only(life, ENDS_WITHIN_MS)
+    life.end(ABORT, 2_100)
+    assert not life.is_over
+    assert life.turn(2_100) == []
+
+    life.heard(answer(rs.AddPartitionsToTxnResponse, asked, "CONCURRENT_TRANSACTIONS"), 2_200)
+    assert life.is_over
+    assert life.turn(60_000) == []
+
+
+@pytest.mark.parametrize("how", ["begun", "perhaps written"])
+def test_an_abort_ends_what_has_begun_behind_one_that_was_not_over(how: str) -> None:
+    """The one before ended meanwhile, and nobody has told so yet."""
+    life = behind_one_that_is_not_over()
+    life.stamp(OUT)
+    asked = only(life, ENDS_WITHIN_MS)
+    life.end(ABORT, 2_100)
+    if how == "begun":
+        life.heard(answer(rs.AddPartitionsToTxnResponse, asked), 2_200)
+    else:
+        life.not_written(asked.id, "no broker", False, 2_200)
+
+    ended = only(life, 2_200)
+    assert (ended.result, ended.epoch) == (ABORT, 1)
+    life.heard(answer(rs.EndTxnResponse, ended, producer_id=7, epoch=2), 2_300)
+    assert life.is_over
+
+
+def test_a_producer_that_is_not_known_any_more_says_which_it_was() -> None:
+    """The id has expired; or another process has used up its epochs, and fences this one."""
+    life = ready()
+    life.stamp(OUT)
+    life.heard(
+        answer(rs.AddPartitionsToTxnResponse, only(life, 0), "INVALID_PRODUCER_ID_MAPPING"), 0
+    )
+    life.end(ABORT, 0)
+    life.init(0)
+
+    asked = only(life, 0)
+    assert (asked.producer_id, asked.epoch) == (7, 0)
+    life.heard(answer(rs.InitProducerIdResponse, asked, "PRODUCER_FENCED"), 0)
+    assert life.problem is not None
+    assert life.problem.fatal()

@@ -1,5 +1,6 @@
 """Records on their way: what becomes of them while the program's own callbacks run."""
 
+import threading
 from typing import Any, cast
 
 import pytest
@@ -27,7 +28,9 @@ class Refusing:
 
 
 def outgoing_of(cluster: Refusing) -> Outgoing:
-    return Outgoing({"there": cast(DataCluster, cluster)}, lambda _: True, lambda *_: True)
+    return Outgoing(
+        {"there": cast(DataCluster, cluster)}, lambda _: True, lambda *_: True, threading.RLock()
+    )
 
 
 def record(number: int, value: str, on_delivery: Any = lambda *_: None) -> Record:

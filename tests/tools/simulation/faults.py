@@ -5,6 +5,7 @@ from random import Random
 
 from coordlib.records import codec
 from coordlib.records import requests as rq
+from coordlib.records.transactions import KAFKA
 from tests.tools.simulation import (
     assignors,
     company,
@@ -142,7 +143,8 @@ def _duplicate(world: World, luck: Random, for_ms: int) -> None:
         again = luck.choice(records[-50:])
         request = codec.decode_request(again.value)
         # Who writes in a transaction has idempotence.
-        if not isinstance(request, rq.Tick | rq.PendingCommit):
+        is_in_transaction = isinstance(request, rq.PendingCommit) and request.decided_by == KAFKA
+        if not is_in_transaction and not isinstance(request, rq.Tick):
             world.perturbations += 1
             world.cluster.append(place, again.key, again.value)
 
