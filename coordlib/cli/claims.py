@@ -28,6 +28,7 @@ from coordlib.cli.output import (
 )
 from coordlib.cli.since import Since, ask
 from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.history.tables import JUDGED, ORDINAL
 
 if TYPE_CHECKING:
     from coordlib.cli.claims_view import SlotRow
@@ -78,8 +79,8 @@ _EVENTS: Final = """
            TRY_CAST(get_json_object(detail, '$.partition') AS INT), member_id,
            TRY_CAST(get_json_object(detail, '$.epoch') AS BIGINT),
            TRY_CAST(get_json_object(detail, '$.position') AS BIGINT), reason, cause
-    FROM events WHERE space = 'claims' AND {which}
-    ORDER BY time DESC, log_offset DESC, event_id DESC LIMIT ?"""
+    FROM (SELECT *, {judged} AS judged FROM events WHERE space = 'claims' AND {which}) AS e
+    ORDER BY judged DESC, log_offset DESC, {ordinal} DESC LIMIT ?"""
 _KNOWN: Final = "SELECT MAX(time) FROM events WHERE space = 'claims' AND {which}"
 _OF_GROUP: Final = "group_id = ?"
 #: A group may have a name of this form, too.
@@ -206,7 +207,7 @@ def history(
         where.tables_dir(),
         since,
         (_KNOWN.format(which=which), arguments),
-        [(_EVENTS.format(which=which), [*arguments, limit])],
+        [(_EVENTS.format(which=which, judged=JUDGED, ordinal=ORDINAL), [*arguments, limit])],
     )
     rows = list(reversed(asked.answers[0].rows))
     if where.format == "json":
