@@ -2,7 +2,8 @@
 
 Uncommitted, as the engine reads them: an open transaction of a stranger must stop nobody. The ends
 are asked for over a connection of their own: on the reader's, the broker would answer only after
-the fetch that it holds open. One question is for all partitions.
+the fetch that it holds open. One question is for all partitions; one of them that cannot be read to
+its end, as it has lost its leader since, holds up no other.
 """
 
 import logging
@@ -99,7 +100,7 @@ class LogReader:
         """
         if self._answers:
             self._hear()
-        elif not self._goals and self._positions and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
+        elif self._positions and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
             self._asked_ms = now_ms
             spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
             places = {TopicPartition(self._topic, each): spec for each in list(self._positions)}
@@ -138,10 +139,17 @@ class LogReader:
             self._refuse(problem)
         for (partition, answer), problem in zip(answers.items(), problems, strict=True):
             if problem is None:
-                self._goals[partition] = (self._asked_ms, int(answer.result().offset))
+                self._aim(partition, int(answer.result().offset))
         if any(problems):
             _log.info("Ends of the coordination topic are not known: %s", problems)
             self.admin.forget([self._topic])
+
+    def _aim(self, partition: int, end: int) -> None:
+        """An older end that is not reached yet stays: who reads a long log would reach no newer
+        one. One that the log does not have any more gives way."""
+        goal = self._goals.get(partition)
+        if goal is None or end <= goal[1]:
+            self._goals[partition] = (self._asked_ms, end)
 
     def _refuse(self, problem: BaseException | KafkaError | None) -> None:
         """Raises NotAllowed if that is the reason: nobody here can mend it."""
