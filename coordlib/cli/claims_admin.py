@@ -13,7 +13,7 @@ from coordlib.cli.claims_where import CLAIMS_HERE, Duration, WhereClaims
 from coordlib.cli.confirm import confirm
 from coordlib.cli.names import GroupName, TopicName
 from coordlib.cli.output import counted, print_json, print_table, say, visible
-from coordlib.errors import SetupError
+from coordlib.errors import CannotReach, SetupError
 from coordlib.local.signals import ended_by_signals
 
 if TYPE_CHECKING:
@@ -355,14 +355,19 @@ def _within(named: "Mapping[TopicPartition, int]", bounds: "Bounds") -> "dict[To
 
 
 def _since(where: WhereClaims, since_ms: int, bounds: "Bounds") -> "dict[TopicPartition, int]":
+    """Raises CannotReach: a partition does not answer."""
     from coordlib.kafka.bounds import offsets_since
     from coordlib.kafka.clients import open_admin, reaching
     from coordlib.kafka.places import Place
 
+    what, mend = "The offsets of this time are not known.", "Try again."
     admin = open_admin(where.client())
-    with reaching("The offsets of this time are not known.", "Try again."):
+    with reaching(what, mend):
         found = offsets_since(admin, [Place(*place) for place in bounds], since_ms)
+    # The end is for those that have no record so new, and not for those that have not answered.
+    if silent := [f"{p.topic}:{p.partition}" for p in bounds if Place(*p) not in found]:
+        raise CannotReach(what, ", ".join(silent), mend)
     return {
-        place: end if (at := found.get(Place(*place))) is None else at
+        place: end if (at := found[Place(*place)]) is None else at
         for place, (_, end) in bounds.items()
     }
