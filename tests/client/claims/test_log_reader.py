@@ -1,11 +1,19 @@
 """How far a process has read the coordination topic, when brokers answer for some of it."""
 
+import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from coordlib.client.claims.shell import log_reader
 from coordlib.client.claims.shell.log_reader import ASK_INTERVAL_MS, LogReader
@@ -14,13 +22,18 @@ TURN_MS = 20
 
 
 class Silent:
-    """A consumer of a log that nobody writes to."""
+    """A consumer of a log to which only the test writes."""
 
-    def __init__(self, _: Mapping[str, Any]) -> None: ...
+    def __init__(self, _: Mapping[str, Any]) -> None:
+        self.messages: list[Any] = []
 
     def incremental_assign(self, places: list[TopicPartition]) -> None: ...
 
-    def poll(self, _: float) -> None: ...
+    def poll(self, _: float) -> Any:
+        return self.messages.pop(0) if self.messages else None
+
+    def consume(self, _: int, timeout: float) -> list[Any]:
+        return []
 
 
 class Ends:
@@ -102,3 +115,35 @@ def test_a_long_log_is_read_to_the_end_that_was_asked_for_first(reader: LogReade
     reader._positions[0] = 10
 
     assert dict(reader.ended())[0] < 2_000
+
+
+def record(offset: int, stamped_by: int) -> Any:
+    return SimpleNamespace(
+        error=lambda: None,
+        offset=lambda: offset,
+        partition=lambda: 0,
+        timestamp=lambda: (stamped_by, 1_000),
+        value=lambda: b"",
+    )
+
+
+def test_a_topic_that_loses_the_brokers_stamps_is_told_once(
+    reader: LogReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A tool has set the topic back to CreateTime. Nothing ends any more, since no time passes, and
+    nobody was told why the partitions of a dead consumer stay its own."""
+    ends: Any = reader.admin
+    consumer: Any = reader._consumer
+    ends.of = {0: 6, 1: 5}
+    consumer.messages = [record(5, TIMESTAMP_CREATE_TIME)]  # of before the topic was altered
+    reader.read()
+    proofs(reader, 1_000, 2_000)
+    consumer.messages = [record(6, TIMESTAMP_LOG_APPEND_TIME)]
+    reader.read()
+    assert not caplog.records
+
+    consumer.messages = [record(7, TIMESTAMP_CREATE_TIME), record(8, TIMESTAMP_CREATE_TIME)]
+    for _ in range(2):
+        reader.read()
+    (told,) = caplog.records
+    assert (told.levelno, "LogAppendTime" in told.getMessage()) == (logging.WARNING, True)

@@ -69,6 +69,9 @@ class LogReader:
         self._answers: dict[int, Future[Any]] = {}
         #: When the ends were asked for, and those that are not reached yet.
         self._goals: dict[int, tuple[int, int]] = {}
+        #: Partitions that were read to an end: what comes from now on is new.
+        self._reached: set[int] = set()
+        self._has_warned = False
 
     def know(self) -> None:
         """Ask for the leaders, before the first partition is added: the library would look for
@@ -91,6 +94,7 @@ class LogReader:
         self._positions.pop(partition, None)
         self._goals.pop(partition, None)
         self._answers.pop(partition, None)
+        self._reached.discard(partition)
         self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
     def ask(self, now_ms: int) -> None:
@@ -125,6 +129,7 @@ class LogReader:
         for partition, (asked_ms, end) in list(self._goals.items()):
             if self._positions[partition] >= end:
                 del self._goals[partition]
+                self._reached.add(partition)
                 yield partition, asked_ms
 
     def close(self) -> None:
@@ -165,8 +170,22 @@ class LogReader:
             return None  # dropped
         self._positions[partition] = offset + 1
         kind, time_ms = message.timestamp()
-        trusted = time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else UNTRUSTED_TIME_MS
-        return partition, LogRecord(offset, trusted, message.value())
+        if kind == TIMESTAMP_LOG_APPEND_TIME:
+            return partition, LogRecord(offset, time_ms, message.value())
+        if partition in self._reached:
+            self._warn_of_time()
+        return partition, LogRecord(offset, UNTRUSTED_TIME_MS, message.value())
+
+    def _warn_of_time(self) -> None:
+        """A start refuses such a topic; this one was altered since, as by a tool that sets topics
+        back to what it knows of them."""
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "%s has records without the broker's stamp: time stands still, and claims of "
+                "consumers that died do not end. Set message.timestamp.type=LogAppendTime.",
+                self._topic,
+            )
 
     def _take_error(self, error: KafkaError, partition: int | None, offset: int | None) -> None:
         self._refuse(error)  # which may be of no partition
