@@ -1,4 +1,4 @@
-"""`coord claims set-position --to-datetime`: which offsets a time has."""
+"""`coord claims set-position`: which offsets `--to-datetime` and `--shift-by` mean."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from coordlib.cli.claims_admin import _since
+from coordlib.cli.claims_admin import Target, _Aim, _since
 from coordlib.client.machine import signals
-from coordlib.errors import CannotReach
+from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka import clients
 
 PLACES = [signals.TopicPartition("orders", number) for number in range(3)]
@@ -54,3 +54,14 @@ def test_a_partition_that_does_not_answer_is_not_set_to_its_end(
 
     with pytest.raises(CannotReach, match="orders:1"):
         _since(WHERE, 1_000, BOUNDS)
+
+
+def test_a_position_that_is_not_known_is_not_shifted(capsys: pytest.CaptureFixture[str]) -> None:
+    """The log was cut, so that nobody knows where one partition stood: its consumers were to read
+    100 records again, and would have read it from its beginning."""
+    aim = _Aim.of(Target(shift_by="-100"))
+
+    assert aim.over(WHERE, {PLACES[0]: 8_000, PLACES[1]: None}, BOUNDS) == {PLACES[0]: 7_900}
+    assert "no position of them: orders:1." in capsys.readouterr().err
+    with pytest.raises(SetupError):
+        aim.over(WHERE, {PLACES[1]: None}, BOUNDS)
