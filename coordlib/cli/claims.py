@@ -79,9 +79,20 @@ _EVENTS: Final = """
            TRY_CAST(get_json_object(detail, '$.partition') AS INT), member_id,
            TRY_CAST(get_json_object(detail, '$.epoch') AS BIGINT),
            TRY_CAST(get_json_object(detail, '$.position') AS BIGINT), reason, cause
-    FROM (SELECT *, {judged} AS judged FROM events WHERE space = 'claims' AND {which}) AS e
+    FROM (SELECT *, {judged} AS judged,
+                 ROW_NUMBER() OVER (PARTITION BY type, group_id, member_id, {one}
+                                    ORDER BY time, shard) AS n
+          FROM events WHERE space = 'claims' AND {which}) AS e
+    WHERE n = 1
     ORDER BY judged DESC, log_offset DESC, {ordinal} DESC LIMIT ?"""
+#: What tells lines apart. A pause is written to all coordination partitions: of one there are as
+#: many, and all have the time at which its sender wrote it.
+_ONE: Final = """
+    COALESCE(CASE WHEN type IN ('GroupPaused', 'GroupResumed')
+                  THEN CAST(epoch_ms(time) + TRY_CAST(get_json_object(detail, '$.skew_ms')
+                                                      AS BIGINT) AS VARCHAR) END, event_id)"""
 _KNOWN: Final = "SELECT MAX(time) FROM events WHERE space = 'claims' AND {which}"
+_PARTS: Final = {"judged": JUDGED, "ordinal": ORDINAL, "one": _ONE}
 _OF_GROUP: Final = "group_id = ?"
 #: A group may have a name of this form, too.
 _OF_PLACE: Final = (
@@ -186,7 +197,9 @@ def history(
 ) -> int:
     """Show what became of claims, oldest first: won, released, expired, refused, and why.
 
-    Read from the history's tables, which follow within the archive's interval (30 s).
+    A pause of a group is shown once, with the first of its coordinates: it stands in every
+    coordination partition. Read from the history's tables, which follow within the archive's
+    interval (30 s).
 
     Parameters
     ----------
@@ -207,7 +220,7 @@ def history(
         where.tables_dir(),
         since,
         (_KNOWN.format(which=which), arguments),
-        [(_EVENTS.format(which=which, judged=JUDGED, ordinal=ORDINAL), [*arguments, limit])],
+        [(_EVENTS.format(which=which, **_PARTS), [*arguments, limit])],
     )
     rows = list(reversed(asked.answers[0].rows))
     if where.format == "json":

@@ -55,6 +55,27 @@ def test_the_events_of_a_partition_are_shown_for_all_groups(
     assert "\x1b" not in out
 
 
+def test_a_pause_is_shown_once_and_not_for_each_coordination_partition(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is written to all 50 of them, since the group's topics may stand in any: a pause and its
+    end were all that the newest 100 lines had."""
+    log, parts = Log(), range(50)
+    add(log, "ClaimWon", 0, group="g", member="a")
+    for second, type_ in ((10, "GroupPaused"), (20, "GroupResumed"), (30, "GroupPaused")):
+        for each in parts:
+            said = {"skew_ms": -each, "pause_ms": 60_000}
+            of = {"group": "g", "member": "ops", "space": "claims", "kind": "claims"}
+            log.event(type_, second + each / 1_000, partition=each, **of, **said)
+    write_events(log, tmp_path)
+    out = ["--tables", str(tmp_path), "--format", "json"]
+    assert main(["claims", "history", "g", *out]) == OK
+
+    events = json.loads(capsys.readouterr().out)["events"]
+    shown = [row["type"] for row in events]
+    assert shown == ["ClaimWon", "GroupPaused", "GroupResumed", "GroupPaused"]
+
+
 def test_what_is_not_there_is_said(
     tables: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
