@@ -28,6 +28,7 @@ from coordlib.cli.output import (
 )
 from coordlib.cli.since import Since, ask
 from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.history.tables import JUDGED, ORDINAL
 
 if TYPE_CHECKING:
     from coordlib.cli.claims_view import SlotRow
@@ -78,9 +79,20 @@ _EVENTS: Final = """
            TRY_CAST(get_json_object(detail, '$.partition') AS INT), member_id,
            TRY_CAST(get_json_object(detail, '$.epoch') AS BIGINT),
            TRY_CAST(get_json_object(detail, '$.position') AS BIGINT), reason, cause
-    FROM events WHERE space = 'claims' AND {which}
-    ORDER BY time DESC, log_offset DESC, event_id DESC LIMIT ?"""
+    FROM (SELECT *, {judged} AS judged,
+                 ROW_NUMBER() OVER (PARTITION BY type, group_id, member_id, {one}
+                                    ORDER BY time, shard) AS n
+          FROM events WHERE space = 'claims' AND {which}) AS e
+    WHERE n = 1
+    ORDER BY judged DESC, log_offset DESC, {ordinal} DESC LIMIT ?"""
+#: What tells lines apart. A pause is written to all coordination partitions: of one there are as
+#: many, and all have the time at which its sender wrote it.
+_ONE: Final = """
+    COALESCE(CASE WHEN type IN ('GroupPaused', 'GroupResumed')
+                  THEN CAST(epoch_ms(time) + TRY_CAST(get_json_object(detail, '$.skew_ms')
+                                                      AS BIGINT) AS VARCHAR) END, event_id)"""
 _KNOWN: Final = "SELECT MAX(time) FROM events WHERE space = 'claims' AND {which}"
+_PARTS: Final = {"judged": JUDGED, "ordinal": ORDINAL, "one": _ONE}
 _OF_GROUP: Final = "group_id = ?"
 #: A group may have a name of this form, too.
 _OF_PLACE: Final = (
@@ -185,7 +197,9 @@ def history(
 ) -> int:
     """Show what became of claims, oldest first: won, released, expired, refused, and why.
 
-    Read from the history's tables, which follow within the archive's interval (30 s).
+    A pause of a group is shown once, with the first of its coordinates: it stands in every
+    coordination partition. Read from the history's tables, which follow within the archive's
+    interval (30 s).
 
     Parameters
     ----------
@@ -206,7 +220,7 @@ def history(
         where.tables_dir(),
         since,
         (_KNOWN.format(which=which), arguments),
-        [(_EVENTS.format(which=which), [*arguments, limit])],
+        [(_EVENTS.format(which=which, **_PARTS), [*arguments, limit])],
     )
     rows = list(reversed(asked.answers[0].rows))
     if where.format == "json":

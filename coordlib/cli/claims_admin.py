@@ -13,7 +13,7 @@ from coordlib.cli.claims_where import CLAIMS_HERE, Duration, WhereClaims
 from coordlib.cli.confirm import confirm
 from coordlib.cli.names import GroupName, TopicName
 from coordlib.cli.output import counted, print_json, print_table, say, visible
-from coordlib.errors import SetupError
+from coordlib.errors import CannotReach, SetupError
 from coordlib.local.signals import ended_by_signals
 
 if TYPE_CHECKING:
@@ -237,14 +237,26 @@ class _Aim:
             return _within(self.named, bounds)
         if self.since_ms is not None:
             return _since(where, self.since_ms, bounds)
-        return {place: self._moved(positions[place], *bounds[place]) for place in bounds}
+        if self.target.to_earliest or self.target.to_latest:
+            at = 0 if self.target.to_earliest else 1
+            return {place: bound[at] for place, bound in bounds.items()}
+        return self._shifted(positions, bounds)
 
-    def _moved(self, prior: int | None, low: int, end: int) -> int:
-        if self.target.to_earliest:
-            return low
-        if self.target.to_latest:
-            return end
-        return min(max((low if prior is None else prior) + self.shift, low), end)
+    def _shifted(
+        self, positions: "Mapping[TopicPartition, int | None]", bounds: "Bounds"
+    ) -> "dict[TopicPartition, int]":
+        """Without those whose position is not known: from where should they be shifted? Kafka's
+        group may have it, and a group that is to read 100 records again would read all."""
+        known = {place: at for place, at in positions.items() if at is not None}
+        if unknown := [f"{p.topic}:{p.partition}" for p in positions if p not in known]:
+            say(f"Left as they are, since the log has no position of them: {', '.join(unknown)}.")
+        if not known:
+            what = "No partition of the group has a position that could be shifted."
+            raise SetupError(what, f"--shift-by {self.target.shift_by}", "Name offsets: --to")
+        return {
+            place: min(max(at + self.shift, bounds[place][0]), bounds[place][1])
+            for place, at in known.items()
+        }
 
 
 def _require_one(ways: Mapping[str, bool]) -> None:
@@ -355,14 +367,19 @@ def _within(named: "Mapping[TopicPartition, int]", bounds: "Bounds") -> "dict[To
 
 
 def _since(where: WhereClaims, since_ms: int, bounds: "Bounds") -> "dict[TopicPartition, int]":
+    """Raises CannotReach: a partition does not answer."""
     from coordlib.kafka.bounds import offsets_since
     from coordlib.kafka.clients import open_admin, reaching
     from coordlib.kafka.places import Place
 
+    what, mend = "The offsets of this time are not known.", "Try again."
     admin = open_admin(where.client())
-    with reaching("The offsets of this time are not known.", "Try again."):
+    with reaching(what, mend):
         found = offsets_since(admin, [Place(*place) for place in bounds], since_ms)
+    # The end is for those that have no record so new, and not for those that have not answered.
+    if silent := [f"{p.topic}:{p.partition}" for p in bounds if Place(*p) not in found]:
+        raise CannotReach(what, ", ".join(silent), mend)
     return {
-        place: end if (at := found.get(Place(*place))) is None else at
+        place: end if (at := found[Place(*place)]) is None else at
         for place, (_, end) in bounds.items()
     }

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from coordlib.cli.cluster_names import pointer
@@ -19,20 +20,22 @@ from coordlib.cli.output import (
 from coordlib.cli.since import Asking, Since, ask
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import ErrorCode, GroupError
+from coordlib.history.tables import JUDGED, ORDINAL
 
 #: A group's turning points. MEMBERS and DURATION are those of generations only.
-_TURNS: Final = """
+_TURNS: Final = f"""
     SELECT e.time, e.generation, e.type, e.reason, e.member_id, g.members, g.duration_ms
-    FROM group_turns AS e
+    FROM (SELECT *, {JUDGED} AS judged FROM group_turns
+          WHERE group_id = ?
+          AND type IN ('GenerationStarted', 'GroupEmptied', 'GroupDeleted', 'GroupQuarantined',
+                       'GroupReleased', 'HandOverDelayed', 'AssignmentFailed')) AS e
     LEFT JOIN generations AS g
     ON g.group_id = e.group_id AND g.started = e.time AND g.generation = e.generation
        AND e.type = 'GenerationStarted'
-    WHERE e.group_id = ?
-    AND e.type IN ('GenerationStarted', 'GroupEmptied', 'GroupDeleted', 'GroupQuarantined',
-                   'GroupReleased', 'HandOverDelayed', 'AssignmentFailed')
-    ORDER BY e.time DESC, e.log_offset DESC, e.event_id DESC LIMIT ?"""
+    ORDER BY e.judged DESC, e.log_offset DESC, {ORDINAL} DESC LIMIT ?"""
+#: A group that was deleted and is there again counts its generations anew: hence the times.
 _OWNERS: Final = f"""
-    SELECT generation, member_id, topic, list_sort(list(DISTINCT partition)) AS partitions
+    SELECT generation, issued, member_id, topic, list_sort(list(DISTINCT partition)) AS partitions
     FROM ownership WHERE group_id = ? AND issued >= (SELECT MIN(time) FROM ({_TURNS}) AS turns)
     GROUP BY ALL ORDER BY ALL"""
 #: One line per kind of refusal, however often a client tries: its newest case stands for all.
@@ -49,6 +52,9 @@ _LOST: Final = """
 _KNOWN: Final = "SELECT MAX(time) FROM group_events WHERE group_id = ?"
 
 _CLUSTER: Final = "SELECT MAX(time) FROM cluster_events WHERE group_id = ?"
+
+#: A generation, and when it began.
+_Began = tuple[int, datetime]
 
 _REFUSED_KEYS: Final = ("newest", "times", "request", "error", "client", "reason")
 
@@ -103,7 +109,7 @@ def history(
         raise GroupError(
             ErrorCode.GROUP_ID_NOT_FOUND, f"group {group} in {tables}", _mend(group, tables)
         )
-    owned = _owners(asked.answers[3].rows) if owners else {}
+    owned = _owners(asked.answers[3].rows, turns) if owners else {}
     rows = [_row(turn, owned) for turn in turns]
     if where.format == "json":
         keys = ("time", "generation", "cause", "members", "duration_ms", "owners")
@@ -138,11 +144,11 @@ def _mend(group: str, tables: str) -> str:
     return "Check its name (coord groups list); a new group appears after the archive's interval."
 
 
-def _row(turn: tuple[Any, ...], owned: dict[int, dict[str, Any]]) -> tuple[Any, ...]:
+def _row(turn: tuple[Any, ...], owned: dict[_Began, dict[str, Any]]) -> tuple[Any, ...]:
     time, generation, kind, reason, member, members, duration_ms = turn
     cause, owners = reason, None
     if kind == "GenerationStarted":
-        owners = owned.get(generation)
+        owners = owned.get((generation, time))
     else:
         cause = ": ".join(filter(None, (_CAUSES[kind].format(member=member), reason)))
     return time, generation, cause, json.loads(members or "[]"), duration_ms, jsonable(owners)
@@ -178,9 +184,21 @@ def _topics_text(topics: dict[str, list[int]]) -> str:
     return ";".join(f"{topic}:{','.join(map(str, found))}" for topic, found in topics.items())
 
 
-def _owners(rows: Iterable[Sequence[Any]]) -> dict[int, dict[str, Any]]:
-    """Generation -> member -> topic -> partitions."""
-    found: dict[int, dict[str, Any]] = {}
-    for generation, member, topic, partitions in rows:
-        found.setdefault(generation, {}).setdefault(member, {})[topic] = partitions
+def _owners(
+    rows: Iterable[Sequence[Any]], turns: Iterable[Sequence[Any]]
+) -> dict[_Began, dict[str, Any]]:
+    """Generation and its beginning -> member -> topic -> partitions."""
+    begun: dict[int, list[datetime]] = {}
+    for time, generation, kind, *_ in turns:
+        if kind == "GenerationStarted":
+            begun.setdefault(generation, []).append(time)
+    found: dict[_Began, dict[str, Any]] = {}
+    for generation, issued, member, topic, partitions in rows:
+        times = begun.get(generation)
+        if times is None:
+            continue
+        # Its own beginning, or the first one, where the brokers' clock has gone back meanwhile.
+        time = max((each for each in times if each <= issued), default=min(times))
+        topics = found.setdefault((generation, time), {}).setdefault(member, {})
+        topics[topic] = sorted({*topics.get(topic, ()), *partitions})
     return found

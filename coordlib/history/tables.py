@@ -41,6 +41,14 @@ FREQUENT: Final = ("OffsetsCommitted", "OffsetsPending", "OffsetsDropped")
 ORDERED: Final = "coord-ordered-"
 ORDERED_COMMITS: Final = f"{ORDERED}commits-"
 
+#: The last number of an event's id: which one it is of those that its record has caused.
+ORDINAL: Final = "TRY_CAST(regexp_extract(event_id, '([0-9]+)$', 1) AS BIGINT)"
+#: When an event was judged, by the log: its time, or that of an earlier event of its log, if the
+#: brokers' clock has gone back since. Together with `log_offset` and ORDINAL it gives the order.
+JUDGED: Final = f"""MAX(time) OVER (
+    PARTITION BY regexp_extract(event_id, '^(.+-[a-z][0-9]+)-[0-9]+-[0-9]+$', 1)
+    ORDER BY log_offset, {ORDINAL})"""
+
 #: State of a group that was deleted: Kafka's word, and never in `coord.groups` itself.
 DEAD: Final = "Dead"
 

@@ -53,13 +53,14 @@ def tenures_of(rows: Iterable[Sequence[Any]]) -> list[Tenure]:
 
 
 def _in_order(rows: Iterable[Sequence[Any]]) -> Iterable[tuple[Any, ...]]:
-    """By topic, partition and owner, then as they were written."""
+    """By topic, partition and owner, then as they were written: tokens rise, and times may go back
+    with the brokers' clock."""
     told = []
     for topic, partition, member, generation, fence, issued, until in rows:
-        told.append((topic, partition, member, issued, fence, generation, until))
+        told.append((topic, partition, member, fence, issued, generation, until))
     ends = datetime.max
     told.sort(key=lambda row: (*row[:5], (row[6] or ends).replace(tzinfo=None)))
-    for topic, partition, member, issued, fence, generation, until in told:
+    for topic, partition, member, fence, issued, generation, until in told:
         yield topic, partition, member, generation, fence, issued, until
 
 

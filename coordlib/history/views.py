@@ -166,20 +166,25 @@ VIEWS: Final[dict[str, str]] = {
         WHERE l.n = 1 AND l.committed IS NOT NULL""",
     # Who claimed a partition from when to when. A partition's events are all in one coordination
     # partition, so that their offsets give their order; what begins a tenure is followed by what
-    # ends it. Where the log lacked records an owner may be told once more.
+    # ends it. Where the log lacked records nobody knows the end: an owner that is still there is
+    # told once more by its next sign, and of others there is no further event.
     "claims": """
-        SELECT t.group_id, t.topic, t.partition, t.time AS since, t.next_time AS until,
+        SELECT t.group_id, t.topic, t.partition, t.time AS since,
+               COALESCE(t.next_time, g.time) AS until,
                CASE WHEN t.type = 'ClaimResumed' THEN 'resumed' ELSE t.how END AS began,
-               CASE t.next_type WHEN 'ClaimReleased' THEN 'released'
-                                WHEN 'ClaimExpired' THEN 'expired'
-                                WHEN 'ClaimLost' THEN 'lost'
-                                WHEN 'ClaimWon' THEN CASE WHEN t.next_epoch = t.epoch
-                                                          THEN 'log gap' ELSE 'reclaimed' END
-                                ELSE t.next_type END AS ended,
+               CASE WHEN t.next_type = 'ClaimReleased' THEN 'released'
+                    WHEN t.next_type = 'ClaimExpired' THEN 'expired'
+                    WHEN t.next_type = 'ClaimLost' THEN 'lost'
+                    WHEN t.next_type IS NOT NULL AND t.next_type <> 'ClaimWon' THEN t.next_type
+                    WHEN g.log_offset <= COALESCE(t.next_offset, g.log_offset)
+                         OR t.next_epoch = t.epoch THEN 'log gap'
+                    WHEN t.next_type = 'ClaimWon' THEN 'reclaimed' END AS ended,
                t.client_id, t.instance, t.epoch, t.position AS first_position,
                t.next_position AS last_position, t.date
         FROM (SELECT c.group_id, c.topic, c.partition, c.time, c.date, c.type, c.how, c.client_id,
-                     c.epoch, c.position, c.instance,
+                     c.epoch, c.position, c.instance, c.event_id,
+                     LEAD(c.log_offset) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
+                                              ORDER BY c.log_offset, c.n) AS next_offset,
                      LEAD(c.time) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
                                         ORDER BY c.log_offset, c.n) AS next_time,
                      LEAD(c.type) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
@@ -188,7 +193,7 @@ VIEWS: Final[dict[str, str]] = {
                                          ORDER BY c.log_offset, c.n) AS next_epoch,
                      LEAD(c.position) OVER (PARTITION BY c.log, c.group_id, c.topic, c.partition
                                             ORDER BY c.log_offset, c.n) AS next_position
-              FROM (SELECT group_id, time, date, type, member_id AS client_id, log_offset,
+              FROM (SELECT group_id, time, date, type, member_id AS client_id, log_offset, event_id,
                            regexp_extract(event_id, '^(.+)-m[0-9]+-[0-9]+-[0-9]+$', 1) AS log,
                            TRY_CAST(regexp_extract(event_id, '([0-9]+)$', 1) AS BIGINT) AS n,
                            get_json_object(detail, '$.topic') AS topic,
@@ -200,6 +205,17 @@ VIEWS: Final[dict[str, str]] = {
                     FROM events WHERE space = 'claims'
                          AND type IN ('ClaimWon', 'ClaimResumed', 'ClaimReleased', 'ClaimExpired',
                                       'ClaimLost')) AS c) AS t
+        LEFT JOIN (SELECT b.event_id, MIN(x.time) AS time, MIN(x.log_offset) AS log_offset
+                   FROM (SELECT event_id, log_offset,
+                                regexp_extract(event_id, '^(.+-m[0-9]+)-[0-9]+-[0-9]+$', 1) AS log
+                         FROM events WHERE space = 'claims'
+                              AND type IN ('ClaimWon', 'ClaimResumed')) AS b
+                   JOIN (SELECT time, log_offset,
+                                regexp_extract(event_id, '^(.+-m[0-9]+)-[0-9]+-[0-9]+$', 1) AS log
+                         FROM events WHERE space = 'claims' AND type = 'LogGap') AS x
+                   ON x.log = b.log AND x.log_offset > b.log_offset
+                   GROUP BY b.event_id) AS g
+        ON g.event_id = t.event_id
         WHERE t.type IN ('ClaimWon', 'ClaimResumed')""",
     # The claims that have not ended, with the newest sample of their positions.
     "current_claims": """

@@ -6,6 +6,11 @@ makes its own thread finish the same question: memory is freed twice, and the pr
 SIGSEGV or SIGABRT. So leaders are asked for before, and partitions without one are left out: then
 it has no reason to register, unless it has lost a leader since.
 (`rd_kafka_topic_partition_list_query_leaders_async`.)
+
+A leader that does not answer in time is no error to librdkafka either: it merges what the other
+brokers have answered, and the rest are successes with the offset -1001
+(`rd_kafka_ListOffsets_response_merge`). Whoever takes that for the end of a log has read all of it:
+a fence would stay open on a proof that is none. Here such an answer is an error.
 """
 
 import threading
@@ -15,7 +20,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs do not re-export
     AdminClient,
     ClusterMetadata,
@@ -149,7 +154,8 @@ class Admin(AdminClient):
                 if (failure := _failure(told, place)) is not None
             }
         rest = {place: spec for place, spec in asked.items() if place not in failures}
-        answers = super().list_offsets(rest, **kwargs) if rest else {}
+        asked_now = super().list_offsets(rest, **kwargs) if rest else {}
+        answers = {place: _answered(answer) for place, answer in asked_now.items()}
         for place, answer in answers.items():
             # Not `self`: the client would be closed by its own thread, which waits for that thread.
             answer.add_done_callback(partial(self._leaders.hear, place.topic))
@@ -184,6 +190,23 @@ def _failure(told: Mapping[str, _Told], place: TopicPartition) -> KafkaError | N
     if known is None:  # forgotten meanwhile by another thread
         return KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
     return known.failure(place.partition)
+
+
+def _answered(answer: "Future[Any]") -> "Future[Any]":
+    """The same answer, or the error that it should have been."""
+    checked: Future[Any] = Future()
+
+    def check(done: "Future[Any]") -> None:
+        problem = done.exception()
+        if problem is None and done.result().offset == OFFSET_INVALID:
+            problem = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        if problem is None:
+            checked.set_result(done.result())
+        else:
+            checked.set_exception(problem)
+
+    answer.add_done_callback(check)
+    return checked
 
 
 def _failed(problem: KafkaException) -> "Future[Any]":

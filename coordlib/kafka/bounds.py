@@ -72,13 +72,16 @@ def log_bounds(
 def offsets_since(
     admin: Admin, places: Sequence[Place], since_ms: int, timeout_s: float = 10.0
 ) -> dict[Place, int | None]:
-    """The first offset at or after a time, epoch ms; None: no record is so new, or no answer.
+    """The first offset at or after a time, epoch ms; None: no record is so new.
+
+    Partitions that do not answer are left out, and those that are not there.
 
     Raises:
         KafkaException, TimeoutError: no broker answers.
     """
     found = _offsets(admin, places, OffsetSpec.for_timestamp(since_ms), timeout_s)
-    return {place: offset for place, offset in found.items() if offset is not None and offset >= 0}
+    answered = ((place, offset) for place, offset in found.items() if offset is not None)
+    return {place: offset if offset >= 0 else None for place, offset in answered}
 
 
 def every_offset(

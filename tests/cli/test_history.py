@@ -109,6 +109,44 @@ def test_history_tells_owners(tables: str, capsys: pytest.CaptureFixture[str]) -
     assert lines[2].endswith("m1=a.b:0;orders:0,1,2")
 
 
+def test_owners_are_those_of_one_life_of_the_group(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The group was deleted, and its next members began with generation 1 once more: shown as
+    owners of one generation, those of both lives would have had each partition twice."""
+    log = Log()
+    for member, seconds in (("m1", 0.0), ("m2", 100.0)):
+        log.event("GenerationStarted", seconds, members=[member], reason="member joined")
+        issued = 100 + log.ends["events", 0]
+        log.event(
+            *("AssignmentIssued", seconds + 1),
+            member=member, fence=issued, sync=issued, partitions={"orders": [0, 1]},
+        )  # fmt: skip
+        log.event("GroupDeleted", seconds + 20, generation=2)
+    write_events(log, tmp_path)
+    assert main(["groups", "history", "payments", "--owners", "--tables", str(tmp_path)]) == OK
+
+    _, first, _, second, _ = capsys.readouterr().out.splitlines()
+    assert first.split()[-1] == "m1=orders:0,1"
+    assert second.split()[-1] == "m2=orders:0,1"
+
+
+def test_what_one_record_has_caused_is_told_in_its_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last dozen members of a group fell silent together: it was emptied by the same record by
+    which the newest generation had begun, many events before."""
+    log = Log()
+    log.event("GenerationStarted", 20, members=[], reason="session expired", of_record=(140, 9))
+    log.event("GroupEmptied", 20, reason="session expired", generation=2, of_record=(140, 10))
+    write_events(log, tmp_path)
+    assert main(["groups", "history", "payments", "--tables", str(tmp_path)]) == OK
+
+    _, first, second = capsys.readouterr().out.splitlines()
+    assert first.split()[2] == "session"
+    assert second.split()[2:4] == ["group", "emptied:"]
+
+
 def test_history_as_json(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["groups", "history", "payments", "--owners", "--limit", "2", "--tables", tables]
     assert main([*arguments, "--format", "json"]) == OK

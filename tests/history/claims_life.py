@@ -61,6 +61,11 @@ class ClaimsLife:
             m.ReleasingPartition(2, time_s, instance, client, GROUP, "orders", partition, position),
         )
 
+    def lose(self, count: int) -> None:
+        """Retention deletes the next records before they are read."""
+        self.records += [InputRecord("m", -1, 0, None)] * count
+        self._folded = len(self.records)
+
     def end_batch(self, seconds: float) -> None:
         """Fold what is new, and write its outputs."""
         done = PLANE.fold(self.blob, self.records[self._folded :], SETTINGS)

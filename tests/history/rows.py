@@ -47,12 +47,15 @@ class Log:
         reason: str = "",
         cause: str | None = None,
         partition: int = 0,
+        of_record: tuple[int, int] | None = None,
         **detail: Any,
     ) -> None:
+        """`of_record`: the record that has caused it, and which of its events it is."""
         offset = self.ends.get(("events", partition), 0)
-        coordinate = f"r{partition}-{100 + offset}"
+        record, ordinal = (100 + offset, 0) if of_record is None else of_record
+        coordinate = f"r{partition}-{record}"
         event = stored.Event(
-            event_id=f"{INCARNATION}-{coordinate}-0",
+            event_id=f"{INCARNATION}-{coordinate}-{ordinal}",
             time_ms=START_MS + round(seconds * 1000),
             group=group,
             protocol=kind,

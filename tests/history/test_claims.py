@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coordlib.coordinators.claims.restore import begin_late
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG
-from tests.history.claims_life import GROUP, ClaimsLife, a_life_of_claims
+from tests.history.claims_life import GROUP, SETTINGS, ClaimsLife, a_life_of_claims
 from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import KAFKA_SCHEMA, Log, a_life_of_a_group, at
 from tests.history.test_archive import Topics
@@ -162,3 +163,36 @@ def test_a_claim_that_comes_back_after_its_end_has_a_tenure_of_its_own(
     found = query_tables(tmp_path / "tables", sql).rows
     assert [row[:3] for row in found] == [("claimed", "expired", epoch), ("resumed", None, epoch)]
     assert {row[3] for row in found} <= {"0a1b2c3d", instance}
+
+
+def test_an_owner_that_ended_in_a_gap_of_the_log_is_none(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """The job was away for longer than the coordination topic keeps, and meanwhile one partition
+    was released for good: its last owner was a current one for ever. Another partition has another
+    owner since, and did not get it by a reclaim."""
+    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+
+    life = ClaimsLife(Log())
+    for partition, client in enumerate(("worker-1", "worker-2", "worker-1")):
+        life.claim(0, client, partition, "0a1b2c3d")
+    life.end_batch(1)
+    life.blob = begin_late({}, 3, SETTINGS)
+    life.lose(47)
+    life.beat(60, "worker-2", 1, "0a1b2c3d-1", 5)
+    life.beat(61, "worker-3", 2, "99999999-40", 5)
+    life.end_batch(61)
+    options = ArchiveOptions(
+        bootstrap_servers="", tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "check")
+    )
+    ArchiveBatch(spark, options, "one")(spark.createDataFrame(life.log.rows, KAFKA_SCHEMA), 0)
+
+    sql = "SELECT partition, client_id, until, ended FROM claims ORDER BY partition, since"
+    assert query_tables(tmp_path / "tables", sql).rows == (
+        (0, "worker-1", at(60), "log gap"),
+        (1, "worker-2", at(60), "log gap"),
+        (1, "worker-2", None, None),
+        (2, "worker-1", at(61), "log gap"),
+        (2, "worker-3", None, None),
+    )
+    assert_engines_agree(session_over(spark, tmp_path / "tables"), tmp_path / "tables", "claims")

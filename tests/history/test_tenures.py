@@ -94,6 +94,15 @@ def test_rows_that_follow_upon_each_other_are_one_tenure(second: Any, count: int
     assert (found[0].fence, found[0].since, found[-1].until) == (7, at(1), at(6))
 
 
+def test_the_token_gives_the_order_when_the_brokers_clock_goes_back() -> None:
+    """Another broker led the shard, and its clock was behind: the owner had the partition twice at
+    once, and the first time ended before it had begun."""
+    first = ("t", 0, "a", 1, 7, at(10), at(9.5))
+    second = ("t", 0, "a", 2, 9, at(9.5), at(30))
+
+    assert tenures_of([second, first]) == [Tenure("t", 0, "a", 1, 7, at(10), at(30))]
+
+
 def test_another_member_or_partition_is_another_tenure() -> None:
     rows = [
         (TOPIC, 0, "a", 1, 7, at(1), at(3)),

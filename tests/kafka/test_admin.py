@@ -1,5 +1,7 @@
 """Questions for offsets, over an admin client that knows who leads before it asks."""
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +14,15 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import (
+    OFFSET_END,
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.kafka.admin import EACH_MAX, KEPT_S, Admin
 
@@ -42,6 +51,7 @@ class Kafka:
         self.timeouts_s: list[float] = []
         #: The code that answers of offsets fail with; 0: they do not.
         self.fails = 0
+        self.offset = 7
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         self.listed.append(topic)
@@ -65,7 +75,7 @@ class Kafka:
             if self.fails:
                 answer.set_exception(KafkaException(KafkaError(self.fails)))
             else:
-                answer.set_result(SimpleNamespace(offset=7))
+                answer.set_result(SimpleNamespace(offset=self.offset))
         return answers
 
 
@@ -202,6 +212,23 @@ def test_after_a_failure_is_asked_who_leads(kafka: Kafka, admin: Admin) -> None:
     assert len(kafka.asked) == 1
 
 
+def test_a_leader_that_does_not_answer_in_time_is_an_error(kafka: Kafka, admin: Admin) -> None:
+    """Kafka's client says -1001 then, and calls it a success. A member took it for the end of its
+    answers: it had read all of them, over and over, and worked on while others got its
+    partitions. And lag was 0."""
+    kafka.leaders, kafka.offset = {"t": [1]}, OFFSET_INVALID
+    assert ends(admin, at("t")) == {at("t"): KafkaError._TIMED_OUT}
+    kafka.offset = 7
+    assert ends(admin, at("t")) == {at("t"): 7}
+
+    assert kafka.listed == ["t", "t"]
+
+
+def test_that_a_time_has_no_record_is_an_answer(kafka: Kafka, admin: Admin) -> None:
+    kafka.leaders, kafka.offset = {"t": [1]}, OFFSET_END
+    assert ends(admin, at("t")) == {at("t"): OFFSET_END}
+
+
 def test_many_topics_are_asked_for_in_one_request(kafka: Kafka, admin: Admin) -> None:
     kafka.leaders = {f"t{number}": [1] for number in range(EACH_MAX + 1)}
 
@@ -250,3 +277,55 @@ def test_threads_that_share_a_client_do_not_kill_the_process(broker: "Broker") -
     )
 
     assert run.returncode == 0, run.stderr[-3_000:]
+
+
+@pytest.mark.chaos
+def test_no_reader_proves_anything_by_a_broker_that_hangs(tmp_path: Path) -> None:
+    """The proof by which a fence stays open is that all was read up to an end that was asked for.
+    The broker of a member's answers, or of a coordination partition, is suspended; others, to which
+    heartbeats go, are not."""
+    from coordlib.client.claims.shell.log_reader import LogReader
+    from coordlib.client.shell.clock import boottime_ms
+    from coordlib.client.shell.response_reader import ResponseReader
+    from coordlib.local.broker import Broker
+    from coordlib.local.jars import ensure_jars
+
+    running = Broker(tmp_path / "broker", ensure_jars().broker)
+    running.start()
+    process = running.program
+    assert process is not None
+    try:
+        options = {"bootstrap.servers": running.bootstrap_servers, "log_level": 0}
+        admin = Admin(options)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(20)
+        producer = Producer(options)
+        producer.produce("t", b"x")
+        assert producer.flush(20) == 0
+        answers, claims = ResponseReader(options, "c", at("t", 0)), LogReader(options, "c", "t")
+        answers.start(20)
+        claims.add(0, 0)
+        proved = read_for(answers, claims, 3)
+        os.kill(process.pid, signal.SIGSTOP)
+        hangs_ms = boottime_ms()
+
+        assert proved
+        assert max(read_for(answers, claims, 8), default=0) < hangs_ms
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+        running.stop()
+
+
+def read_for(answers: Any, claims: Any, seconds: float) -> list[int]:
+    """When the ends were asked for that were reached meanwhile."""
+    from coordlib.client.shell.clock import boottime_ms
+
+    proofs, until_s = [], time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        now_ms = boottime_ms()
+        answers.ask(now_ms, lambda: 0)
+        claims.ask(now_ms)
+        answers.read()
+        claims.read()
+        proofs += [answers.read_ms] if answers.is_at_end() else []
+        proofs += [asked_ms for _, asked_ms in claims.ended()]
+    return proofs

@@ -130,7 +130,7 @@ class ClaimsAdmin(Closing):
         Raises:
             NotSet: some or all were not set. Consumers go on from what `outcomes` says.
             StillPaused: it ended in the middle, and could not resume the group.
-            SetupError: nothing to set, or an offset below 0.
+            SetupError: nothing to set, or no offset that Kafka has: below 0, or beyond 64 bits.
             NotAllowed, CannotReach: the coordination topic cannot be read or written.
 
         Whatever ends it, also Ctrl-C, the group is resumed first, with the positions of before
@@ -138,9 +138,10 @@ class ClaimsAdmin(Closing):
         so, and how many Kafka's group has perhaps not taken back.
         """
         wanted = {TopicPartition(*place): offset for place, offset in positions.items()}
-        wrong = [f"{place}: {offset}" for place, offset in wanted.items() if offset < 0]
+        good = range(limits.INT64_MAX + 1)
+        wrong = [f"{place}: {offset}" for place, offset in wanted.items() if offset not in good]
         if wrong or not wanted:
-            what = "Positions are offsets of 0 or more, at least one."
+            what = "Positions are offsets of 0 or more within 64 bits, at least one."
             raise SetupError(what, ", ".join(wrong))
         work = _Work(self._transport, self._plan(group, wanted, timeout_s))
         outcomes = work.run(timeout_s + 3 * ANSWER_TIMEOUT_S, on_waiting)

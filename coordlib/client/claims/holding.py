@@ -6,6 +6,7 @@ Source: design, sections 6 and 8; Marshal's claim.go.
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.claim import WITHOUT_COOL_DOWN, Attempt, Claim, Phase, Why
 from coordlib.client.claims.fence import Fence, Stop
+from coordlib.client.claims.flushing import Flushes
 from coordlib.client.claims.health import Health
 from coordlib.client.claims.standing import BEAT_PARTS, RETRY_PARTS, Standing
 from coordlib.client.claims.tracking import CommitTracker
@@ -19,6 +20,8 @@ class Holding:
         self._me = me
         #: Signs under way: which claim each one is of.
         self.signs: dict[int, Claim] = {}
+        #: Who waits for signs that carry positions.
+        self.flushes = Flushes()
 
     # ---- the beginning ------------------------------------------------------------------------
 
@@ -94,17 +97,21 @@ class Holding:
         self._to_kafka(claim)
         id_ = me.write(sg.Kind.SIGN, claim.place, claim.epoch, claim.position)
         self.signs[id_] = claim
+        self.flushes.signed(claim, id_)
         return id_
 
     def acknowledged(self, event: sg.Acknowledged) -> None:
         claim = self.signs.pop(event.id, None)
         if claim is not None:
             claim.fence.acknowledged(event.produced_ms)
+            for ticket in self.flushes.acknowledged(event.id):
+                self._me.say(sg.Answer(ticket))
 
     def not_written(self, event: sg.NotWritten) -> None:
         """A lost heartbeat is followed by another one, soon (B11)."""
         claim = self.signs.pop(event.id, None)
         if claim is not None:
+            self.flushes.not_written(claim, event.id)
             claim.beat_ms = min(claim.beat_ms, event.now_ms + self._me.interval_ms // RETRY_PARTS)
             self._me.hurry(claim.beat_ms)
 

@@ -36,8 +36,6 @@ class Life:
         self._attempts = Attempts(self._me, self._holding)
         self._batches = Batches(self._me, self._holding)
         self._count_ms = 0
-        #: Tickets of flushes, with the signs that each one waits for.
-        self._flushes: dict[int, set[int]] = {}
         self._calling: sg.Call | None = None
         self._told_topics: tuple[str, ...] = ()
         self._is_closed = False
@@ -68,6 +66,10 @@ class Life:
         if not self._me.is_closing:
             due.append(self._count_ms)
         return min((each for each in due if each is not None), default=None)
+
+    def forget_flush(self, ticket: int) -> None:
+        """Its time was up."""
+        self._holding.flushes.forget(ticket)
 
     def claim_of(self, place: TopicPartition, now_ms: int) -> Claim | None:
         """The claim if its partition may be worked on now; nothing changes by asking."""
@@ -146,11 +148,6 @@ class Life:
         self._attempts.acknowledged(event)
         self._batches.acknowledged(event)
         self._me.last_words.discard(event.id)
-        for ticket, signs in list(self._flushes.items()):
-            signs.discard(event.id)
-            if not signs:
-                del self._flushes[ticket]
-                self._me.say(sg.Answer(ticket))
 
     def _not_written(self, event: sg.NotWritten) -> None:
         self._holding.not_written(event)
@@ -293,7 +290,7 @@ class Life:
         # Signs that are under way carry the newest position of their claims already.
         signs |= set(self._holding.signs)
         if signs:
-            self._flushes[event.ticket] = signs
+            self._holding.flushes.begin(event.ticket, signs)
         else:
             self._me.say(sg.Answer(event.ticket))
 

@@ -101,6 +101,7 @@ class ClaimingMember:
             ticket = self._tickets
             self.feed(sg.Flush(self._transport.now_ms(), ticket))
             if not self.changed.wait_for(lambda: ticket in self._answers, timeout_s):
+                self.life.forget_flush(ticket)
                 raise CannotReach(
                     "The log has not taken all positions in time.", self.where, "Flush again."
                 )

@@ -50,8 +50,7 @@ class LogView:
         if judgement.after is not None and judgement.before is None and judgement.key is not None:
             self._note(judgement.key)
         if judgement.dropped is not None:
-            group, topic, partition = judgement.dropped
-            self._keys[group, topic].pop(partition, None)
+            self._forget(judgement.dropped)
         return judgement
 
     def read_to_end(self, asked_ms: int) -> None:
@@ -60,6 +59,12 @@ class LogView:
 
     def _note(self, key: Key) -> None:
         self._keys.setdefault(key[:2], {})[key[2]] = key
+
+    def _forget(self, key: Key) -> None:
+        keys = self._keys[key[:2]]
+        del keys[key[2]]
+        if not keys:  # names of groups come and go, as those of test runs
+            del self._keys[key[:2]]
 
     # ---- what consumers ask -------------------------------------------------------------------
 

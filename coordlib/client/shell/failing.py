@@ -3,13 +3,17 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
 from coordlib.errors import CannotReach, NotAllowed, StartRefused
 
 _log = logging.getLogger("coordlib.client")
+
+#: Of a message that librdkafka takes for written, since the broker has answered a repeated try with
+#: DUPLICATE_SEQUENCE_NUMBER: nobody says where it stands, so it counts as one that may be written.
+NO_OFFSET: Final = "it was written before, and the broker does not say where"
 
 
 class Fallible(Protocol):

@@ -29,7 +29,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.concerned import concerns
-from coordlib.client.shell.failing import FailingTransport
+from coordlib.client.shell.failing import NO_OFFSET, FailingTransport
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.proofs import Proofs
@@ -280,12 +280,13 @@ class KafkaTransport(FailingTransport[Handler]):
     def _delivered(
         self, handler: Handler, id_: str, produced_ms: int, error: KafkaError | None, of: Message
     ) -> None:
-        if error is None:
-            offset = of.offset()
-            assert offset is not None
+        offset = of.offset()
+        if error is None and offset is None:
+            self._feed(handler, sg.NotWritten(self.now_ms(), id_, NO_OFFSET, is_final=False))
+        elif error is None and offset is not None:
             self._proofs.acknowledged(handler.identity.shard, offset, produced_ms)
             self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
-        else:
+        elif error is not None:
             is_final = self._is_final(error)
             self._feed(handler, sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
 

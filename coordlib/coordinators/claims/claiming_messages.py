@@ -6,7 +6,7 @@ import msgspec
 
 from coordlib.coordinators.claims.judging import refused, why_not
 from coordlib.coordinators.claims.slot import Judgement, Key, Refusal, Slot, Verdict
-from coordlib.records.marshal import ClaimingMessages, Sender
+from coordlib.records.marshal import BARE, ClaimingMessages, Sender
 
 if TYPE_CHECKING:
     from coordlib.coordinators.claims.slots import Slots
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
 def judge(
     slots: "Slots", message: ClaimingMessages, key: Key, slot: Slot | None, sender: Sender | None
 ) -> Judgement:
-    """Marshal parses such a message and does nothing; of ours the owner's is kept."""
-    if sender is None:
+    """Marshal parses such a message and does nothing; of ours the owner's is kept.
+
+    A bare one is none of an owner. Consumers that wait and may not claim write it into silence, so
+    that time passes: nobody did anything that history should tell.
+    """
+    if sender is None or sender.epoch == BARE:
         return Judgement(slots.offset, Verdict.IGNORED, message, key, slot, slot)
     if slot is None or not slots.is_of_owner(slot, message.client, sender):
         return refused(slots, message, key, slot, why_not(slot, sender))

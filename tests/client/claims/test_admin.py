@@ -175,7 +175,7 @@ def test_a_pause_that_cannot_be_is_refused(for_s: float) -> None:
     assert world.log.records == [[], []]
 
 
-@pytest.mark.parametrize("positions", [{}, {("t", 0): -1}])
+@pytest.mark.parametrize("positions", [{}, {("t", 0): -1}, {("t", 0): 2**63}])
 def test_positions_that_cannot_be_are_refused(positions: dict[tuple[str, int], int]) -> None:
     world = World({"t": 1})
     admin = ClaimsAdmin({"client.id": "admin"}, transport=world.log.transport())

@@ -94,6 +94,38 @@ def test_flush_writes_what_has_moved_and_waits_for_the_log() -> None:
         a.consumer.flush(0.01)
 
 
+def test_a_flush_hears_of_the_sign_that_follows_a_lost_one() -> None:
+    """A broker was away for a moment: the next sign had the position in the log, and the flush said
+    that the log has not taken it."""
+    world = World({"t": 1})
+    world.log.put("t", 0, 3)
+    a = world.enter("a")
+    world.run(500)
+    member, a.transport.fail_next = a.consumer._member, 1
+    member.feed(_flush(world, 1))
+    world.log.pump()
+    assert (member._answers, world.position(0)) == ({}, 0)
+
+    world.run(500)
+    assert (member._answers, world.position(0)) == ({1: None}, 3)
+
+
+def test_a_flush_whose_time_was_up_leaves_nothing_behind() -> None:
+    """A program that flushes after each message, and a broker that is away for an hour."""
+    world = World({"t": 1})
+    world.log.put("t", 0, 3)
+    a = world.enter("a")
+    world.run(500)
+    member, a.transport.is_unacknowledged = a.consumer._member, True
+    with pytest.raises(CannotReach):
+        a.consumer.flush(0.01)
+    a.transport.is_unacknowledged = False
+    world.run(500)
+
+    assert member._answers == {}
+    assert member.life._holding.flushes._open == {}
+
+
 def _flush(world: World, ticket: int) -> object:
     from coordlib.client.claims import signals as sg
 

@@ -248,6 +248,18 @@ def test_a_flood_of_refusals_leaves_few_lines() -> None:
     assert len(events(outputs, "MessageRejected")) == limits.REFUSALS_TOLD_MAX
 
 
+def test_what_fills_silence_is_no_refusal() -> None:
+    """While a group is paused each consumer that waits writes such a message now and then: it was
+    told as a claim that is refused, of consumers that do what they should."""
+    talk = Talk(settings())
+    talk.send(message("ClaimingPartition"), 1_000)
+    talk.news()
+    talk.send(message("ClaimingMessages", client="waits"), 1_000)
+    talk.send(message("ClaimingMessages", client="waits", partition=7), 1_000)
+
+    assert events(talk.news()) == []
+
+
 def test_refusals_are_counted_together_where_nothing_is_known() -> None:
     """INV-43: a flood under a thousand names must not leave a thousand counters."""
     talk = Talk()

@@ -162,7 +162,8 @@ class Beginnings:
                 f"The coordination topic has {self.place.partitions} partitions now, and had "
                 f"{found.partitions}: claims would be looked for in other places.",
                 self.place.topic,
-                "Stop all of its clients and let its claims end, or make a new topic.",
+                "Create another coordination topic, and name it to all clients and to the job: "
+                "groups go on from the positions that Kafka's groups have.",
             )
         return found
 

@@ -28,7 +28,7 @@ from coordlib.client.claims.shell.transport import Coordination, Handler
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.clock import boottime_ms
-from coordlib.client.shell.failing import FailingTransport
+from coordlib.client.shell.failing import NO_OFFSET, FailingTransport
 from coordlib.errors import CoordError, NotAllowed, SetupError
 from coordlib.kafka.coordination import coordination_findings
 from coordlib.kafka.denied import denial, writing
@@ -189,12 +189,13 @@ class KafkaClaims(FailingTransport[Handler]):
     def _delivered(
         self, handler: Handler, id_: int, produced_ms: int, error: KafkaError | None, of: Message
     ) -> None:
-        if error is None:
-            offset = of.offset()
-            assert offset is not None
+        offset = of.offset()
+        if error is not None:
+            self._not_taken(handler, id_, error)
+        elif offset is None:
+            self._not_written(handler, id_, NO_OFFSET)
+        else:
             self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
-            return
-        self._not_taken(handler, id_, error)
 
     def _poll(self) -> None:
         """Raises NotAllowed, KafkaException: the producer has failed for ever.

@@ -2,7 +2,8 @@
 
 Uncommitted, as the engine reads them: an open transaction of a stranger must stop nobody. The ends
 are asked for over a connection of their own: on the reader's, the broker would answer only after
-the fetch that it holds open. One question is for all partitions.
+the fetch that it holds open. One question is for all partitions; one of them that cannot be read to
+its end, as it has lost its leader since, holds up no other.
 """
 
 import logging
@@ -68,6 +69,9 @@ class LogReader:
         self._answers: dict[int, Future[Any]] = {}
         #: When the ends were asked for, and those that are not reached yet.
         self._goals: dict[int, tuple[int, int]] = {}
+        #: Partitions that were read to an end: what comes from now on is new.
+        self._reached: set[int] = set()
+        self._has_warned = False
 
     def know(self) -> None:
         """Ask for the leaders, before the first partition is added: the library would look for
@@ -90,6 +94,7 @@ class LogReader:
         self._positions.pop(partition, None)
         self._goals.pop(partition, None)
         self._answers.pop(partition, None)
+        self._reached.discard(partition)
         self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
     def ask(self, now_ms: int) -> None:
@@ -99,7 +104,7 @@ class LogReader:
         """
         if self._answers:
             self._hear()
-        elif not self._goals and self._positions and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
+        elif self._positions and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
             self._asked_ms = now_ms
             spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
             places = {TopicPartition(self._topic, each): spec for each in list(self._positions)}
@@ -124,6 +129,7 @@ class LogReader:
         for partition, (asked_ms, end) in list(self._goals.items()):
             if self._positions[partition] >= end:
                 del self._goals[partition]
+                self._reached.add(partition)
                 yield partition, asked_ms
 
     def close(self) -> None:
@@ -138,10 +144,17 @@ class LogReader:
             self._refuse(problem)
         for (partition, answer), problem in zip(answers.items(), problems, strict=True):
             if problem is None:
-                self._goals[partition] = (self._asked_ms, int(answer.result().offset))
+                self._aim(partition, int(answer.result().offset))
         if any(problems):
             _log.info("Ends of the coordination topic are not known: %s", problems)
             self.admin.forget([self._topic])
+
+    def _aim(self, partition: int, end: int) -> None:
+        """An older end that is not reached yet stays: who reads a long log would reach no newer
+        one. One that the log does not have any more gives way."""
+        goal = self._goals.get(partition)
+        if goal is None or end <= goal[1]:
+            self._goals[partition] = (self._asked_ms, end)
 
     def _refuse(self, problem: BaseException | KafkaError | None) -> None:
         """Raises NotAllowed if that is the reason: nobody here can mend it."""
@@ -157,8 +170,22 @@ class LogReader:
             return None  # dropped
         self._positions[partition] = offset + 1
         kind, time_ms = message.timestamp()
-        trusted = time_ms if kind == TIMESTAMP_LOG_APPEND_TIME else UNTRUSTED_TIME_MS
-        return partition, LogRecord(offset, trusted, message.value())
+        if kind == TIMESTAMP_LOG_APPEND_TIME:
+            return partition, LogRecord(offset, time_ms, message.value())
+        if partition in self._reached:
+            self._warn_of_time()
+        return partition, LogRecord(offset, UNTRUSTED_TIME_MS, message.value())
+
+    def _warn_of_time(self) -> None:
+        """A start refuses such a topic; this one was altered since, as by a tool that sets topics
+        back to what it knows of them."""
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "%s has records without the broker's stamp: time stands still, and claims of "
+                "consumers that died do not end. Set message.timestamp.type=LogAppendTime.",
+                self._topic,
+            )
 
     def _take_error(self, error: KafkaError, partition: int | None, offset: int | None) -> None:
         self._refuse(error)  # which may be of no partition
