@@ -33,10 +33,11 @@ sys.exit(Supervisor(command, dict(os.environ), pathlib.Path(pid_file)).run())
 """
 
 
-def launch(tmp_path: Path, driver: str) -> subprocess.Popen[bytes]:
+def launch(tmp_path: Path, driver: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", SUPERVISOR, str(tmp_path / "driver.pid")]
     command += [sys.executable, "-c", JVM, driver]
-    return subprocess.Popen(command, env=os.environ | {"STARTED": str(tmp_path / "started")})
+    environment = os.environ | {"STARTED": str(tmp_path / "started")}
+    return subprocess.Popen(command, env=environment, stderr=stderr)
 
 
 def wait_for(path: Path) -> int:
@@ -67,6 +68,24 @@ def test_stop_reaches_the_driver_and_its_exit_code_comes_back(
     running.send_signal(number)
     assert running.wait(20) == 0
     assert not is_alive(driver)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_stop_reaches_the_driver_when_nobody_reads_what_is_said(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """Ctrl-C ends `coord submit … 2>&1 | tee job.log` together with its tee, which is faster."""
+    reader, writer = os.pipe()
+    running = launch(tmp_path, DRIVER.format(code=0), stderr=writer)
+    os.close(writer)
+    driver = wait_for(tmp_path / "driver.pid")
+    os.close(reader)
+    running.send_signal(number)
+    code = running.wait(20)
+    was_left = is_alive(driver)
+    if was_left:
+        os.killpg(os.getpgid(driver), signal.SIGKILL)
+    assert (code, was_left) == (0, False)
 
 
 def test_failing_driver_is_reported(tmp_path: Path) -> None:
