@@ -44,10 +44,17 @@ _OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g")
 def options(jars: Sequence[Path]) -> str:
     """Java's options that use the archive for these jars; empty: there is none.
 
+    As Spark's launcher reads them: a blank outside of quotes ends an option, and homes have blanks.
     Java says nothing of an archive that does not fit, and goes on without it.
     """
     path = _path(jars) if _is_wanted(os.environ) else None
-    return f"-XX:SharedArchiveFile={path} -Xlog:cds=off" if path and path.is_file() else ""
+    if path is None or not path.is_file():
+        return ""
+    return f'"-XX:SharedArchiveFile={_quoted(path)}" -Xlog:cds=off'
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def make_in_background(jars: Sequence[Path], progress: Progress = to_stderr) -> None:

@@ -174,6 +174,11 @@ class Job:
         while time.monotonic() < deadline:
             if self._child is not None and self._child.poll() is not None:
                 raise self._not_ready(f"The job ended with exit code {self._child.returncode}")
+            if self._child is None and not self.is_running:  # launched by another command
+                code = self.exit_code
+                raise self._not_ready(
+                    "The job was killed" if code is None else f"The job ended with exit code {code}"
+                )
             if self.told().get("state") == "running":
                 return
             time.sleep(0.1)

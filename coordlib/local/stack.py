@@ -111,6 +111,8 @@ class Stack:
     ) -> None:
         """Start all parts that do not run: jars, broker, topics, job. Returns when the job runs.
 
+        A job whose broker has ended is started again with it.
+
         Raises:
             SetupError: pyspark, Java, a port, the disk, the network, a broker or job that ended, or
                 a folder that holds something else.
@@ -120,10 +122,10 @@ class Stack:
         require_job_modules()  # before anything is started or written
         find_java()
         with self._lock():
-            if self.job.is_running:
+            if self.job.is_running and self.broker.program is not None:
                 self._require_same_claims()
                 self.start_broker(progress, new_ports)
-                progress("The job runs already")
+                self._wait_for_launched_job(progress)
             else:
                 self._start_both(progress, job_args, new_ports)
         class_archive.make_in_background(ensure_jars(silent).spark, progress)  # for the next start
@@ -314,6 +316,15 @@ class Stack:
         spent = self.job.told().get("start_s", {})
         if spent:
             progress("  spent on " + ", ".join(f"{name} {s:.1f} s" for name, s in spent.items()))
+
+    def _wait_for_launched_job(self, progress: Progress) -> None:
+        """Of a job that another command has launched, which may have been killed since then."""
+        if self.job.state == "running":
+            progress("The job runs already")
+            return
+        began_s = time.monotonic()
+        (self.home / stack_folder.BEGIN).touch()
+        self._wait_for_job(progress, began_s)
 
     def stop_job(self) -> int | None:
         """SIGTERM to the launcher, and wait; returns the driver's exit code (None: unknown)."""
