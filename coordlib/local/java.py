@@ -41,6 +41,15 @@ def find_java() -> Java:
     return Java(path, version)
 
 
+def property_value(text: str) -> str:
+    """A text as `java.util.Properties` reads it from a file: that is Latin-1, and has escapes."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(
+        chr(code) if code < 0x7F and code != ord("\\") else f"\\u{code:04x}" for code in codes
+    )
+
+
 def _executable() -> Path | None:
     home = os.environ.get("JAVA_HOME")
     if home:
