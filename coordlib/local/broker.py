@@ -86,8 +86,8 @@ class Broker:
         """Listener and controller port, from the first start on."""
         try:
             found = json.loads((self.home / "ports.json").read_text())
-            return found["broker"], found["controller"]
-        except (FileNotFoundError, ValueError):
+            return int(found["broker"]), int(found["controller"])
+        except (FileNotFoundError, ValueError, TypeError, KeyError):  # cut short, or edited
             return None
 
     @property

@@ -73,10 +73,10 @@ class Job:
     def told(self) -> dict[str, Any]:
         """The job's newest status file; empty before its first batch."""
         try:
-            told: dict[str, Any] = json.loads(self.status_file.read_text())
+            told = json.loads(self.status_file.read_text())
         except (FileNotFoundError, ValueError):
             return {}
-        return told
+        return told if isinstance(told, dict) else {}
 
     def start(
         self,

@@ -100,3 +100,15 @@ def test_job_that_ends_before_it_is_ready_is_told_by_whoever_waits(
     assert up(home) == FAILED
     assert "The job ended with exit code 4" in capsys.readouterr().err
     assert launched == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"broker": "x", "controller": 1}'])
+def test_status_of_a_stack_with_spoilt_files_is_told(text: str, home: Path) -> None:
+    """The disk was full while they were written, or somebody has edited them."""
+    (home / "broker").mkdir()
+    for name in ("job.json", "launcher.json", "exit-code", "broker/ports.json", "broker/pid.json"):
+        (home / name).write_text(text)
+
+    told = Stack(home).status()
+
+    assert (told.bootstrap_servers, told.job) == (None, {})
