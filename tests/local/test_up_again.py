@@ -111,4 +111,4 @@ def test_status_of_a_stack_with_spoilt_files_is_told(text: str, home: Path) -> N
 
     told = Stack(home).status()
 
-    assert (told.bootstrap_servers, told.job) == (None, {})
+    assert (told.bootstrap_servers, told.job_state) == (None, "starting")
