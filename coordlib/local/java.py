@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from coordlib.errors import SetupError
+from coordlib.errors import NotReady, SetupError
 
 JAVA_MIN = 17  # what Spark 4 and Kafka 4 ask for
 
@@ -65,7 +65,10 @@ def _major_version(path: Path, _mtime_ns: int) -> int:
         answer = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=30, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        mend = "A machine that has just booted may need another try."
+        raise NotReady("Java has not told its version in 30 s.", str(path), mend) from error
+    except OSError as error:
         raise SetupError(f"Java does not run: {error}", str(path), _MEND) from error
     found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
     if found is None:
