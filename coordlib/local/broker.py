@@ -13,7 +13,6 @@ import subprocess
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from string import Template
 
@@ -93,11 +92,7 @@ class Broker:
     @property
     def program(self) -> Program | None:
         """The running broker, also one that another process started."""
-        try:
-            program = Program(**json.loads((self.home / "pid.json").read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
-        return program if program.is_running else None
+        return Program.recorded(self.home / "pid.json")
 
     @property
     def left_stale(self) -> bool:
@@ -216,7 +211,7 @@ class Broker:
             )
         program = Program.of(self._child.pid)
         assert program is not None  # our own child, not yet reaped
-        (self.home / "pid.json").write_text(json.dumps(asdict(program)))
+        program.record(self.home / "pid.json")
 
     def _java(self, main_class: str) -> list[str]:
         class_path = ":".join(str(jar) for jar in self.jars)
