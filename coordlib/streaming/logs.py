@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from contextlib import suppress
-from typing import Final, TextIO
+from typing import Final, TextIO, cast
 
 import structlog
 
@@ -31,11 +31,11 @@ def configure() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.INFO if level is None else level
         ),
-        logger_factory=structlog.PrintLoggerFactory(_Lines()),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lines())),
     )
 
 
-class _Lines(TextIO):
+class _Lines:
     """The stream of the log. A line that it does not take is lost, and nothing else.
 
     The disk of the log may be full, and whoever reads a pipe may have ended: no batch fails of
