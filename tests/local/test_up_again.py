@@ -31,6 +31,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(Stack, "bootstrap_servers", "127.0.0.1:1")
     monkeypatch.setattr(Stack, "_start_broker", lambda *_: None)
     monkeypatch.setattr(Job, "launcher", LAUNCHER)
+    monkeypatch.setattr(Job, "stop", lambda _: None)
+    monkeypatch.setattr(Broker, "stop", lambda _: None)
     monkeypatch.setattr(Broker, "program", LAUNCHER)
     return tmp_path / "stack"
 
@@ -112,3 +114,12 @@ def test_status_of_a_stack_with_spoilt_files_is_told(text: str, home: Path) -> N
     told = Stack(home).status()
 
     assert (told.bootstrap_servers, told.job_state) == (None, "starting")
+
+
+@pytest.mark.parametrize("words", [(), ("--wipe", "--yes")])
+def test_stack_is_stopped_and_wiped_on_a_full_disk(words: tuple[str, ...], home: Path) -> None:
+    """That is when somebody wants it to be. The lock had no room for the id of its holder."""
+    (home / "lock").symlink_to("/dev/full")
+
+    assert main(["down", "--stack-folder", str(home), *words]) == OK
+    assert home.exists() == (not words)
