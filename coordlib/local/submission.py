@@ -207,8 +207,18 @@ def python_environment(is_local: bool, environ: Mapping[str, str]) -> dict[str, 
 
 
 def spark_home(environ: Mapping[str, str]) -> Path:
-    """pyspark's own Spark, or the cluster's of the same version, named in COORD_SPARK_HOME."""
+    """pyspark's own Spark, or the cluster's of the same version, named in COORD_SPARK_HOME.
+
+    Raises:
+        SetupError: there is none.
+    """
     named = environ.get("COORD_SPARK_HOME")
+    if named and not (Path(named) / "bin" / "spark-submit").is_file():
+        raise SetupError(
+            "There is no Spark: bin/spark-submit is missing.",
+            f"COORD_SPARK_HOME {named}",
+            "Name the folder of Spark, or unset it for that of the pyspark package.",
+        )
     return Path(named) if named else pyspark_home()
 
 

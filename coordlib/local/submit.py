@@ -173,7 +173,15 @@ def _environment_archive(job: submission.Submission) -> str | None:
     if job.is_local or job.brings_environment:
         return None
     named = os.environ.get("COORD_ENV_ARCHIVE")
-    return named or str(environment_archive.build(coord_home() / "env", to_stderr))
+    if not named:
+        return str(environment_archive.build(coord_home() / "env", to_stderr))
+    if "://" not in named and not Path(named).is_file():
+        raise SetupError(
+            "There is no such environment archive.",
+            f"COORD_ENV_ARCHIVE {named}",
+            "Name one that is there, or unset it: then this environment is packed.",
+        )
+    return named
 
 
 def _run_folder() -> Path:
@@ -212,6 +220,9 @@ def run(arguments: Sequence[str]) -> int:
     except CoordError as error:
         to_stderr(without(str(error), secrets_of(arguments)))
         code = exit_codes.of_job(error)
+    except OSError as error:  # a full disk, or a folder that is another user's
+        to_stderr(f"The job was not started: {error.strerror or error}\n{error.filename or ''}")
+        code = exit_codes.FAILED
     exit_file = os.environ.get(EXIT_FILE_VARIABLE)
     if exit_file:
         Path(exit_file).write_text(f"{code}\n")
