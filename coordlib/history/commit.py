@@ -38,9 +38,17 @@ class Commit:
     until: Positions = field(default_factory=dict)
     #: Up to here the lines of lost history have been written (`events` alone has them).
     told: Positions = field(default_factory=dict)
+    #: Shard (as text) -> time of its newest row, epoch ms (`group_snapshots` alone has them).
+    as_of_ms: dict[str, int] = field(default_factory=dict)
 
     def following(
-        self, identity: str, ends: Positions, bad: int, until: Positions, holes: Iterable[Hole]
+        self,
+        identity: str,
+        ends: Positions,
+        bad: int,
+        until: Positions,
+        holes: Iterable[Hole],
+        as_of_ms: Mapping[str, int] | None = None,
     ) -> "Commit":
         """The commit after this one.
 
@@ -49,6 +57,7 @@ class Commit:
             bad: records of the batch that were not ours.
             until: where the batch ends in all topics.
             holes: lost records for which this commit has events.
+            as_of_ms: the time of the newest row of each shard that has rows in it.
         """
         return Commit(
             identity,
@@ -57,6 +66,7 @@ class Commit:
             self.skipped + bad,
             until,
             merged(self.told, _ends_of(holes)),
+            {**self.as_of_ms, **(as_of_ms or {})},
         )
 
     def to_json(self, batch: int) -> str:
@@ -69,6 +79,7 @@ class Commit:
                 "batch": batch,
                 "until": self.until,
                 "told": self.told,
+                "as_of_ms": self.as_of_ms,
             },
             sort_keys=True,
         )
@@ -78,7 +89,7 @@ class Commit:
         """The metadata of an archive's commit; None for any other commit."""
         try:
             found = json.loads(text or "{}")
-            later: Mapping[str, Positions] = {key: found.get(key) or {} for key in _LATER}
+            later: Mapping[str, Any] = {key: found.get(key) or {} for key in _LATER}
             return cls(
                 found["coord_archive"],
                 found["number"],
@@ -90,7 +101,7 @@ class Commit:
             return None
 
 
-_LATER = ("until", "told")
+_LATER = ("until", "told", "as_of_ms")
 
 
 def commit_in(log_file: str) -> Commit | None:
