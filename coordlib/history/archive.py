@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import StartRefused
 from coordlib.history import parse
-from coordlib.history.commit import Hole, Positions, merged, moved
+from coordlib.history.commit import Hole, Positions, merged, moved, times_of
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.files import hadoop_file, read_text, write_text
 from coordlib.history.plan import Backlog, Plan, plan, untold
@@ -276,7 +276,9 @@ class ArchiveBatch:
         if not good and not holes:
             known.read_up_to(ends)
             return 0
-        least_ms, as_of_ms = _times(known.newest.as_of_ms, mine) if table == SNAPSHOTS else ({}, {})
+        least_ms, as_of_ms = (
+            times_of(known.newest.as_of_ms, mine) if table == SNAPSHOTS else ({}, {})
+        )
         rows = {topic: each.where("row IS NOT NULL") for topic, each in new.items()}
         parts = [*_rows_of(table, rows, least_ms)]
         if holes:
@@ -333,34 +335,12 @@ def _rows_of(
     if table == SNAPSHOTS:
         any_of_them = next(iter(good.values()))
         none = {topic: _new(topic, any_of_them.where("false"), {}) for topic in _OF_SNAPSHOTS}
-        both = (good.get(topic, none[topic]) for topic in _OF_SNAPSHOTS)
-        yield parse.snapshot_rows(*both, least_ms)
+        groups, committed = (good.get(topic, none[topic]) for topic in _OF_SNAPSHOTS)
+        yield parse.snapshot_rows(groups, committed, least_ms)
         return
     for topic, frame in good.items():
         if _TABLE_OF[topic] == table:
             yield frame.select("row.*") if table == EVENTS else parse.lag_rows(frame)
-
-
-def _times(
-    known: Mapping[str, int], counted: Sequence[Any]
-) -> tuple[dict[int, int], dict[str, int]]:
-    """The least times of a batch's snapshots, of shards whose times went back, and the newest ones.
-
-    What holds now is the newest row of a group. The times of records are those of drivers' clocks,
-    which may be behind that of the driver before; and one topic may be read further than the other.
-
-    Args:
-        known: the time of each shard's newest row before this batch.
-    """
-    least, newest = dict[int, int](), dict[str, int]()
-    for row in counted:
-        if not row.good:
-            continue
-        shard = str(row.partition)
-        newest[shard] = max(newest.get(shard, 0), row.last_ms)
-        if known.get(shard, -1) >= row.first_ms:
-            least[row.partition] = known[shard] + 1
-    return least, {each: max(at, least.get(int(each), 0)) for each, at in newest.items()}
 
 
 def _count(new: Mapping[str, DataFrame]) -> list[Any]:

@@ -5,7 +5,7 @@ come last, with defaults that mean "as before".
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -134,3 +134,25 @@ def _ends_of(holes: Iterable[Hole]) -> Positions:
     for hole in holes:
         ends.setdefault(hole.topic, {})[str(hole.partition)] = hole.end
     return ends
+
+
+def times_of(
+    known: Mapping[str, int], counted: Sequence[Any]
+) -> tuple[dict[int, int], dict[str, int]]:
+    """The least times of a batch's snapshots, of shards whose times went back, and the newest ones.
+
+    What holds now is the newest row of a group. The times of records are those of drivers' clocks,
+    which may be behind that of the driver before; and one topic may be read further than the other.
+
+    Args:
+        known: the time of each shard's newest row before this batch.
+    """
+    least, newest = dict[int, int](), dict[str, int]()
+    for row in counted:
+        if not row.good:
+            continue
+        shard = str(row.partition)
+        newest[shard] = max(newest.get(shard, 0), row.last_ms)
+        if known.get(shard, -1) >= row.first_ms:
+            least[row.partition] = known[shard] + 1
+    return least, {each: max(at, least.get(int(each), 0)) for each, at in newest.items()}
