@@ -41,8 +41,8 @@ _REFUSED: Final = """
            arg_max(client, time) AS client, arg_max(reason, time) AS reason
     FROM rejected WHERE group_id = ? AND space = 'group' GROUP BY request, error
     ORDER BY newest DESC, request, error LIMIT ?"""
-#: What is missing of the shard's history, the group's among it. The events of claims have partitions
-#: of their own.
+#: What is missing of the shard's history, the group's among it. Partitions of the events of claims
+#: are no shards.
 _LOST: Final = """
     SELECT time, topic, shard, from_offset, to_offset FROM lost_history
     WHERE topic LIKE '%.events' AND topic NOT LIKE '%.claims.events'
