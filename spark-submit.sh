@@ -12,7 +12,9 @@
 #   COORD_ENV_ARCHIVE   a ready environment archive, say on HDFS, instead of packing one
 set -euo pipefail
 
-root="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+# It may be called by a link. With CDPATH set, cd would print where it goes.
+self="$(readlink -f "${BASH_SOURCE[0]}")"
+root="$(unset CDPATH && cd "$(dirname "$self")" && pwd)"
 python="${COORD_PYTHON:-$root/.venv/bin/python}"
 if [ ! -x "$python" ]; then
   printf '%s\n' "There is no Python environment yet" "$python" "Run: make setup" >&2

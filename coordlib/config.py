@@ -16,8 +16,11 @@ from coordlib.errors import SetupError
 from coordlib.installation import settings_file
 
 Positive = Annotated[int, Meta(ge=1)]
-NotNegative = Annotated[int, Meta(ge=0)]
 Duration = Annotated[int, Meta(ge=1, le=limits.DURATION_MAX_MS)]
+#: Of a thread or a query that waits: at most 24 days, which Python, Spark and Kafka can all count.
+Interval = Annotated[int, Meta(ge=0, le=limits.INT32_MAX)]
+#: Of a batch: Spark counts partitions' shares of it in 64 bits.
+Records = Annotated[int, Meta(ge=1, le=limits.INT32_MAX)]
 
 
 class ShardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,26 +56,26 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How the job runs; none of these changes the decisions of a group."""
 
     #: Records per micro-batch, at most; fewer where they are large (`worker_memory_bytes`).
-    max_offsets_per_trigger: Positive = 50_000
+    max_offsets_per_trigger: Records = 50_000
     #: Memory that one Python worker may use; bounds the bytes of requests in a batch (conf).
     worker_memory_bytes: Annotated[int, Meta(ge=limits.WORKER_MEMORY_BYTES_MIN)] = (
         limits.WORKER_MEMORY_BYTES
     )
     #: How long the source's fetch may wait at the broker when it has read its range (below).
-    fetch_wait_ms: NotNegative = 5
+    fetch_wait_ms: Interval = 5
     #: Shortest time between two batches; 0 starts the next one at once.
-    trigger_interval_ms: NotNegative = 0
+    trigger_interval_ms: Interval = 0
     #: How often lag is sampled; 0: never.
-    lag_interval_ms: Annotated[int, Meta(ge=0, le=limits.DURATION_MAX_MS)] = 30_000
+    lag_interval_ms: Interval = 30_000
     #: Groups whose offsets are copied to Kafka's own groups of these names; `^…` is an expression.
     mirror_offsets: tuple[str, ...] = ()
-    archive_interval_ms: Positive = 30_000
+    archive_interval_ms: Annotated[int, Meta(ge=1, le=limits.INT32_MAX)] = 30_000
     #: Records per batch of the archive, about; while there are more the next one begins at once.
-    archive_offsets_per_trigger: Positive = 200_000
+    archive_offsets_per_trigger: Records = 200_000
     #: How often the driver looks for new topics and partitions; 0: never.
-    topic_watch_interval_ms: NotNegative = 5_000
+    topic_watch_interval_ms: Interval = 5_000
     #: How long a Kafka transaction of the sink may stay open before the broker aborts it.
-    transaction_timeout_ms: Positive = 60_000
+    transaction_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.INT32_MAX)] = 60_000
     #: Whether outputs are checked against the group invariants in production too.
     check_invariants: bool = False
 
@@ -89,9 +92,9 @@ class ClaimsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     #: The coordination topic; empty: there is no such query.
     topic: str = ""
-    trigger_interval_ms: NotNegative = 2_000
+    trigger_interval_ms: Interval = 2_000
     #: Records per batch, at most.
-    max_offsets_per_trigger: Positive = 200_000
+    max_offsets_per_trigger: Records = 200_000
 
 
 class BrokersConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,13 +154,38 @@ def load_config(path: Path | None, overrides: list[str] | None = None) -> Coordi
         _apply(tree, override)
     _refuse_moved(tree, "command line")
     try:
-        return msgspec.convert(tree, CoordinatorConfig, strict=False)
+        config = msgspec.convert(tree, CoordinatorConfig, strict=False)
     except msgspec.ValidationError as problem:
         raise SetupError(
             f"A setting is wrong: {problem}.",
             str(path or "command line"),
             f"Correct it; {settings_file()} names every key with its default.",
         ) from problem
+    _refuse_empty_ranges(config, str(path or "command line"))
+    return config
+
+
+#: Settings with a least and a greatest value.
+_RANGES: Final = (
+    ("group", "session_timeout"),
+    ("brokers", "session_timeout"),
+    ("brokers", "release_timeout"),
+    ("transactions", "timeout"),
+)
+
+
+def _refuse_empty_ranges(config: CoordinatorConfig, where: str) -> None:
+    """A least value above the greatest one lets nobody in: each member would be refused."""
+    for section, name in _RANGES:
+        least, most = (
+            getattr(getattr(config, section), f"{name}_{end}_ms") for end in ("min", "max")
+        )
+        if least > most:
+            raise SetupError(
+                f"{section}.{name}_min_ms is {least}, above {section}.{name}_max_ms, {most}.",
+                where,
+                "Correct one of them: no timeout lies between.",
+            )
 
 
 #: Keys of before, and what they are called now.
@@ -185,6 +213,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise SetupError("The configuration file is missing.", str(path), "Name one.") from problem
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise SetupError(f"This is no TOML: {problem}.", str(path), "Correct it.") from problem
+    except OSError as problem:
+        raise SetupError(
+            "The configuration file cannot be read.",
+            f"{path}: {problem.strerror}",
+            "Name a file that this user can read.",
+        ) from problem
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
@@ -196,7 +230,9 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             "command line",
             "For example --set group.initial_rebalance_delay_ms=0.",
         )
-    tree.setdefault(section, {})[key] = _listed(value) if value.startswith("[") else value
+    keys = tree.setdefault(section, {})
+    if isinstance(keys, dict):  # else the file is wrong, and is refused for that
+        keys[key] = _listed(value) if value.startswith("[") else value
 
 
 def _listed(value: str) -> Any:

@@ -44,10 +44,12 @@ _REFUSED: Final = """
            arg_max(client, time) AS client, arg_max(reason, time) AS reason
     FROM rejected WHERE group_id = ? AND space = 'group' GROUP BY request, error
     ORDER BY newest DESC, request, error LIMIT ?"""
-#: What is missing of the shard's history, the group's among it.
+#: What is missing of the shard's history, the group's among it. Partitions of the events of claims
+#: are no shards.
 _LOST: Final = """
     SELECT time, topic, shard, from_offset, to_offset FROM lost_history
-    WHERE topic LIKE '%.events' AND shard IN (SELECT shard FROM group_turns WHERE group_id = ?)
+    WHERE topic LIKE '%.events' AND topic NOT LIKE '%.claims.events'
+    AND shard IN (SELECT shard FROM group_turns WHERE group_id = ?)
     ORDER BY time DESC, from_offset DESC LIMIT ?"""
 _KNOWN: Final = "SELECT MAX(time) FROM group_events WHERE group_id = ?"
 

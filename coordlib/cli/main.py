@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None, tree: "Callable[[], App] | None" = None) -> int:
     """Entry point; returns the exit code. `tree`: other commands than those of `coord`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if sys.stdout is None:  # closed by whoever started it: `coord status >&-`
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:
         code = _run(given, tree or build)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader had enough: `coord sql … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+        return exit_codes.FAILED
+    except OSError as problem:  # a full disk: nor can it take the error as JSON
+        _drop_output()
+        print(problem.strerror or problem, file=sys.stderr)
         return exit_codes.FAILED
     except KeyboardInterrupt:
         if arguments is None:
@@ -154,6 +160,11 @@ def _wants_json(arguments: list[str]) -> bool:
         return arguments[arguments.index("--format") + 1] == "json"
     asked = os.environ.get("COORD_FORMAT") == "json"
     return "--format=json" in arguments or (asked and "--format=text" not in arguments)
+
+
+def _drop_output() -> None:
+    """What is left of it would be an error again, at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _end_at_once() -> None:

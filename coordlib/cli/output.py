@@ -53,12 +53,21 @@ def visible(value: object) -> str:
 
 
 def _shown(char: str) -> str:
-    if unicodedata.category(char) not in _INVISIBLE:
+    if unicodedata.category(char) not in _INVISIBLE and _is_in_charset(char):
         return char
     code = ord(char)
     if code < 0x100:
         return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char, f"\\x{code:02x}")
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _is_in_charset(char: str) -> bool:
+    """Whether stdout can have it: terminals with other charsets than UTF-8 are still there."""
+    try:
+        char.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def time_text(time: datetime) -> str:
@@ -93,7 +102,7 @@ def counted(count: int, noun: str) -> str:
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Aligned columns; the last one is not padded."""
-    lines = [list(headers), *([visible(value) for value in row] for row in rows)]
+    lines = [[visible(value) for value in row] for row in (headers, *rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(headers))]
     for line in lines:
         padded = (text.ljust(width) for text, width in zip(line, widths, strict=True))

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import StartRefused
 from coordlib.history import parse
-from coordlib.history.commit import Hole, Positions, merged, moved
+from coordlib.history.commit import Hole, Positions, merged, moved, times_of
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.files import hadoop_file, read_text, write_text
 from coordlib.history.plan import Backlog, Plan, plan, untold
@@ -276,13 +276,17 @@ class ArchiveBatch:
         if not good and not holes:
             known.read_up_to(ends)
             return 0
-        parts = [*_rows_of(table, {t: each.where("row IS NOT NULL") for t, each in new.items()})]
+        least_ms, as_of_ms = (
+            times_of(known.newest.as_of_ms, mine) if table == SNAPSHOTS else ({}, {})
+        )
+        rows = {topic: each.where("row IS NOT NULL") for topic, each in new.items()}
+        parts = [*_rows_of(table, rows, least_ms)]
         if holes:
             parts.append(self._lines_of(holes))
         frame = reduce(DataFrame.unionByName, parts)
         before = known.newest
         ends = moved(known.next, ends)
-        commit = before.following(self._identity, ends, bad, what.until, holes)
+        commit = before.following(self._identity, ends, bad, what.until, holes, as_of_ms)
         known.append(frame, commit, number)
         return int(good)
 
@@ -321,12 +325,18 @@ def _new(topic: str, rows: DataFrame, done: Mapping[str, int]) -> DataFrame:
     return _PARSERS[topic](rows.where(wanted))
 
 
-def _rows_of(table: str, good: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
-    """What a table gets of the good records of each topic that has any; the parts together."""
+def _rows_of(
+    table: str, good: Mapping[str, DataFrame], least_ms: Mapping[int, int]
+) -> Iterator[DataFrame]:
+    """What a table gets of the good records of each topic that has any; the parts together.
+
+    `least_ms`: of snapshots (`parse.snapshot_rows`).
+    """
     if table == SNAPSHOTS:
         any_of_them = next(iter(good.values()))
         none = {topic: _new(topic, any_of_them.where("false"), {}) for topic in _OF_SNAPSHOTS}
-        yield parse.snapshot_rows(*(good.get(topic, none[topic]) for topic in _OF_SNAPSHOTS))
+        groups, committed = (good.get(topic, none[topic]) for topic in _OF_SNAPSHOTS)
+        yield parse.snapshot_rows(groups, committed, least_ms)
         return
     for topic, frame in good.items():
         if _TABLE_OF[topic] == table:
@@ -334,13 +344,17 @@ def _rows_of(table: str, good: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
 
 
 def _count(new: Mapping[str, DataFrame]) -> list[Any]:
-    """Per topic and partition: good and bad records, the offset after the last, its time."""
+    """Per topic and partition: good and bad records, the offset after the last, the newest time;
+    and the oldest and newest times of the good ones, None where there are none."""
+    good_at = F.when(F.col("row").isNotNull(), F.col("timestamp"))
     counts = (
         frame.groupBy("topic", "partition").agg(
             F.count("row").alias("good"),
             F.count(F.when(F.col("row").isNull(), 1)).alias("bad"),
             (F.max("offset") + 1).alias("end"),
             F.unix_millis(F.max("timestamp")).alias("newest_ms"),
+            F.unix_millis(F.min(good_at)).alias("first_ms"),
+            F.unix_millis(F.max(good_at)).alias("last_ms"),
         )
         for frame in new.values()
     )

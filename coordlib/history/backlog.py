@@ -25,10 +25,14 @@ from coordlib.kafka.places import Place
 SEARCHED: Final = (5, 1_000)
 TIMEOUT_S: Final = 5.0
 NAMED_MAX: Final = 5  # partitions that an error names
+_NO_TABLE: Final = Commit()
 
 
 def backlog(tables_dir: str, client: Mapping[str, Any], prefix: str) -> Backlog | None:
-    """None where nothing was ever archived, or where that cannot be told.
+    """None where there are no tables, or where it cannot be told how far they are.
+
+    All waits where an archive has made the tables and written nothing: that is how a new prefix
+    begins, and how one looks whose archive has never worked.
 
     Raises:
         CannotReach: no broker answers, or the tables cannot be read.
@@ -42,7 +46,7 @@ def backlog(tables_dir: str, client: Mapping[str, Any], prefix: str) -> Backlog 
 def positions(tables_dir: str) -> Positions | None:
     """Up to where the tables are complete, by their newest commits; None: that is not known."""
     found = [_newest(path_of(tables_dir, table)) for table in TABLES]
-    if None in found or not any(commit and commit.number for commit in found):
+    if None in found or all(commit is _NO_TABLE for commit in found):
         return None
     return reduce(merged, [commit.next for commit in found if commit])
 
@@ -86,7 +90,7 @@ def _require_all(asked: Iterable[Place], answered: Container[Place]) -> None:
 
 
 def _newest(path: str) -> Commit | None:
-    """The newest commit of an archive; number 0 where there is no table."""
+    """The newest commit of an archive; `_NO_TABLE` where there is no table."""
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -103,7 +107,7 @@ def _newest(path: str) -> Commit | None:
                 if (commit := Commit.from_json(entry.get("userMetadata"))) is not None:
                     return commit
     except TableNotFoundError:
-        return Commit()
+        return _NO_TABLE
     except (DeltaError, OSError) as problem:
         raise CannotReach(
             "The history's tables cannot be read.", f"{path}: {problem}", "Check --tables."

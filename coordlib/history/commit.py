@@ -5,7 +5,7 @@ come last, with defaults that mean "as before".
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,9 +38,17 @@ class Commit:
     until: Positions = field(default_factory=dict)
     #: Up to here the lines of lost history have been written (`events` alone has them).
     told: Positions = field(default_factory=dict)
+    #: Shard (as text) -> time of its newest row, epoch ms (`group_snapshots` alone has them).
+    as_of_ms: dict[str, int] = field(default_factory=dict)
 
     def following(
-        self, identity: str, ends: Positions, bad: int, until: Positions, holes: Iterable[Hole]
+        self,
+        identity: str,
+        ends: Positions,
+        bad: int,
+        until: Positions,
+        holes: Iterable[Hole],
+        as_of_ms: Mapping[str, int] | None = None,
     ) -> "Commit":
         """The commit after this one.
 
@@ -49,6 +57,7 @@ class Commit:
             bad: records of the batch that were not ours.
             until: where the batch ends in all topics.
             holes: lost records for which this commit has events.
+            as_of_ms: the time of the newest row of each shard that has rows in it.
         """
         return Commit(
             identity,
@@ -57,6 +66,7 @@ class Commit:
             self.skipped + bad,
             until,
             merged(self.told, _ends_of(holes)),
+            {**self.as_of_ms, **(as_of_ms or {})},
         )
 
     def to_json(self, batch: int) -> str:
@@ -69,6 +79,7 @@ class Commit:
                 "batch": batch,
                 "until": self.until,
                 "told": self.told,
+                "as_of_ms": self.as_of_ms,
             },
             sort_keys=True,
         )
@@ -78,7 +89,7 @@ class Commit:
         """The metadata of an archive's commit; None for any other commit."""
         try:
             found = json.loads(text or "{}")
-            later: Mapping[str, Positions] = {key: found.get(key) or {} for key in _LATER}
+            later: Mapping[str, Any] = {key: found.get(key) or {} for key in _LATER}
             return cls(
                 found["coord_archive"],
                 found["number"],
@@ -90,7 +101,7 @@ class Commit:
             return None
 
 
-_LATER = ("until", "told")
+_LATER = ("until", "told", "as_of_ms")
 
 
 def commit_in(log_file: str) -> Commit | None:
@@ -123,3 +134,25 @@ def _ends_of(holes: Iterable[Hole]) -> Positions:
     for hole in holes:
         ends.setdefault(hole.topic, {})[str(hole.partition)] = hole.end
     return ends
+
+
+def times_of(
+    known: Mapping[str, int], counted: Sequence[Any]
+) -> tuple[dict[int, int], dict[str, int]]:
+    """The least times of a batch's snapshots, of shards whose times went back, and the newest ones.
+
+    What holds now is the newest row of a group. The times of records are those of drivers' clocks,
+    which may be behind that of the driver before; and one topic may be read further than the other.
+
+    Args:
+        known: the time of each shard's newest row before this batch.
+    """
+    least, newest = dict[int, int](), dict[str, int]()
+    for row in counted:
+        if not row.good:
+            continue
+        shard = str(row.partition)
+        newest[shard] = max(newest.get(shard, 0), row.last_ms)
+        if known.get(shard, -1) >= row.first_ms:
+            least[row.partition] = known[shard] + 1
+    return least, {each: max(at, least.get(int(each), 0)) for each, at in newest.items()}

@@ -7,7 +7,7 @@ timestamp can hold.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -182,28 +182,45 @@ def lag_rows(samples: DataFrame) -> DataFrame:
     return rows.where("topic IS NOT NULL AND partition IS NOT NULL").select(*COLUMNS[LAG])
 
 
-def snapshot_rows(groups: DataFrame, committed: DataFrame) -> DataFrame:
-    """One row per group that occurs in either, with its newest state and its newest offsets."""
+def snapshot_rows(
+    groups: DataFrame, committed: DataFrame, least_ms: Mapping[int, int] | None = None
+) -> DataFrame:
+    """One row per group that occurs in either, with its newest state and its newest offsets.
+
+    Args:
+        least_ms: of shards whose rows must have at least this time, epoch ms: their records' times
+            are those of drivers' clocks, and may be older than what stands before them in the log.
+    """
     states = (
         groups.groupBy(F.col("row.group_id").alias("group_id"))
-        .agg(F.max_by("row", "offset").alias("g"), F.max("timestamp").alias("state_time"))
-        .select("group_id", "state_time", "g.state", "g.generation", "g.protocol", "g.leader",
-                "g.members")
+        .agg(F.max_by("row", "offset").alias("g"), F.max("timestamp").alias("state_time"),
+             F.first("partition").alias("state_shard"))
+        .select("group_id", "state_time", "state_shard", "g.state", "g.generation", "g.protocol",
+                "g.leader", "g.members")
     )  # fmt: skip
     newest = committed.groupBy("row.group_id", "row.topic", "row.partition").agg(
-        F.max_by("row", "offset").alias("c"), F.max("timestamp").alias("time")
+        F.max_by("row", "offset").alias("c"),
+        F.max("timestamp").alias("time"),
+        F.first(committed["partition"]).alias("shard"),
     )
     items = newest.groupBy("group_id").agg(
         F.max("time").alias("offsets_time"),
+        F.first("shard").alias("offsets_shard"),
         F.sort_array(F.collect_list(F.col("c").dropFields("group_id"))).alias("items"),
     )
     partitions = F.transform("items", lambda item: F.struct(item["topic"], item["partition"]))
     offsets = items.select(
         "group_id",
         "offsets_time",
+        "offsets_shard",
         F.to_json("items", {"ignoreNullFields": "false"}).alias("offsets"),
         F.sha2(F.to_json(partitions), 256).alias("places"),
     )
     joined = states.join(offsets, "group_id", how="full")
-    as_of_time = F.greatest("state_time", "offsets_time").alias("as_of_time")
+    times = [F.col("state_time"), F.col("offsets_time")]
+    if least_ms:
+        pairs = ((F.lit(shard), F.lit(at_ms)) for shard, at_ms in least_ms.items())
+        known = F.create_map(*(each for pair in pairs for each in pair))
+        times.append(F.timestamp_millis(known[F.coalesce("state_shard", "offsets_shard")]))
+    as_of_time = F.greatest(*times)
     return joined.withColumn("as_of_time", as_of_time).select(*COLUMNS[SNAPSHOTS])

@@ -48,6 +48,8 @@ def require_reading(connection: "duckdb.DuckDBPyConnection", sql: str) -> frozen
         SetupError: it is none, several, or does something else.
         duckdb.Error: it cannot be parsed.
     """
+    if not _is_text(sql):
+        raise _refusal("This query is no text", ascii(sql[:200]))
     try:
         statements = connection.extract_statements(sql)
     except ValueError as problem:  # a kind of statement that DuckDB's own client has no name for
@@ -69,6 +71,15 @@ def require_reading(connection: "duckdb.DuckDBPyConnection", sql: str) -> frozen
     if any(map(_asks_what_there_is, nodes)):
         return None
     return frozenset(str(node["table_name"]).lower() for node in nodes if "table_name" in node)
+
+
+def _is_text(sql: str) -> bool:
+    """Not so for arguments of a command line with bytes that are no UTF-8."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _require_reading(node: dict[str, Any]) -> None:

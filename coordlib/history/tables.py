@@ -4,6 +4,8 @@
 `group_snapshots` has one row per group and archive batch in which the group or its committed
 offsets changed; it answers "how is it now" without a fold over all events. A column that is null
 there did not change in that batch. A deleted group has the state Dead; a deleted offset is null.
+`as_of_time` is that of the newest of its records, by the clock of the job's machine; but rows of a
+later batch have a later one than all before of their shard, so the newest row is what came last.
 `places` is equal where the offsets of two rows of a group are of the same partitions: of those only
 the newest row has to be unpacked.
 `lag` has one row per committed offset and sample; its columns are described with the topic

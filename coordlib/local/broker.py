@@ -13,7 +13,6 @@ import subprocess
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from string import Template
 
@@ -22,7 +21,7 @@ from coordlib.installation import conf_file
 from coordlib.kafka.cluster import has_brokers
 from coordlib.local import logs
 from coordlib.local.home import command_for
-from coordlib.local.java import find_java
+from coordlib.local.java import find_java, property_value
 from coordlib.local.ports import LOOPBACK, free_ports, is_answering, require_free
 from coordlib.local.private_files import write_private
 from coordlib.local.programs import Program, belonging_to, environment_of
@@ -86,18 +85,14 @@ class Broker:
         """Listener and controller port, from the first start on."""
         try:
             found = json.loads((self.home / "ports.json").read_text())
-            return found["broker"], found["controller"]
-        except (FileNotFoundError, ValueError):
+            return int(found["broker"]), int(found["controller"])
+        except (FileNotFoundError, ValueError, TypeError, KeyError):  # cut short, or edited
             return None
 
     @property
     def program(self) -> Program | None:
         """The running broker, also one that another process started."""
-        try:
-            program = Program(**json.loads((self.home / "pid.json").read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
-        return program if program.is_running else None
+        return Program.recorded(self.home / "pid.json")
 
     @property
     def left_stale(self) -> bool:
@@ -118,6 +113,7 @@ class Broker:
         """
         if self.program is not None:
             return
+        self._require_one_path()
         self._require_space()
         self._end_leftovers()
         ports = None if new_ports else self.ports
@@ -169,7 +165,8 @@ class Broker:
     def _render(self, ports: tuple[int, int]) -> None:
         template = Template(conf_file("broker.properties").read_text())
         numbers = {"port": ports[0], "controller_port": ports[1]}
-        text = template.substitute(numbers, log_dir=self.home / "segments")
+        segments = property_value(str(self.home / "segments"))
+        text = template.substitute(numbers, log_dir=segments)
         if self.secured is not None:
             text += self.secured.broker_lines(numbers)
         write_private(self.home / "server.properties", text)
@@ -214,7 +211,7 @@ class Broker:
             )
         program = Program.of(self._child.pid)
         assert program is not None  # our own child, not yet reaped
-        (self.home / "pid.json").write_text(json.dumps(asdict(program)))
+        program.record(self.home / "pid.json")
 
     def _java(self, main_class: str) -> list[str]:
         class_path = ":".join(str(jar) for jar in self.jars)
@@ -253,6 +250,15 @@ class Broker:
             f"Look into {self.log}. If its files are damaged, start afresh: "
             f"{command_for(self.stack, 'down --wipe')}",
         )
+
+    def _require_one_path(self) -> None:
+        if "," in str(self.home):
+            raise SetupError(
+                "Kafka takes a path with a comma for two folders, the second one in whatever "
+                "folder it is started in.",
+                str(self.home),
+                "Name a folder without a comma: --stack-folder, or COORD_HOME.",
+            )
 
     def _require_space(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from coordlib.errors import SetupError
+from coordlib.errors import NotReady, SetupError
 
 JAVA_MIN = 17  # what Spark 4 and Kafka 4 ask for
 
@@ -41,6 +41,15 @@ def find_java() -> Java:
     return Java(path, version)
 
 
+def property_value(text: str) -> str:
+    """A text as `java.util.Properties` reads it from a file: that is Latin-1, and has escapes."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(
+        chr(code) if code < 0x7F and code != ord("\\") else f"\\u{code:04x}" for code in codes
+    )
+
+
 def _executable() -> Path | None:
     home = os.environ.get("JAVA_HOME")
     if home:
@@ -56,7 +65,10 @@ def _major_version(path: Path, _mtime_ns: int) -> int:
         answer = subprocess.run(
             [path, "-version"], capture_output=True, text=True, timeout=30, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        mend = "A machine that has just booted may need another try."
+        raise NotReady("Java has not told its version in 30 s.", str(path), mend) from error
+    except OSError as error:
         raise SetupError(f"Java does not run: {error}", str(path), _MEND) from error
     found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
     if found is None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ class Job:
     @property
     def launcher(self) -> Program | None:
         """The running supervisor of spark-submit (submit.py)."""
-        return self._recorded("launcher.json")
+        return Program.recorded(self.stack / "launcher.json")
 
     @property
     def is_running(self) -> bool:
@@ -73,10 +72,10 @@ class Job:
     def told(self) -> dict[str, Any]:
         """The job's newest status file; empty before its first batch."""
         try:
-            told: dict[str, Any] = json.loads(self.status_file.read_text())
+            told = json.loads(self.status_file.read_text())
         except (FileNotFoundError, ValueError):
             return {}
-        return told
+        return told if isinstance(told, dict) else {}
 
     def start(
         self,
@@ -166,7 +165,7 @@ class Job:
             )
         launcher = Program.of(self._child.pid)
         assert launcher is not None  # our own child, not yet reaped
-        (self.stack / "launcher.json").write_text(json.dumps(asdict(launcher)))
+        launcher.record(self.stack / "launcher.json")
 
     def wait_until_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Return when a launched job reports that it runs. Raises as `start`."""
@@ -188,13 +187,6 @@ class Job:
 
     def _not_ready(self, what: str) -> NotReady:
         return NotReady(what, self.last_lines(12), f"The whole log is in {self.log}")
-
-    def _recorded(self, name: str) -> Program | None:
-        try:
-            program = Program(**json.loads((self.stack / name).read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
-        return program if program.is_running else None
 
     def _wait_until_gone(self, program: Program, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

@@ -1,14 +1,17 @@
 """Identify operating-system processes, also after their parent is gone.
 
-A process id is recycled, so it is kept together with the start time. And every process of a stack
+A process id is recycled, so it is kept together with the time since boot at which the process
+started: the clock may be set meanwhile, by hours in a virtual machine that was asleep. Systems that
+do not tell that time have the start by the clock. And every process of a stack
 has COORD_STACK=<folder> in its environment, which children inherit: so a driver or Python worker
 that lost its parents is still found.
 """
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
@@ -18,6 +21,7 @@ STACK_VARIABLE = "COORD_STACK"
 ROLE_VARIABLE = "COORD_ROLE"  # broker | job
 
 _START_TIME_SLACK_S = 2.0  # the boot time that start times count from moves when the clock is set
+_START_TICKS = 19  # of /proc/PID/stat, counted behind the program's name: proc(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +30,62 @@ class Program:
 
     pid: int
     started_s: float
+    #: The boot, and the clock ticks from it to the start; empty: not known.
+    since_boot: str = ""
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
         """The process that has this id now, if any."""
         try:
-            return cls(pid, psutil.Process(pid).create_time())
+            return cls(pid, psutil.Process(pid).create_time(), _since_boot(pid))
         except psutil.NoSuchProcess:
             return None
+
+    @classmethod
+    def recorded(cls, path: Path) -> Self | None:
+        """The process that a file of `record` names, if it runs still; None for a spoilt file."""
+        try:
+            found = json.loads(path.read_text())
+            since_boot = str(found.get("since_boot", ""))
+            program = cls(int(found["pid"]), float(found["started_s"]), since_boot)
+            return program if program.is_running else None
+        except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            return None
+
+    def record(self, path: Path) -> None:
+        """Keep it for other commands."""
+        path.write_text(json.dumps(asdict(self)))
 
     @property
     def is_running(self) -> bool:
         """Whether this very process still runs (a zombie does not)."""
         try:
-            found = psutil.Process(self.pid)
-            same = abs(found.create_time() - self.started_s) < _START_TIME_SLACK_S
-            return same and found.status() != psutil.STATUS_ZOMBIE
+            is_zombie = psutil.Process(self.pid).status() == psutil.STATUS_ZOMBIE
+            return not is_zombie and self._is_same(self.of(self.pid))
         except psutil.NoSuchProcess:
             return False
+
+    def _is_same(self, found: Self | None) -> bool:
+        if found is None:
+            return False
+        if self.since_boot and found.since_boot:
+            return self.since_boot == found.since_boot
+        return abs(found.started_s - self.started_s) < _START_TIME_SLACK_S
 
     def signal(self, number: int) -> None:
         """Send a signal; nothing happens if the process is gone."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+
+def _since_boot(pid: int) -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return f"{boot} {told.rpartition(')')[2].split()[_START_TICKS]}"
+    except (OSError, IndexError):  # not Linux, or the process has ended
+        return ""
 
 
 def environment_of(stack: Path, role: str) -> dict[str, str]:
@@ -68,7 +104,8 @@ def belonging_to(stack: Path, role: str | None = None) -> list[Program]:
         same = environment.get(STACK_VARIABLE) == str(stack)
         return same and role in (None, environment.get(ROLE_VARIABLE))
 
-    return [Program(p.pid, p.create_time()) for p in _search(is_ours) if p.pid != os.getpid()]
+    found = [Program.of(p.pid) for p in _search(is_ours) if p.pid != os.getpid()]
+    return [program for program in found if program is not None]
 
 
 def _search(is_wanted: Callable[[dict[str, str]], bool]) -> Iterable[psutil.Process]:

@@ -19,6 +19,7 @@ from coordlib.kafka.acls import grant, set_passwords
 from coordlib.kafka.options import read_options
 from coordlib.kafka.roles import Role, options_of, rights
 from coordlib.local.certificates import BROKER_NAME, Certificates
+from coordlib.local.java import property_value
 from coordlib.local.private_files import write_private
 from coordlib.local.stack_folder import PRIVATE
 
@@ -98,9 +99,9 @@ class Secured:
             broker_user=BROKER,
             broker_password=self._passwords[BROKER],
             broker_name=BROKER_NAME,
-            broker_store=self._certificates.broker_store,
+            broker_store=property_value(str(self._certificates.broker_store)),
             store_password=self._certificates.store_password,
-            ca_pem=self._certificates.ca_pem,
+            ca_pem=property_value(str(self._certificates.ca_pem)),
             admin_user=ADMIN,
         )
 

@@ -8,7 +8,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -384,7 +384,8 @@ class Stack:
                     f"{self.home}, pid {lock.read().strip() or 'unknown'}",
                     "Wait until it is done, then try again.",
                 ) from None
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
+            # Only for the message above: want of space is a reason to stop or wipe a stack.
+            with suppress(OSError):
+                lock.truncate(0)
+                os.write(lock.fileno(), str(os.getpid()).encode())
             yield

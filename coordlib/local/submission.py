@@ -1,9 +1,10 @@
 """Compose the spark-submit command: the user's arguments, and those that every run needs.
 
 Spark's own flags come first, then the script, then the script's arguments, as with spark-submit.
-No argument of the user is dropped; lists (`--jars`, `--archives`) and Java options are joined,
-and a `--properties-file` is laid over coordlib/conf/spark-defaults.conf and, on a laptop, over
-spark-local.conf.
+No argument of the user is dropped; lists (`--jars`, `--archives`) and Java options are joined with
+ours, also where the user has given them by `--conf` or in a `--properties-file`: Spark itself would
+take one of the two. A `--properties-file` is laid over coordlib/conf/spark-defaults.conf and, on a
+laptop, over spark-local.conf.
 """
 
 import re
@@ -37,6 +38,8 @@ _OURS = frozenset(
 )
 _CLASS_PATH: Final = "spark.driver.extraClassPath"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+#: Spark's flags with lists, and the properties that they stand for.
+_LISTS: Final = {"--jars": "spark.jars", "--archives": "spark.archives"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class Submission:
     @property
     def brings_environment(self) -> bool:
         """Whether the user ships a Python environment already."""
-        return f"#{ENVIRONMENT}" in (self.last("--archives") or "")
+        return any(f"#{ENVIRONMENT}" in each for each in self._listed("--archives"))
 
     def properties(self) -> dict[str, str]:
         """Every Spark property from files, with our logging in front of the Java options."""
@@ -103,7 +106,8 @@ class Submission:
         if user is not None:
             merged |= read_properties(Path(user))
         merged.pop("spark.master", None)  # given as a flag
-        options = self.last("--driver-java-options") or merged.get(_JAVA_OPTIONS, "")
+        given = self.last("--driver-java-options") or self._conf(_JAVA_OPTIONS)
+        options = given or merged.get(_JAVA_OPTIONS, "")
         logging = f"-Dlog4j2.configurationFile={conf_file('log4j2.properties').as_uri()}"
         merged[_JAVA_OPTIONS] = f"{logging} {options}".strip()
         return merged
@@ -121,7 +125,8 @@ class Submission:
             class_archive: Java's options that use it (`class_archive.py`).
         """
         merged = self.properties()
-        named = self.last("--driver-class-path") or merged.get(_CLASS_PATH)
+        given = self.last("--driver-class-path") or self._conf(_CLASS_PATH)
+        named = given or merged.get(_CLASS_PATH)
         ours = [str(jar) for jar in (small_class, *jars) if jar is not None]
         merged[_CLASS_PATH] = ":".join([*ours, *([named] if named else [])])
         if small_class is not None:
@@ -137,16 +142,29 @@ class Submission:
         if archive is not None:
             lists["--archives"].append(f"{archive}#{ENVIRONMENT}")
         for flag, given in lists.items():
-            given += [value for name, value in self.flags if name == flag and value]
+            given += self._listed(flag)
         command = [str(spark_home / "bin" / "spark-submit"), "--master", self.master]
         command += ["--properties-file", str(properties_file)]
         for flag, values in lists.items():
             if values:
                 command += [flag, ",".join(values)]
         for name, value in self.flags:
-            if name not in _OURS or (name == "--driver-class-path" and not self.is_local):
+            if not self._is_joined(name, value):
                 command += [name] if value is None else [name, value]
         return [*command, *self.application]
+
+    def _listed(self, flag: str) -> list[str]:
+        """The lists that a flag has, or else the property that it stands for."""
+        given = [value for name, value in self.flags if name == flag and value]
+        named = self._named(flag, _LISTS[flag])
+        return given or ([named] if named else [])
+
+    def _is_joined(self, name: str, value: str | None) -> bool:
+        """Whether an argument stands among ours already."""
+        key = (value or "").partition("=")[0].strip() if name in _CONF else None
+        if name == "--driver-class-path" or key == _CLASS_PATH:
+            return self.is_local
+        return name in _OURS or key in (_JAVA_OPTIONS, *_LISTS.values())
 
     def _named(self, flag: str, key: str) -> str | None:
         """A value given as a flag, else by --conf, else in a properties file; the user's wins."""
@@ -189,8 +207,18 @@ def python_environment(is_local: bool, environ: Mapping[str, str]) -> dict[str, 
 
 
 def spark_home(environ: Mapping[str, str]) -> Path:
-    """pyspark's own Spark, or the cluster's of the same version, named in COORD_SPARK_HOME."""
+    """pyspark's own Spark, or the cluster's of the same version, named in COORD_SPARK_HOME.
+
+    Raises:
+        SetupError: there is none.
+    """
     named = environ.get("COORD_SPARK_HOME")
+    if named and not (Path(named) / "bin" / "spark-submit").is_file():
+        raise SetupError(
+            "There is no Spark: bin/spark-submit is missing.",
+            f"COORD_SPARK_HOME {named}",
+            "Name the folder of Spark, or unset it for that of the pyspark package.",
+        )
     return Path(named) if named else pyspark_home()
 
 

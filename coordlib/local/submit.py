@@ -41,6 +41,7 @@ PID_FILE_VARIABLE = "COORD_DRIVER_PID_FILE"
 EXIT_FILE_VARIABLE = "COORD_EXIT_CODE_FILE"
 GROUP_END_TIMEOUT_S = 10.0
 
+_STDERR = 2
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -81,8 +82,8 @@ class Supervisor:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._stop_asked = True
         if self._child is not None:
-            to_stderr(f"{signal.Signals(number).name}: asking the driver to stop")
             self._forward()
+            _say_at_once(f"{signal.Signals(number).name}: asking the driver to stop")
 
     def _forward(self) -> None:
         assert self._child is not None
@@ -108,6 +109,16 @@ class Supervisor:
             time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
+
+
+def _say_at_once(line: str) -> None:
+    """A line on stderr from a handler of signals, where whoever reads it may be gone.
+
+    Ctrl-C ends the `tee` behind a pipe, too, and a terminal that is closed takes no line. Nor may
+    it wait for a buffer in which the next signal finds another line half-written.
+    """
+    with contextlib.suppress(OSError):
+        os.write(_STDERR, f"{line}\n".encode())
 
 
 def _exists(group: int) -> bool:
@@ -162,7 +173,15 @@ def _environment_archive(job: submission.Submission) -> str | None:
     if job.is_local or job.brings_environment:
         return None
     named = os.environ.get("COORD_ENV_ARCHIVE")
-    return named or str(environment_archive.build(coord_home() / "env", to_stderr))
+    if not named:
+        return str(environment_archive.build(coord_home() / "env", to_stderr))
+    if "://" not in named and not Path(named).is_file():
+        raise SetupError(
+            "There is no such environment archive.",
+            f"COORD_ENV_ARCHIVE {named}",
+            "Name one that is there, or unset it: then this environment is packed.",
+        )
+    return named
 
 
 def _run_folder() -> Path:
@@ -201,6 +220,9 @@ def run(arguments: Sequence[str]) -> int:
     except CoordError as error:
         to_stderr(without(str(error), secrets_of(arguments)))
         code = exit_codes.of_job(error)
+    except OSError as error:  # a full disk, or a folder that is another user's
+        to_stderr(f"The job was not started: {error.strerror or error}\n{error.filename or ''}")
+        code = exit_codes.FAILED
     exit_file = os.environ.get(EXIT_FILE_VARIABLE)
     if exit_file:
         Path(exit_file).write_text(f"{code}\n")

@@ -133,8 +133,8 @@ def require_places(given: argparse.Namespace) -> None:
 def seconds(text: str) -> float:
     """An interval on the command line."""
     value = float(text)
-    if not (math.isfinite(value) and 0 < value <= limits.DURATION_MAX_MS / 1_000):
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+    if not (math.isfinite(value) and 0 < value <= limits.INT32_MAX / 1_000):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0, at most 24 days")
     return value
 
 

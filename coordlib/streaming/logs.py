@@ -4,7 +4,8 @@ import faulthandler
 import logging
 import os
 import sys
-from typing import Final
+from contextlib import suppress
+from typing import Final, TextIO, cast
 
 import structlog
 
@@ -30,5 +31,28 @@ def configure() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.INFO if level is None else level
         ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Lines())),
     )
+
+
+class _Lines:
+    """The stream of the log. A line that it does not take is lost, and nothing else.
+
+    The disk of the log may be full, and whoever reads a pipe may have ended: no batch fails of
+    that, nor the thread that has just found out why something else has failed.
+    """
+
+    def __init__(self) -> None:
+        # Not sys.stderr: lines that are left in its buffer make the exit code 120.
+        self._stream = open(  # noqa: SIM115  # as long as the process
+            _STDERR, "w", encoding="utf-8", errors="backslashreplace", closefd=False
+        )
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()

@@ -71,7 +71,7 @@ def test_history_that_is_lost_is_told_to_whom_it_concerns(
     have been. What is lost of other topics is no gap among these lines."""
     log = Log()
     log.event("GenerationStarted", 0, members=[])
-    for topic in ("events", "lag"):
+    for topic in ("events", "lag", "claims.events"):
         log.event(
             *("HistoryLost", 60), group="", generation=-1,
             topic=f"coord.{topic}", from_offset=5, to_offset=12,

@@ -4,6 +4,7 @@ import contextlib
 import json
 import uuid
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +116,34 @@ def test_a_crash_between_the_two_tables_is_made_good(
     again(_frame(spark, log), 0)
 
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
+
+
+def test_what_came_last_is_current_though_its_drivers_clock_is_behind(
+    spark: "SparkSession", options: "ArchiveOptions"
+) -> None:
+    """The job was started again on another machine, whose clock is two minutes behind. The former
+    state and offset were told as those of now, and upkeep would have kept them alone."""
+    log = Log()
+    log.event("GroupCreated", 0)
+    log.group("Stable", 120, generation=1)
+    log.committed("orders", 0, 100, 121)
+    log.group("Empty", 1, generation=1)
+    log.committed("orders", 0, 200, 2)
+    log.committed("orders", 0, 300, 3)
+    log.committed("orders", 0, 400, 500)
+    cuts = (0, 3, 5, 6, 7)
+
+    told = []
+    for number, (first, last) in enumerate(pairwise(cuts)):
+        _batch(spark, options, "one")(_frame(spark, log, first, last), number)  # each a new start
+        current = 'SELECT state, "offset" FROM current_groups, current_offsets'
+        told += query_tables(options.tables, current).rows
+    times = "SELECT epoch_ms(as_of_time) - ? FROM group_snapshots ORDER BY 1"
+
+    assert told == [("Stable", 100), ("Empty", 200), ("Empty", 300), ("Empty", 400)]
+    assert [at for (at,) in query_tables(options.tables, times, [START_MS]).rows] == [
+        *(121_000, 121_001, 121_002, 500_000)
+    ]
 
 
 def _fail(*_: Any) -> None:

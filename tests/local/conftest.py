@@ -13,8 +13,8 @@ from coordlib.local.stack import Stack
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker that was not started yet."""
-    broker = Broker(tmp_path / "broker", ensure_jars(silent).broker)
+    """A broker that was not started yet, in the home of somebody whose name has an accent."""
+    broker = Broker(tmp_path / "José's 東 broker", ensure_jars(silent).broker)
     yield broker
     broker.stop()
 

@@ -1,6 +1,7 @@
 """The local broker: same ports and data after a stop or a crash, and nothing left running."""
 
 import socket
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -63,6 +64,13 @@ def test_another_object_finds_and_stops_the_running_broker(broker: Broker) -> No
     other.start()  # as it is
     other.stop()
     assert belonging_to(broker.stack) == []
+
+
+def test_folder_with_a_comma_is_refused(tmp_path: Path) -> None:
+    """Kafka would keep its segments in two folders, one of them where the command was typed."""
+    with pytest.raises(SetupError, match="comma"):
+        Broker(tmp_path / "Doe, John" / "broker", ()).start()
+    assert not any(tmp_path.iterdir())
 
 
 def test_taken_port_is_named_with_its_holder(broker: Broker) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from coordlib.errors import SetupError
-from coordlib.local.java import find_java
+from coordlib.local.java import find_java, property_value
 
 
 def fake_java(home: Path, says: str) -> None:
@@ -45,3 +45,18 @@ def test_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SetupError, match="Java was not found"):
         find_java()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("/home/a b/x-1", "/home/a b/x-1"),
+        ("/home/José", "/home/Jos\\u00e9"),
+        ("/東/\U0001f600", "/\\u6771/\\ud83d\\ude00"),
+        ("a\\tb", "a\\u005ctb"),
+    ],
+)
+def test_properties_of_java_have_escapes(text: str, told: str) -> None:
+    """Java takes the bytes for Latin-1: a broker kept its segments in a folder beside its own, and
+    found none at its next start."""
+    assert property_value(text) == told

@@ -10,7 +10,9 @@ from coordlib.cli.main import main
 from coordlib.errors import NotReady
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.local import stack_folder
+from coordlib.local.broker import Broker
 from coordlib.local.job import Job
+from coordlib.local.programs import Program
 from coordlib.local.stack import Stack
 
 
@@ -46,6 +48,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(Stack, "bootstrap_servers", "127.0.0.1:1")
     monkeypatch.setattr(Stack, "_start_both", start)
     monkeypatch.setattr(Stack, "start_broker", lambda *_: None)
+    monkeypatch.setattr(Job, "state", "running")
     return found
 
 
@@ -114,6 +117,7 @@ def test_a_running_job_does_not_change_what_it_follows_and_says_so(
     """`coord up --claims` said that the job follows claims, and it did not."""
     Stack(home)._write_state(runs)
     monkeypatch.setattr(Job, "is_running", True)
+    monkeypatch.setattr(Broker, "program", Program(1, 0.0))
 
     assert up(home, *words) == FAILED
     what, _, told = capsys.readouterr().err.splitlines()
@@ -133,6 +137,7 @@ def test_a_job_that_follows_the_topic_already_is_left_alone(
 ) -> None:
     Stack(home)._write_state("__marshal")
     monkeypatch.setattr(Job, "is_running", True)
+    monkeypatch.setattr(Broker, "program", Program(1, 0.0))
 
     assert up(home, *words) == OK
     assert started == []

@@ -119,6 +119,40 @@ def test_java_options_keep_the_quiet_console() -> None:
     assert options["spark.driver.extraJavaOptions"].endswith(" -Dx=y")
 
 
+def test_properties_given_by_conf_are_joined_as_flags_are() -> None:
+    """`--conf spark.driver.extraClassPath=…` took Kafka's and Delta's jars off the class path, and
+    `--conf spark.driver.extraJavaOptions=…` the settings of Java's log."""
+    job = Submission.parse(
+        [
+            *("--conf", "spark.driver.extraJavaOptions=-Dmine=1"),
+            *("-c", "spark.driver.extraClassPath=/mine", "--conf", "spark.a=b", "coordinate"),
+        ]
+    )
+    given = job.local_properties(JARS, None)
+
+    assert given["spark.driver.extraClassPath"] == "/jars/a.jar:/jars/b.jar:/mine"
+    assert "log4j2.properties" in given["spark.driver.extraJavaOptions"]
+    assert given["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
+    command = job.command(Path("/run/p.conf"), (), None, Path("/spark"))
+    assert [word for word in command if word.startswith("spark.")] == ["spark.a=b"]
+
+
+@pytest.mark.parametrize("place", ["--conf", "file"])
+def test_lists_given_as_properties_are_joined_on_a_cluster(place: str, tmp_path: Path) -> None:
+    """Spark takes --jars, which are ours, in the place of spark.jars."""
+    file = tmp_path / "mine.conf"
+    file.write_text("spark.jars /mine/c.jar\nspark.archives /mine/e.tgz#environment\n")
+    by_conf = ["--conf", "spark.jars=/mine/c.jar", "-c", "spark.archives=/mine/e.tgz#environment"]
+    given = by_conf if place == "--conf" else ["--properties-file", str(file)]
+    job = Submission.parse(["--master", "spark://h:1", *given, "coordinate"])
+    command = job.command(Path("/run/p.conf"), JARS, None, Path("/spark"))
+
+    assert job.brings_environment
+    assert command[command.index("--jars") + 1] == "/jars/a.jar,/jars/b.jar,/mine/c.jar"
+    assert command[command.index("--archives") + 1] == "/mine/e.tgz#environment"
+    assert "--conf" not in command
+
+
 def test_executors_of_a_cluster_run_the_shipped_python() -> None:
     assert python_environment(False, {})["PYSPARK_PYTHON"] == "./environment/bin/python"
     assert "SPARK_HOME" not in python_environment(True, {"SPARK_HOME": "/another"})

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from coordlib.exit_codes import FAILED, USAGE
+from coordlib.local.submit import Supervisor, run
+
 JVM = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]))"
 DRIVER = """
 import os, pathlib, signal, sys, time
@@ -33,10 +36,11 @@ sys.exit(Supervisor(command, dict(os.environ), pathlib.Path(pid_file)).run())
 """
 
 
-def launch(tmp_path: Path, driver: str) -> subprocess.Popen[bytes]:
+def launch(tmp_path: Path, driver: str, stderr: int | None = None) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", SUPERVISOR, str(tmp_path / "driver.pid")]
     command += [sys.executable, "-c", JVM, driver]
-    return subprocess.Popen(command, env=os.environ | {"STARTED": str(tmp_path / "started")})
+    environment = os.environ | {"STARTED": str(tmp_path / "started")}
+    return subprocess.Popen(command, env=environment, stderr=stderr)
 
 
 def wait_for(path: Path) -> int:
@@ -69,6 +73,24 @@ def test_stop_reaches_the_driver_and_its_exit_code_comes_back(
     assert not is_alive(driver)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_stop_reaches_the_driver_when_nobody_reads_what_is_said(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """Ctrl-C ends `coord submit … 2>&1 | tee job.log` together with its tee, which is faster."""
+    reader, writer = os.pipe()
+    running = launch(tmp_path, DRIVER.format(code=0), stderr=writer)
+    os.close(writer)
+    driver = wait_for(tmp_path / "driver.pid")
+    os.close(reader)
+    running.send_signal(number)
+    code = running.wait(20)
+    was_left = is_alive(driver)
+    if was_left:
+        os.killpg(os.getpgid(driver), signal.SIGKILL)
+    assert (code, was_left) == (0, False)
+
+
 def test_failing_driver_is_reported(tmp_path: Path) -> None:
     running = launch(tmp_path, "import sys; sys.exit(7)")
     assert running.wait(20) == 7
@@ -96,3 +118,51 @@ def test_stale_pid_file_signals_nobody_else(tmp_path: Path) -> None:
     finally:
         bystander.kill()
         bystander.wait()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "what", "code"),
+    [
+        ("COORD_SPARK_HOME", "/no/spark", "There is no Spark", USAGE),
+        ("COORD_ENV_ARCHIVE", "/no/env.tar.gz", "There is no such environment archive", USAGE),
+        ("COORD_HOME", "/proc/no", "The job was not started: No such file", FAILED),
+    ],
+)
+def test_machine_that_lacks_something_is_told_in_words(
+    variable: str,
+    value: str,
+    what: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A unit with a mistyped setting ended with 1, and was started again every two seconds."""
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("COORD_EXIT_CODE_FILE", str(tmp_path / "exit-code"))
+    monkeypatch.setattr(Supervisor, "run", lambda _: 0)
+
+    assert run(["--master", "yarn", "coordinate"]) == code
+    assert what in capsys.readouterr().err
+    assert (tmp_path / "exit-code").read_text() == f"{code}\n"
+
+
+def test_script_of_a_checkout_is_found_by_a_link_and_beside_a_cdpath(tmp_path: Path) -> None:
+    """/usr/local/bin/coord-submit -> /opt/coordlib/spark-submit.sh."""
+    checkout = tmp_path / "opt" / "coordlib"
+    checkout.mkdir(parents=True)
+    script = checkout / "spark-submit.sh"
+    script.write_bytes((Path(__file__).parents[2] / "spark-submit.sh").read_bytes())
+    (tmp_path / "link").symlink_to(script)
+    environment = {"PATH": os.environ["PATH"], "CDPATH": str(tmp_path)}
+
+    for called in (tmp_path / "link", "opt/coordlib/spark-submit.sh"):
+        told = subprocess.run(
+            ["bash", str(called)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert told.stderr.splitlines()[1] == str(checkout / ".venv/bin/python")

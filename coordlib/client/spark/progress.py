@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.member import default_client_id
+from coordlib.client.shell.member import Name, default_client_id
 from coordlib.client.spark.positions import end_offsets
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.denied import denial, writing
@@ -53,6 +53,7 @@ class Publication:
         prefix: str = "coord",
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        Name(group=group, prefix=prefix)  # nobody reads the answer that would refuse it
         place = find_place(config, prefix)
         self._group, self._topic = group, f"{prefix}.offsets"
         self._client, self._numbers = default_client_id(), count(1)
@@ -183,7 +184,7 @@ def publish_progress(
     It ends by itself when the query does.
 
     Raises:
-        SetupError: the query is not one of this session.
+        SetupError: the query is not one of this session, or this is no name of a group.
         CannotReach: no broker, or no coordinator's topics under this prefix.
     """
     from pyspark.sql import SparkSession

@@ -112,7 +112,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         commits: Literal["progress", "with-writes"] = "progress",
         transport: Transport | None = None,
     ) -> None:
-        _refuse_wrong(topics, commits)
+        _refuse_wrong(topics, pattern, commits)
         timing = timing or Timing()
         rebalance_s = timing.rebalance_timeout_ms / 1000
         self._batch_timeout_s = rebalance_s / 2 if batch_timeout_s is None else batch_timeout_s
@@ -389,8 +389,11 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._commits.say(run, offsets)
 
 
-def _refuse_wrong(topics: Sequence[str], commits: str) -> None:
+def _refuse_wrong(topics: Sequence[str], pattern: str | None, commits: str) -> None:
     """Raise SetupError before anything is started."""
     if isinstance(topics, str):
         raise SetupError("A reader needs a list of topics.", repr(topics))
+    if not topics and not pattern:
+        mend = "Name topics, or a pattern. A list from somewhere else may have been empty."
+        raise SetupError("A reader of no topics would wait for ever.", repr(topics), mend)
     refuse_unknown(commits)

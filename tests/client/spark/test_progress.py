@@ -128,6 +128,18 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     assert scene.publication.close(60)
 
 
+@pytest.mark.parametrize("group", ["", "a\nb", "x" * 250, "\udcff"])
+def test_a_name_that_no_group_can_have_is_refused(
+    group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator refuses the positions, and nobody reads its answer: the query would never be
+    seen, and nothing says why. The name may be an environment variable that is not set."""
+    scene = Scene(monkeypatch)
+    with pytest.raises(SetupError):
+        publish_progress(scene.query, group, config={}, spark=scene.spark)
+    assert scene.streams.listeners == []
+
+
 def test_each_batch_is_a_commit_without_a_member(scene: Scene) -> None:
     """As of a simple consumer of Kafka: no member, no generation, nobody waits for the answer."""
     scene.publish()

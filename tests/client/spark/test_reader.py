@@ -583,6 +583,19 @@ def test_a_reader_must_know_its_brokers(world: ReaderWorld) -> None:
         world.read(config={"security.protocol": "SSL"})
 
 
+def test_a_reader_must_know_its_topics(world: ReaderWorld) -> None:
+    """The list came from a setting that was empty: the program ran, and read nothing, for days."""
+    with pytest.raises(SetupError, match="no topics"):
+        SparkGroupReader(
+            world.spark,  # type: ignore[arg-type]
+            "orders",
+            [],
+            lambda _rows, _share: None,  # type: ignore[arg-type, return-value]
+            config={"bootstrap.servers": "nowhere:1"},
+            folder=world.folder,
+        )
+
+
 def test_a_checkpoint_stays_in_its_folder_whatever_the_client_is_called(world: ReaderWorld) -> None:
     """A client id is any text; this one would lead out of the folder."""
     world.read("../../eu/till 7")
