@@ -69,7 +69,8 @@ class Survey:
             self._reader.ask(boottime_ms())
             for number, record in self._reader.read():
                 on_record(number, record, views[number].judge(record, boottime_ms()))
-                heard_s = time.monotonic()
+                if number in missing:  # others go on for ever
+                    heard_s = time.monotonic()
             for number, asked_ms in self._reader.ended():
                 views[number].read_to_end(asked_ms)
                 missing.discard(number)
