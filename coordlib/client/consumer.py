@@ -274,8 +274,7 @@ class CoordinatedConsumer(Closing):
         Raises GroupError, or CannotReach when no answer came in time.
         """
         wanted = of.ours(partitions)
-        rows = self.member.committed(wanted, timeout)
-        return of.with_offsets(wanted, {each: row.offset for each, row in rows.items()})
+        return of.committed_of(wanted, self.member.committed(wanted, timeout))
 
     def position(self, partitions: Sequence[KafkaTopicPartition]) -> list[KafkaTopicPartition]:
         """After the last message that `poll` returned; OFFSET_INVALID before the first."""

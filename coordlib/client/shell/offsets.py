@@ -43,6 +43,7 @@ def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedO
             topic=each.topic,
             partition=each.partition,
             offset=each.offset,
+            leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
             metadata=each.metadata or "",
         )
         for each in offsets
@@ -73,6 +74,22 @@ def with_offsets(
     """Each partition with its offset, or another where there is none (-1)."""
     offsets = [(each, found.get(each, -1)) for each in partitions]
     return [KafkaTopicPartition(*each, at if at >= 0 else otherwise) for each, at in offsets]
+
+
+def committed_of(
+    partitions: Partitions, found: Mapping[TopicPartition, rs.FetchedOffset]
+) -> list[KafkaTopicPartition]:
+    """Each partition as it was committed, with metadata and epoch; OFFSET_INVALID: it was not."""
+    return [_committed(each, found.get(each)) for each in partitions]
+
+
+def _committed(partition: TopicPartition, row: rs.FetchedOffset | None) -> KafkaTopicPartition:
+    if row is None or row.offset < 0:
+        return KafkaTopicPartition(*partition, OFFSET_INVALID)
+    # Other clients may commit NUL characters, which confluent-kafka's objects cannot hold.
+    metadata = row.metadata.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    told = (metadata,) if metadata else ()
+    return KafkaTopicPartition(*partition, row.offset, *told, leader_epoch=row.leader_epoch)
 
 
 def refusal_of_partitions(failed: Sequence[rs.FailedPartition], group: str) -> GroupError | None:
