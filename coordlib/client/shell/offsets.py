@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from confluent_kafka import OFFSET_INVALID, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.errors import ErrorCode, GroupError
+from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+
+_read_rows = msgspec.json.Decoder(tuple[rq.CommittedOffset, ...]).decode
 
 #: partition -> (next offset to read, leader epoch of the record before it)
 Positions = Mapping[TopicPartition, tuple[int, int]]
@@ -49,6 +53,18 @@ def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedO
         for each in offsets
         if each.offset >= 0
     )
+
+
+def rows_fault(rows: tuple[rq.CommittedOffset, ...]) -> str | None:
+    """What is wrong with some of these rows; None: the coordinator can read them.
+
+    Looked at before they are sent: a Release that carried them would be refused with them.
+    """
+    try:
+        _read_rows(codec.encode(rows))
+    except (msgspec.MsgspecError, UnicodeError, OverflowError) as problem:
+        return str(problem)
+    return None
 
 
 def once(rows: Iterable[rq.CommittedOffset]) -> tuple[rq.CommittedOffset, ...]:

@@ -129,7 +129,7 @@ def test_a_partition_that_one_member_gets_twice_is_refused() -> None:
         check(given(a=(0, 1, 0)), {"a": view()})
 
 
-@pytest.mark.parametrize("topic, partition", [("t", -1), ("", 0), ("x" * 250, 0), ("a\0b", 0)])
+@pytest.mark.parametrize(("topic", "partition"), [("t", -1), ("", 0), ("x" * 250, 0), ("a\0b", 0)])
 def test_what_can_be_no_partition_is_refused(topic: str, partition: int) -> None:
     """The coordinator refuses the fetch of a member's start positions for one such row, again and
     again: its poll raised for ever, and named no assignor."""
