@@ -104,8 +104,10 @@ def _committed(partition: TopicPartition, row: rs.FetchedOffset | None) -> Kafka
         return KafkaTopicPartition(*partition, OFFSET_INVALID)
     # Other clients may commit NUL characters, which confluent-kafka's objects cannot hold.
     metadata = row.metadata.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    told = (metadata,) if metadata else ()
-    return KafkaTopicPartition(*partition, row.offset, *told, leader_epoch=row.leader_epoch)
+    topic, number, epoch = *partition, row.leader_epoch
+    if not metadata:
+        return KafkaTopicPartition(topic, number, row.offset, leader_epoch=epoch)
+    return KafkaTopicPartition(topic, number, row.offset, metadata, epoch)
 
 
 def refusal_of_partitions(failed: Sequence[rs.FailedPartition], group: str) -> GroupError | None:

@@ -285,8 +285,9 @@ class Reading:
 
     def _forget_kept(self, gone: set[TopicPartition]) -> None:
         def stays(message: Message | None) -> bool:
-            is_event = message is None or message.error() is not None
-            return is_event or of.after(message)[0] not in gone
+            if message is None or message.error() is not None:
+                return True
+            return of.after(message)[0] not in gone
 
         self._kept = deque(filter(stays, self._kept))
         self._come = deque(filter(stays, self._come))
