@@ -274,12 +274,11 @@ class CoordinatedConsumer(Closing):
         Raises GroupError, or CannotReach when no answer came in time.
         """
         wanted = of.ours(partitions)
-        rows = self.member.committed(wanted, timeout)
-        return of.with_offsets(wanted, {each: row.offset for each, row in rows.items()})
+        return of.committed_of(wanted, self.member.committed(wanted, timeout))
 
     def position(self, partitions: Sequence[KafkaTopicPartition]) -> list[KafkaTopicPartition]:
         """After the last message that `poll` returned; OFFSET_INVALID before the first."""
-        known = {each: offset for each, (offset, _) in self._reading.positions.items()}
+        known = {each: offset for each, (offset, _) in self._reading.positions.copy().items()}
         return of.with_offsets(of.ours(partitions), known)
 
     def seek(self, partition: KafkaTopicPartition) -> None:
@@ -393,7 +392,7 @@ class CoordinatedConsumer(Closing):
             return of.rows_of_positions(dict((of.after(message),)))
         if offsets is not None:
             return of.rows_of_kafka(offsets)
-        positions = self._reading.positions
+        positions = self._reading.positions.copy()  # another thread may poll meanwhile
         if self._revoking is not None and self._settings.kind == ASSIGNED_KIND:
             positions = {each: at for each, at in positions.items() if each in self._revoking}
         return of.rows_of_positions(positions)

@@ -275,6 +275,12 @@ class FakeTransport:
 
     def send(self, handler: Handler, request: rq.Request) -> None:
         known = as_read(request, self._log.features)
+        try:
+            codec.encode(known)
+        except (UnicodeError, OverflowError) as problem:
+            event = sg.NotWritten(self.now_ms(), request.id, str(problem), is_final=True)
+            self._work.append(lambda: handler.feed(event))
+            return
         self._unwritten.append((handler, known, self.now_ms()))
 
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:  # noqa: ARG002

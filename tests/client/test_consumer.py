@@ -1,5 +1,7 @@
 """The consumer over the real core in memory; what it reads comes from a list."""
 
+import linecache
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -605,3 +607,75 @@ def test_questions_about_the_cluster_are_confluent_kafkas_own(log: FakeLog) -> N
         assert a.get_watermark_offsets(TopicPartition("t", 0), 30) == (0, 1)
         (found,) = a.offsets_for_times([TopicPartition("t", 0, 2**62)], 30)
         assert (found.topic, found.partition, found.error) == ("t", 0, None)
+
+
+class _Interrupted(Exception):
+    """Raised by the handler of a signal, as KeyboardInterrupt is."""
+
+
+def interrupting_at(number: int) -> Callable[[Any, str, Any], Any]:
+    """A trace function that raises at so many lines of what reads; as a signal would."""
+    left = [number]
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.endswith("reading.py"):
+            return None
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and line != "return taken":  # by then they are the caller's
+            left[0] -= 1
+            if left[0] == 0:
+                sys.settrace(None)
+                raise _Interrupted
+        return trace
+
+    return trace
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_call_that_was_interrupted_loses_no_message(count: int) -> None:
+    """Ctrl-C in a notebook, and the cell is run again. What the interrupted call had fetched was
+    gone, and the commit of the next message covered it."""
+    for number in range(1, 200):
+        made = FakeLog({"t": 2})
+        a = Program(made, f"a{number}")
+        a.settle()
+        a.settle()
+        given: list[Any] = []
+        before = sys.gettrace()
+        sys.settrace(interrupting_at(number))
+        try:
+            given += a.consumer.consume(count, 0.01)
+            is_whole = True
+        except _Interrupted:
+            is_whole = False
+        finally:
+            sys.settrace(before)
+        for _ in range(6):
+            given += a.consumer.consume(count, 0.001)
+        assert sorted((each.partition(), each.offset()) for each in given) == [
+            (partition, offset) for partition in (0, 1) for offset in range(3)
+        ]
+        if is_whole:
+            return
+    raise AssertionError("It was interrupted in 200 places.")
+
+
+def test_a_thread_may_commit_while_another_one_polls(log: FakeLog) -> None:
+    """Workers commit what they have done. The positions changed while `commit` read them."""
+    a = Program(log, "a")
+    a.settle()
+    a.settle()
+    positions = a.consumer._reading.positions = _Growing({TopicPartition("t", 0): (1, -1)})  # type: ignore[dict-item]
+
+    a.consumer.commit()
+    a.consumer.position([TopicPartition("t", 0)])
+    assert len(positions) == 1
+
+
+class _Growing(dict[Any, Any]):
+    """Positions to which another thread adds one while they are read one by one."""
+
+    def items(self) -> Any:
+        for each in super().items():
+            yield each
+            self[TopicPartition("t", len(self))] = (1, -1)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
+from coordlib import limits
 from coordlib.client.classic.assignor import (
     Assignor,
     GroupMemberView,
@@ -25,6 +26,7 @@ from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+from coordlib.records.checks import is_name
 from coordlib.records.codec import printable
 from coordlib.records.stored import ASSIGNMENT_ERRORS
 
@@ -164,15 +166,22 @@ def _raised(assignor: Assignor, problem: Exception) -> AssignorFailed:
 
 
 def check(given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberView]) -> None:
-    """Refuse strangers and double owners."""
+    """Refuse strangers, double owners, and what can be no partition.
+
+    A consumer that got such a row would read none of its partitions: librdkafka takes all of them
+    or none, and the coordinator tells no offsets to who names one.
+    """
     strangers = sorted(given.keys() - members.keys())
     if strangers:
         raise AssignorFailed(f"It gave partitions to {strangers[0]}, who is no member.")
     owner: dict[TopicPartition, str] = {}
     for member, assignment in given.items():
         for each in flat(assignment.partitions):
-            if owner.setdefault(each, member) != member:
+            if each in owner:
                 raise AssignorFailed(f"It gave {each} to {owner[each]} and to {member}.")
+            if each.partition < 0 or not is_name(each.topic, limits.NAME_LENGTH_MAX):
+                raise AssignorFailed(f"It gave {each} to {member}, which can be no partition.")
+            owner[each] = member
 
 
 def check_hand_overs(

@@ -210,7 +210,8 @@ class ClassicMembership(Life):
         except cp.Unreadable as problem:
             me.fail(CoordError(f"The assignment cannot be read: {problem}.", me.where))
             return
-        given, me.news = flat(assignment.partitions), None
+        # A leader of other code may name one twice; a reader takes each once, or none at all.
+        given, me.news = tuple(dict.fromkeys(flat(assignment.partitions))), None
         self._settle(asked, answer, now_ms, given)
         if not frozenset(given).issuperset(self._claimed):
             me.rejoin_reason = REVOKED

@@ -138,11 +138,15 @@ class Asks:
             if ask.again_ms is not None and isinstance(ask.request, rq.OffsetFetch):
                 ask.again_ms = now_ms
 
-    def not_written(self, id_: str, why: str, now_ms: int) -> Iterator[Output]:
+    def not_written(
+        self, id_: str, why: str, now_ms: int, is_final: bool = False
+    ) -> Iterator[Output]:
+        """`is_final`: it never can be, so it is not asked again."""
         if (ask := self._open.get(id_)) is None:
             return
-        lost = CannotReach(f"The request could not be written: {why}", self._where, "Try again.")
-        yield from self._fail_or_retry(ask, lost, ask.repeats, now_ms)
+        what = f"The request could not be written: {why}"
+        lost = CannotReach(what, self._where, "" if is_final else "Try again.")
+        yield from self._fail_or_retry(ask, lost, ask.repeats and not is_final, now_ms)
 
     def answered(self, response: rs.Response, now_ms: int) -> Iterator[Output]:
         if (ask := self._open.get(response.id)) is None:

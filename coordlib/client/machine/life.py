@@ -279,7 +279,7 @@ class Life(ABC):
             self._step_not_written(event, me.step)
         else:
             self._leaving.not_written(event)
-            me.say_all(self._asks.not_written(event.id, event.why, event.now_ms))
+            me.say_all(self._asks.not_written(event.id, event.why, event.now_ms, event.is_final))
 
     def _step_not_written(self, event: sg.NotWritten, step: Step) -> None:
         if self._me.state is State.LEAVING:

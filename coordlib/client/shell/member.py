@@ -28,10 +28,10 @@ from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.driven import Driven
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.looker import Looker
-from coordlib.client.shell.offsets import once
+from coordlib.client.shell.offsets import once, rows_fault
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
 from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.errors import CannotReach, CoordError, GroupError, SetupError
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -336,6 +336,11 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
             raise raised
 
     def _commit(self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool) -> "Future[sg.Answer]":
+        if (fault := rows_fault(rows)) is not None:
+            refused: Future[sg.Answer] = Future()
+            error = GroupError(ErrorCode.INVALID_REQUEST, self._where, fault)
+            refused.set_result(sg.Answer(0, error=error))
+            return refused
         return self.ask(
             lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, rows, is_waited), is_commit=True
         )

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 from confluent_kafka import OFFSET_INVALID, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.errors import ErrorCode, GroupError
+from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
+
+_read_rows = msgspec.json.Decoder(tuple[rq.CommittedOffset, ...]).decode
 
 #: partition -> (next offset to read, leader epoch of the record before it)
 Positions = Mapping[TopicPartition, tuple[int, int]]
@@ -43,11 +47,24 @@ def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedO
             topic=each.topic,
             partition=each.partition,
             offset=each.offset,
+            leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
             metadata=each.metadata or "",
         )
         for each in offsets
         if each.offset >= 0
     )
+
+
+def rows_fault(rows: tuple[rq.CommittedOffset, ...]) -> str | None:
+    """What is wrong with some of these rows; None: the coordinator can read them.
+
+    Looked at before they are sent: a Release that carried them would be refused with them.
+    """
+    try:
+        _read_rows(codec.encode(rows))
+    except (msgspec.MsgspecError, UnicodeError, OverflowError) as problem:
+        return str(problem)
+    return None
 
 
 def once(rows: Iterable[rq.CommittedOffset]) -> tuple[rq.CommittedOffset, ...]:
@@ -73,6 +90,24 @@ def with_offsets(
     """Each partition with its offset, or another where there is none (-1)."""
     offsets = [(each, found.get(each, -1)) for each in partitions]
     return [KafkaTopicPartition(*each, at if at >= 0 else otherwise) for each, at in offsets]
+
+
+def committed_of(
+    partitions: Partitions, found: Mapping[TopicPartition, rs.FetchedOffset]
+) -> list[KafkaTopicPartition]:
+    """Each partition as it was committed, with metadata and epoch; OFFSET_INVALID: it was not."""
+    return [_committed(each, found.get(each)) for each in partitions]
+
+
+def _committed(partition: TopicPartition, row: rs.FetchedOffset | None) -> KafkaTopicPartition:
+    if row is None or row.offset < 0:
+        return KafkaTopicPartition(*partition, OFFSET_INVALID)
+    # Other clients may commit NUL characters, which confluent-kafka's objects cannot hold.
+    metadata = row.metadata.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    topic, number, epoch = *partition, row.leader_epoch
+    if not metadata:
+        return KafkaTopicPartition(topic, number, row.offset, leader_epoch=epoch)
+    return KafkaTopicPartition(topic, number, row.offset, metadata, epoch)
 
 
 def refusal_of_partitions(failed: Sequence[rs.FailedPartition], group: str) -> GroupError | None:

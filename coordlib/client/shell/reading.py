@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
@@ -65,6 +66,8 @@ class Reading:
         self._is_closed = False
         #: Fetched and not handed out: messages and error events, in their order.
         self._kept: deque[Message] = deque()
+        #: Fetched by a call that was interrupted (Ctrl-C) before it had looked at the message.
+        self._come: deque[Message | None] = deque()
         #: Next offset to read of each partition from which `take` has returned a message.
         self.positions: dict[TopicPartition, tuple[int, int]] = {}
         #: The unit of work to which messages belong; None: to none.
@@ -142,37 +145,58 @@ class Reading:
 
         Returns the number of messages kept. Raises NotAllowed: a topic may not be read.
         """
-        while len(self._kept) < count:
-            message = self._reader.poll(timeout_s)
-            if message is None:
-                break
+        while self._come or len(self._kept) < count:
+            if not self._come:
+                # Fetched and put away by one call: an exception of a signal handler comes behind
+                # it. The reader does not give a message again, and the next commit covers it.
+                self._come.extend(map(self._reader.poll, (timeout_s,)))
             timeout_s = 0.0
-            if denied := denial(message.error(), reading(message.topic() or ""), self._options):
-                raise denied
-            if message.error() is not None or of.after(message)[0] in self._read:
-                self._kept.append(message)
+            if not self._look_at_next():
+                break
         return len(self._kept)
+
+    def _look_at_next(self) -> bool:
+        """Keep what came, if it is to be handed out; whether anything came. Raises NotAllowed."""
+        message = self._come[0]
+        if message is None:
+            self._come.popleft()
+            return False
+        if denied := denial(message.error(), reading(message.topic() or ""), self._options):
+            self._come.popleft()
+            raise denied
+        is_read = message.error() is not None or of.after(message)[0] in self._read
+        # Kept by a call that was interrupted right then, it is not kept twice.
+        if is_read and not (self._kept and self._kept[-1] is message):
+            self._kept.append(message)
+        self._come.popleft()
+        return True
 
     def take(self, count: int, usable: Callable[[], Partitions]) -> list[Message]:
         """Up to this number of kept error events and of messages that may be processed now."""
         # Asked only when it matters: the call may latch a stop of the member's fence.
         may_use = usable() if any(each.error() is None for each in self._kept) else ()
         taken: list[Message] = []
+        read: list[tuple[TopicPartition, tuple[int, int]]] = []
         # Fenced while the reader waited. The user was not notified of a loss yet: if none comes,
         # reading goes on, and these messages must not be missing.
         fenced: list[Message] = []
-        while self._kept and len(taken) < count:
-            message = self._kept.popleft()
+        for message in self._kept:
+            if len(taken) == count:
+                break
             if message.error() is None:
                 partition, position = of.after(message)
                 if partition not in may_use:
                     fenced.append(message)
                     continue
-                self.positions[partition] = position
-                if self._unit is not None:
-                    self._unit.read(partition, *position)
+                read.append((partition, position))
             taken.append(message)
-        self._kept.extendleft(reversed(fenced))
+        # Only now, and at once: whoever is interrupted before has taken nothing.
+        rest = deque((*fenced, *islice(self._kept, len(fenced) + len(taken), None)))
+        self.positions.update(read)
+        if self._unit is not None:
+            for partition, position in read:
+                self._unit.read(partition, *position)
+        self._kept = rest
         return taken
 
     # ---- units of work ------------------------------------------------------------------------
@@ -260,6 +284,10 @@ class Reading:
         self._reader.close()
 
     def _forget_kept(self, gone: set[TopicPartition]) -> None:
-        self._kept = deque(
-            each for each in self._kept if each.error() is not None or of.after(each)[0] not in gone
-        )
+        def stays(message: Message | None) -> bool:
+            if message is None or message.error() is not None:
+                return True
+            return of.after(message)[0] not in gone
+
+        self._kept = deque(filter(stays, self._kept))
+        self._come = deque(filter(stays, self._come))

@@ -221,9 +221,14 @@ class KafkaTransport(FailingTransport[Handler]):
         produced_ms = self.now_ms()
         told = partial(self._delivered, handler, request.id, produced_ms)
         try:
+            value = codec.encode(request)
+        except (UnicodeError, OverflowError) as problem:  # of text or a number from the user
+            self._not_sent(handler, request.id, str(problem), True)
+            return
+        try:
             self._producer.produce(
                 self.place.requests,
-                codec.encode(request),
+                value,
                 key=request.entity[1].encode(),
                 partition=handler.identity.shard,
                 on_delivery=told,

@@ -168,6 +168,16 @@ def test_a_follower_joins_syncs_and_tells_its_user_in_poll() -> None:
     assert play.member.held.fence_token == 77
 
 
+def test_what_a_leader_of_other_code_names_twice_is_owned_once() -> None:
+    """The leader checks what its assignor gives; one of an older version lets t-0 pass twice."""
+    play = Play()
+    play.joined()
+    play.written(0)
+    play.answer(0, rs.SyncGroupResponse, **sync_fields(0, 0, 1))
+
+    assert sg.Call(Callback.ASSIGNED, (T0, T1)) in play.say(sg.Polled(0))
+
+
 def test_the_leader_divides_and_sends_everybodys_share() -> None:
     play = Play()
     play.say(sg.ReadToEnd(0, 0))

@@ -122,6 +122,21 @@ def test_an_assignment_with_two_owners_is_refused() -> None:
         check(given(a=(0,), b=(0,)), {"a": view(), "b": view()})
 
 
+def test_a_partition_that_one_member_gets_twice_is_refused() -> None:
+    """A user's assignor gave t-0 twice to one member. librdkafka takes a list or refuses it as a
+    whole, so the member kept all of its partitions from the others and read none, for good."""
+    with pytest.raises(AssignorFailed, match="to a and to a"):
+        check(given(a=(0, 1, 0)), {"a": view()})
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("t", -1), ("", 0), ("x" * 250, 0), ("a\0b", 0)])
+def test_what_can_be_no_partition_is_refused(topic: str, partition: int) -> None:
+    """The coordinator refuses the fetch of a member's start positions for one such row, again and
+    again: its poll raised for ever, and named no assignor."""
+    with pytest.raises(AssignorFailed, match="can be no partition"):
+        check({"a": cp.Assignment(partitions={topic: (partition,)})}, {"a": view()})
+
+
 def test_an_assignment_to_a_stranger_is_refused() -> None:
     with pytest.raises(AssignorFailed, match="no member"):
         check(given(z=(0,)), {"a": view()})
