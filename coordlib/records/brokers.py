@@ -163,6 +163,9 @@ class AlteredTopic(Part, frozen=True):
     partitions: Annotated[
         tuple[AlteredPartition, ...], Meta(min_length=1, max_length=limits.ROWS_PER_REQUEST_MAX)
     ]
+    #: Which topic of that name, by its creation (KIP-516); left out: whichever is there. Epochs of
+    #: a topic that is made anew begin at 0 again: only this tells a late request of the former.
+    topic_id: Count | UnsetType = UNSET
 
 
 class AlterPartition(ClusterRequest, tag="AlterPartition", frozen=True, kw_only=True):

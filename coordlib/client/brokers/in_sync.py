@@ -92,17 +92,18 @@ class InSync:
         """Send what waits, if nothing is under way."""
         if self._sent_id is not None or not self._waiting:
             return
-        topics: dict[str, list[rq.AlteredPartition]] = {}
+        topics: dict[tuple[str, int], list[rq.AlteredPartition]] = {}
         for place in list(self._waiting)[:ROWS_MAX]:
             event, leader_epoch = self._waiting.pop(place)
             row = self._replicas.led(place)
             if row is None or row.leader_epoch != leader_epoch:
                 self._refuse(event, NotLeader(self._where(place)))
             else:
-                topics.setdefault(place.topic, []).append(self._altered(event, row))
+                topic = (place.topic, row.topic_id)
+                topics.setdefault(topic, []).append(self._altered(event, row))
         if topics:
             me = self._me
-            rows = [rq.AlteredTopic(name, tuple(some)) for name, some in topics.items()]
+            rows = [rq.AlteredTopic(name, tuple(some), id_) for (name, id_), some in topics.items()]
             request = me.wording.alter(me.said.broker, me.incarnation, rows)
             self._sent_id = request.id
             me.say(sg.Send(request))

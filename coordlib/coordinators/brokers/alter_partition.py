@@ -8,6 +8,8 @@ A refused row changes nothing, and the others are judged all the same.  # INV-82
 
 from collections.abc import Iterator
 
+from msgspec import UNSET, UnsetType
+
 from coordlib import limits
 from coordlib.coordinators.brokers import arrivals, elections, leadership, reassignment
 from coordlib.coordinators.brokers.cluster import Broker
@@ -21,8 +23,9 @@ from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
 
-#: A place, and its row of the request.
-Asked = tuple[Place, rq.AlteredPartition]
+#: A place, the id of its topic (UNSET: any), and its row of the request.
+Asked = tuple[Place, int | UnsetType, rq.AlteredPartition]
+FORMER_TOPIC = "The topic was deleted; one of its name was created since."
 NOT_AN_ISR = "isr must name replicas of the partition, each once, and the leader among them."
 STILL_RECOVERING = "While it recovers, the leader alone is in sync: say recovered first."
 
@@ -42,16 +45,18 @@ def alter_partition(step: ClusterStep, request: rq.AlterPartition) -> None:
 def _asked(request: rq.AlterPartition) -> Iterator[Asked]:
     for topic in request.topics:
         for row in topic.partitions:
-            yield (topic.topic, row.partition), row
+            yield (topic.topic, row.partition), topic.topic_id, row
 
 
 def _judge(step: ClusterStep, broker: Broker, asked: Asked) -> tuple[ErrorCode, str | None]:
     """The error of one row, and a sentence where the error's own does not do."""
-    place, wanted = asked
+    place, topic_id, wanted = asked
     row = step.row(*place)
     topic = step.topic(place[0])
     if row is None or topic is None or topic.is_deleting:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+    if topic_id not in (UNSET, row.topic_id):  # late, of a topic that was deleted  # INV-78
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, FORMER_TOPIC
     code, why = _fault(step, broker, row, wanted)
     if code is not ErrorCode.NONE:
         return code, why
@@ -109,7 +114,7 @@ def _accept(step: ClusterStep, place: Place, row: Partition, wanted: rq.AlteredP
 def _results(
     step: ClusterStep, judged: list[tuple[Asked, tuple[ErrorCode, str | None]]]
 ) -> Iterator[rs.AlteredRow]:
-    for (place, _), (code, why) in judged:
+    for (place, *_), (code, why) in judged:
         fields: dict[str, object] = {}
         if code is not ErrorCode.NONE:
             fields["message"] = why or code.what_to_do
@@ -134,7 +139,7 @@ def _record_refused(
     """History of the rows that were refused, but for those that a newer epoch has overtaken."""
     rows = [
         {"topic": place[0], "partition": place[1], "error": code.name}
-        for (place, _), (code, _) in judged
+        for (place, *_), (code, _) in judged
         if code not in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED)
     ]
     for start in range(0, len(rows), limits.ROWS_PER_LINE_MAX):

@@ -465,7 +465,7 @@ def test_whom_it_names_it_counts_before_the_answer() -> None:
         isr=(rq.InSyncReplica(7, 40), rq.InSyncReplica(8, 31)),
     )
     request = rq.AlterPartition(
-        **envelope("cafe-4"), broker=7, incarnation=40, topics=(rq.AlteredTopic("t", (asked,)),)
+        **envelope("cafe-4"), broker=7, incarnation=40, topics=(rq.AlteredTopic("t", (asked,), 30),)
     )
 
     assert alter(play, 1_000, 1, (8, 31)) == [sg.Send(request)]

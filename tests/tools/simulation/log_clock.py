@@ -49,7 +49,7 @@ def of_requests(evidence: Evidence, shard: int) -> LogClock:
     return LogClock(evidence.cluster.partitions[(f"{PREFIX}.requests", shard)].records, cap_ms)
 
 
-def _timeouts_ms(request: rq.AnyRequest) -> tuple[int, ...]:
+def _timeouts_ms(request: rq.Request) -> tuple[int, ...]:
     """Those for which somebody is waited for, if the request is accepted."""
     match request:
         case rq.JoinGroup() | rq.Subscribe():
