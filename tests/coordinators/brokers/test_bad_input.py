@@ -163,6 +163,24 @@ def test_older_epochs_are_refused() -> None:
     assert errors(talk, request) == ["NOT_LEADER_OR_FOLLOWER"]
 
 
+def test_a_late_change_of_a_topic_that_was_made_anew_is_refused() -> None:
+    """INV-78: the epochs of a new topic begin at 0 again. A copy of a request of the former one let
+    a follower in that its leader did not count, and that lacked what was committed."""
+    talk = c.active()
+    topic_id = c.partition(talk).topic_id
+
+    def change(of: int, request_id: str) -> rq.AlterPartition:
+        request = c.alter(1, 0, {("t", 0): (0, 0, ISR[:2])}, id=request_id)
+        (rows,) = request.topics
+        return c.with_fields(request, topics=(c.with_fields(rows, topic_id=of),))
+
+    before = state_of(talk)
+    assert errors(talk, change(topic_id - 1, "late")) == ["UNKNOWN_TOPIC_OR_PARTITION"]
+    assert state_of(talk) == before
+    assert errors(talk, change(topic_id, "own")) == ["NONE"]
+    assert c.partition(talk).isr == (1, 2)
+
+
 def test_a_leader_of_a_former_epoch_is_fenced() -> None:
     """It let go, and leads again: what it asked for before is not of this epoch."""
     talk = c.stopping()
