@@ -121,3 +121,14 @@ def test_some_worlds_sign_with_the_real_one() -> None:
     assert 0 < kinds.count(ED25519.verify) < 30
     assert len(secrets) == 1
     assert len(secrets.pop()) == 32
+
+
+def test_what_is_forged_before_anything_is_signed_counts() -> None:
+    """Rule 17 begins with the first signed record; until then times of a shard may end early."""
+    forged = Fault(at_ms=1, kind="forged-ticks", for_ms=1, dice=1)
+    other = Fault(at_ms=1, kind="forged-listings", for_ms=1, dice=1)
+    plan = replace(draw(0), unsigned_ms=1_000, faults=(forged,))
+
+    assert signed_worlds.believes_forgeries(plan)
+    assert not signed_worlds.believes_forgeries(replace(plan, unsigned_ms=0))
+    assert not signed_worlds.believes_forgeries(replace(plan, faults=(other,)))

@@ -19,7 +19,7 @@ from tests.tools.simulation.kinds import LATER_KINDS, NEEDS
 from tests.tools.simulation.plan import FIRST_KINDS, KINDS, Fault
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.quiet import quiet_logs
-from tests.tools.simulation.run import play
+from tests.tools.simulation.run import play, who_leaves_others
 from tests.tools.simulation.scheduler import Gone, Process, Scheduler
 from tests.tools.simulation.user import CLOSES, RAISES
 from tests.tools.simulation.wishes import Wish
@@ -240,6 +240,16 @@ def test_members_of_one_process_die_together() -> None:
 
     second.kill()
     assert not first.is_alive
+
+
+def test_nobody_is_mourned_whose_process_is_the_last() -> None:
+    """INV-29 speaks of the others: where all members share a process there are none."""
+    world, (first, other) = at_work()
+    world.start_program(wish=Wish(world.topics), host=first)
+    assert who_leaves_others(world) is first
+
+    other.kill()
+    assert who_leaves_others(world) is None
 
 
 def test_expressions_never_mean_the_job_s_own_topics() -> None:

@@ -23,6 +23,7 @@ from coordlib.records.partitioner import shard_of
 from coordlib.records.stored import PartitionValue
 from tests.tools.simulation.disks import Disk, Entry, Place
 from tests.tools.simulation.scheduler import Clock, Process, rate_of
+from tests.tools.simulation.signed_worlds import believes_forgeries
 from tests.tools.simulation.store import Store, StoreHabits
 from tests.tools.simulation.transport import Network, SimulatedTransport
 from tests.tools.simulation.violation import Violation
@@ -59,6 +60,7 @@ class Fleet:
         #: Values by partition and topic id that were committed. None: they may be lost.
         self.committed: dict[tuple[Place, int], dict[Entry, None] | None] = {}
         self._looked_at = 0
+        self._believes_forgeries = believes_forgeries(world.plan)
         self.met: Counter[str] = Counter()
         #: The broker that is killed in peace; nobody starts it again.
         self.mourned = -1
@@ -203,6 +205,8 @@ class Fleet:
     def check(self) -> None:
         """INV-71. Only where two have been told to lead their fences are asked."""
         self._look_at_rows()
+        if self._believes_forgeries:
+            return
         told: dict[Place, list[Store]] = {}
         for store in self.stores:
             for place in store.leads:  # nothing, of those that are dead
@@ -224,6 +228,9 @@ class Fleet:
         self.require_log(store, place)
 
     def require_log(self, store: Store, place: Place) -> None:
+        """INV-78."""
+        if self._believes_forgeries:
+            return
         has = set(store.log(place))
         lost = [each for each in self._committed_of(store, place) or () if each not in has]
         if lost:

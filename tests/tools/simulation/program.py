@@ -107,28 +107,28 @@ class Program(User):
 
     def _exit(self) -> None:
         """Its process ends, unless somebody else lives in it."""
-        if all(each.is_done for each in self._mates):
+        if all(each.is_done for each in self.mates):
             self.kill()
         elif self.host is not None:
             self._die()
 
     @property
-    def _mates(self) -> "tuple[Program, ...]":
+    def mates(self) -> "tuple[Program, ...]":
         """All that live in its process."""
         first = self.host or self
         return (first, *first.guests)
 
     def stop(self) -> None:
-        for each in self._mates:
+        for each in self.mates:
             Process.stop(each)
 
     def resume(self) -> None:
-        for each in self._mates:
+        for each in self.mates:
             Process.resume(each)
 
     def kill(self) -> None:
         """Its process, and whoever lives in it."""
-        for each in self._mates:
+        for each in self.mates:
             each._die()
         self.transport.close()
 

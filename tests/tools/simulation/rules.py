@@ -13,6 +13,7 @@ from coordlib.records import requests as rq
 from tests.tools.simulation.cluster import Place, Record, Transaction
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.plan import CLASSIC, CLOCK_KINDS, MEMBER_KINDS
+from tests.tools.simulation.signed_worlds import believes_forgeries
 from tests.tools.simulation.signing import genuine
 from tests.tools.simulation.world import (
     PREFIX,
@@ -78,8 +79,8 @@ class Ticks:
 
     def __init__(self, world: World, shard: int) -> None:
         self.rows: list[tuple[int, int]] = []
-        #: Somebody else has written one that covers what nobody could read, and it counted.
-        self.are_forged = False
+        #: Somebody else may have written one that covers what nobody could read, and it counted.
+        self.are_forged = believes_forgeries(world.plan)
         place: Place = (f"{PREFIX}.requests", shard)
         told = genuine(world, shard)
         for record in world.cluster.partitions[place].records:

@@ -23,6 +23,7 @@ from tests.tools.simulation.fleet import Fleet
 from tests.tools.simulation.lake import checks as lake_checks
 from tests.tools.simulation.lake.members import Lake, with_the_table
 from tests.tools.simulation.plan import Plan
+from tests.tools.simulation.program import Program
 from tests.tools.simulation.sometimes import count_sometimes
 from tests.tools.simulation.story import tell
 from tests.tools.simulation.transactions import checks as copies
@@ -141,9 +142,10 @@ def _play(world: World) -> None:
     world.takes_newcomers = False
     if world.fleet is not None:
         world.fleet.mourn()
-    if len(world.living) > 1 or world.fleet is not None:
-        if len(world.living) > 1:
-            world.living[0].kill()
+    mourned = who_leaves_others(world)
+    if mourned is not None or world.fleet is not None:
+        if mourned is not None:
+            mourned.kill()
         settled_ms += mourning_ms(world)
         world.scheduler.run(settled_ms, world.check)
         check_mourned(world)
@@ -155,6 +157,12 @@ def _play(world: World) -> None:
             program.close()
     world.scheduler.run(settled_ms + leaving_ms(world), world.check)
     check_end(world)
+
+
+def who_leaves_others(world: World) -> Program | None:
+    """A member whose process may die: somebody is left in another one. None: there is no such."""
+    living = world.living
+    return next((each for each in living if not {*living} <= {*each.mates}), None)
 
 
 def _settle_transactions(world: World, settled_ms: int) -> int:

@@ -7,10 +7,13 @@ difference. Where the job's library is not installed all have the stand-in.
 
 from importlib.util import find_spec
 from random import Random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coordlib.streaming.signatures import ED25519, Signatures
 from coordlib.testing.signing import stand_in
+
+if TYPE_CHECKING:
+    from tests.tools.simulation.plan import Plan
 
 #: Kind -> (its number in reliability, shortest and longest time, milliseconds).
 FORGERY_KINDS: Final[dict[str, tuple[str, int, int]]] = {
@@ -39,6 +42,15 @@ def draw_unsigned_ms(seed: int, length_ms: int) -> int:
     if luck.random() >= UNSIGNED_SHARE:
         return 0
     return luck.randrange(length_ms // 4, length_ms * 3 // 4)
+
+
+def believes_forgeries(plan: "Plan") -> bool:
+    """Whether somebody writes ticks while drivers still sign nothing: then they count.
+
+    A shard that believes that all could be read ends times too early. Rule 17 promises something
+    from the first signed record on.
+    """
+    return plan.unsigned_ms > 0 and any(fault.kind == "forged-ticks" for fault in plan.faults)
 
 
 def signatures_of(seed: int) -> Signatures:
