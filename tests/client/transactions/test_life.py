@@ -134,13 +134,19 @@ def test_an_end_whose_answer_is_lost_is_decided_as_it_was_asked() -> None:
     assert life.producer == (7, 1)
 
 
-def test_nothing_is_added_before_the_transaction_before_has_ended() -> None:
+def behind_one_that_is_not_over() -> Life:
+    """The next transaction has begun; groups of the one before have not been told of its end."""
     life = with_record()
     life.end(COMMIT, 0)
     life.heard(answer(rs.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
     life.marked([OUT], 0)
     life.turn(0)
     life.begin()
+    return life
+
+
+def test_nothing_is_added_before_the_transaction_before_has_ended() -> None:
+    life = behind_one_that_is_not_over()
     assert life.stamp(OUT).e == 1
     assert life.turn(ENDS_WITHIN_MS - 1) == []
     life.heard(completed(), 1_000)
@@ -242,17 +248,6 @@ def test_an_id_that_expires_behind_the_decision_has_ended_as_it_was_decided() ->
     assert life.problem is None
     assert life.is_over
     assert life.producer is None, "asked anew before the next transaction"
-
-
-def behind_one_that_is_not_over() -> Life:
-    """The next transaction has begun; groups of the one before have not been told of its end."""
-    life = with_record()
-    life.end(COMMIT, 0)
-    life.heard(answer(rs.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
-    life.marked([OUT], 0)
-    life.turn(0)
-    life.begin()
-    return life
 
 
 def test_an_abort_behind_one_that_is_not_over_asks_nothing() -> None:
