@@ -75,7 +75,6 @@ def running(battered: Stack, start: StartJob) -> Stack:
 
 
 def expelled(wire: Wire, group: str) -> list[str]:
-    wire.read_everything()
     return [event["reason"] for event in wire.events(group, "MemberRemoved")]
 
 

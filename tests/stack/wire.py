@@ -203,6 +203,11 @@ class Wire:
         return [v for v in self.values("responses") if v.get("cause") == coordinate and "id" in v]
 
     def events(self, group: str, type_: str | None = None) -> list[Any]:
+        """All that can be read now: whoever saw the effect of a batch gets its events, too."""
+        self.read_everything()
+        return self._events_here(group, type_)
+
+    def _events_here(self, group: str, type_: str | None) -> list[Any]:
         return [
             event
             for event in self.values("events")
@@ -216,7 +221,7 @@ class Wire:
             lambda: next(
                 (
                     event
-                    for event in self.events(group, type_)
+                    for event in self._events_here(group, type_)
                     if all(event[key] == value for key, value in fields.items())
                 ),
                 None,

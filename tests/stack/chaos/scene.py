@@ -182,7 +182,6 @@ class Scene(AbstractContextManager["Scene"]):
             assert not self.crew[name].since(mark, *TOLD), name
 
     def expelled(self, group: str = GROUP) -> list[str]:
-        self.wire.read_everything()
         return [event["reason"] for event in self.wire.events(group, "MemberRemoved")]
 
     def note(self, what: str, detail: str) -> None:

@@ -63,7 +63,6 @@ def _dies(scene: Scene, name: str, staying: list[str]) -> int:
     broker's clock when it was put out."""
     scene.crew.kill(name)
     scene.crew.until_shared(scene.flow.places, *staying)
-    scene.wire.read_everything()
     member = scene.crew[name].member
     (removed,) = [e for e in scene.wire.events(GROUP, "MemberRemoved") if e["member"] == member]
     silent_ms: int = removed["time_ms"] - last_sign_of_life_ms(scene.wire, GROUP, member)
