@@ -3,7 +3,7 @@
 The second kind here is a room: a group that is entered by Subscribe and left by Release.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,6 +17,7 @@ from coordlib.coordinators.groups.offsets.offset_commit import offset_commit
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.groups.step import GroupStep
+from coordlib.coordinators.shard.clock import Timer
 from coordlib.coordinators.shard.family import Registry
 from coordlib.coordinators.shard.kind import Facts, Known, UnknownSavedVersion
 from coordlib.effects import effect as fx
@@ -66,6 +67,9 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="roo
 
     def is_subscribed(self, _: str) -> bool:
         return True
+
+    def reaction_timers(self) -> Iterator[Timer]:
+        yield from ()
 
 
 class RoomStep(GroupStep[Room]):

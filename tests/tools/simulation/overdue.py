@@ -6,6 +6,8 @@ time by one interval between two checks. Not asked of:
 
 - groups with members that are not known to be at rest, or whose members may want the topic;
 - groups that are set aside, whose time counts from their release here;
+- groups that have told a first member its id since nobody is in them: how long that id is kept
+  depends on ticks that this does not follow;
 - worlds that can have too many large answers unread, where retention waits for a tick (INV-68).
 """
 
@@ -14,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordlib.coordinators.shard.transition import REQUESTS
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
 from tests.tools.core import config_of
 from tests.tools.simulation.evidence import Evidence, Told, newest_marker
 from tests.tools.simulation.log_clock import LogClock, of_requests
@@ -70,6 +74,15 @@ class Retention:
             for each in evidence.positions
             if each.shard == shard
         }
+        #: Group -> the JoinGroups that were answered with an id to join with.
+        self._announced: dict[str, list[int]] = {}
+        for each in evidence.asked:
+            if each.shard == shard and isinstance(each.request, rq.JoinGroup):
+                answers = evidence.answers.get(each.coordinate, ())
+                if any(
+                    answer.get("error") == ErrorCode.MEMBER_ID_REQUIRED.name for answer in answers
+                ):
+                    self._announced.setdefault(each.request.group, []).append(each.offset)
         self._groups: dict[str, Kept] = {}
 
     def check(self, last: int) -> None:
@@ -124,6 +137,8 @@ class Retention:
     def _must_go(self, name: str, group: Kept, places: Iterable[Place], last: int) -> None:
         """Raise if one of these was there after this record, and was due before."""
         if group.is_aside or not (group.is_empty or group.is_at_rest):
+            return
+        if any(group.since <= each <= last for each in self._announced.get(name, ())):
             return
         if group.is_empty and not group.offsets:
             self._demand(name, "it", max(group.since, group.bare_since), last, self._interval_ms)

@@ -2,13 +2,16 @@
 
     group        an offset expires                                            its topic
     Empty        retention after its commit, and after the last member left   any
+                 never while an announced member may join
     Stable       retention after its commit                                   unsubscribed
     otherwise    never: a member that rejoins may want it
 
 Stable groups count when they are consumers whose subscriptions can be read; others never expire
 anything while they have members. An Empty group goes with its last offset, or at the next check
-when it has none. One rule is milder than Kafka's, which forgets what was committed to an Empty
-group after its members left as soon as the members' own time is up.
+when it has none. Two rules are milder than Kafka's. It forgets what was committed to an Empty
+group after its members left as soon as the members' own time is up. And it deletes an Empty group
+that has just handed out a member id: where checks come more often than a join takes, a first member
+would be refused as unknown for ever.
 
 Offsets with pending ones beside them never expire, and no group that has pending ones: whoever
 decides about them counts on both. They are looked at again at each check.
@@ -68,6 +71,7 @@ def _expiring_as(group: AnyGroup) -> tuple[object, ...]:
     """The fields of a group that decide when it may expire, beside its offsets."""
     return (
         group.is_empty,
+        _awaits_somebody(group),
         group.is_settled,
         group.state_since_clock_ms,
         group.is_quarantined,
@@ -113,8 +117,16 @@ def expire(step: GroupStep[Any], checked_ms: int) -> None:
 
 
 def _may_expire(group: AnyGroup) -> bool:
-    is_consuming = group.is_settled and group.tells_subscriptions
-    return (is_consuming or group.is_empty) and not group.is_quarantined
+    if group.is_quarantined:
+        return False
+    if group.is_empty:
+        return not _awaits_somebody(group)
+    return group.is_settled and group.tells_subscriptions
+
+
+def _awaits_somebody(group: AnyGroup) -> bool:
+    """Whether a deadline of members runs; of an Empty group: of those with an announced id."""
+    return next(group.reaction_timers(), None) is not None
 
 
 def _dues(group: AnyGroup, offsets: Entries, retention_ms: int) -> Iterator[tuple[int, str, int]]:

@@ -11,7 +11,7 @@ from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.offsets import retention
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
-from tests.tools.core import Shard, ShardSettings, offsets_of
+from tests.tools.core import Shard, ShardSettings, offsets_of, with_groups
 from tests.tools.driving import (
     LEADER,
     SETTINGS,
@@ -33,6 +33,8 @@ from tests.tools.driving import (
 MINUTE_MS = 60_000
 #: Checks at every full minute of the clock, which begins 40 s after one.
 HOW = settings(offsets_retention_ms=10 * MINUTE_MS, check_interval_ms=MINUTE_MS)
+#: Checks at every second of the clock.
+OFTEN = settings(offsets_retention_ms=10 * MINUTE_MS, check_interval_ms=1_000)
 TO_FIRST_CHECK_MS = MINUTE_MS - START_MS % MINUTE_MS
 
 
@@ -195,6 +197,42 @@ def test_an_empty_group_without_offsets_goes_at_the_next_check() -> None:
         'event GroupDeleted generation=2 cause=deadline:retention reason="empty without offsets"'
     ]
     assert talk.end_batch() == ["saved gone"]
+
+
+def test_a_group_whose_first_member_was_told_its_id_lives_until_it_comes() -> None:
+    """KIP-394 where checks come more often than a join takes: the id of a group that is gone is
+    nobody's, so the member would ask for another one, for ever."""
+    talk = Conversation(with_groups(OFTEN, requires_member_id=True))
+    talk.send(join("x", "x1"))
+    talk.end_batch()
+
+    assert talk.tick(after_ms=MINUTE_MS // 12) == []
+    assert "MemberJoined" in talk.send(join("x", "x2", member="x-t-0-0"))[0]
+
+
+def test_a_group_whose_first_member_never_comes_goes_when_its_id_does() -> None:
+    """A client that died between its two requests leaves nothing behind."""
+    talk = Conversation(with_groups(OFTEN, requires_member_id=True))
+    talk.send(join("x", "x1"))
+    talk.end_batch()
+    talk.tick()
+    assert talk.wait(9_000) == []
+    assert talk.group().pending
+
+    assert talk.wait(3_000) == [
+        'event GroupDeleted cause=deadline:retention reason="empty without offsets"'
+    ]
+    assert talk.end_batch() == ["saved gone"]
+
+
+def test_offsets_live_while_a_member_is_about_to_join() -> None:
+    """It will begin where they are."""
+    talk = empty(with_groups(HOW, requires_member_id=True))
+    talk.send(commit("tool"))
+    talk.tick(after_ms=10 * MINUTE_MS)
+    assert expired(talk.send(join("x", "x1"), after_ms=TO_FIRST_CHECK_MS - 1)) == []
+    assert expired(talk.wait(2_000)) == []
+    assert offsets_of(talk.shard.groups["g"]).count == 1
 
 
 def test_an_empty_group_is_not_taken_by_an_early_look() -> None:
