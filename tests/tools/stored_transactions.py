@@ -34,7 +34,7 @@ def have_everything(talk: Conversation) -> None:
     talk.hear()
     for name in ("complete-commit", "complete-abort", "last", "replaced", "timed-out"):
         _written(talk, name)
-    _begin(talk, "replaced")  # with the producer id behind the one that was used up
+    _begin(talk, "replaced", id="again")  # with the producer id behind the one that was used up
     _pend(talk)
     talk.send(p.init(group="empty", id="i"))
     for name, result in (("prepare-commit", "commit"), ("prepare-abort", "abort")):
@@ -50,7 +50,7 @@ def have_everything(talk: Conversation) -> None:
 
 def _begin(talk: Conversation, name: str, *, epoch: int = 0, **fields: Any) -> None:
     """A transaction with a partition, and with offsets of both groups."""
-    talk.send(p.init(group=name, id="i", **fields))
+    talk.send(p.init(group=name, **fields))
     if epoch:
         row = talk.shard.row(name, TRANSACTION)
         talk.shard._settle(row, replace(_value(talk, name), epoch=epoch), [])
@@ -104,7 +104,7 @@ def go_on(talk: Conversation) -> None:
     talk.send(driving.decide("a", f"r0-{first + 1}", "commit"))
     _begin(talk, "empty")
     _end(talk, "ongoing", "commit")
-    _begin(talk, "last")
+    _begin(talk, "last", id="again")
     talk.send(p.init(group="timed-out-last", id="another", client="c"))
     for name in ("prepare-commit", "prepare-abort", "prepare-last", "ongoing"):
         _written(talk, name)

@@ -217,8 +217,7 @@ class Rung(NamedTuple):
 
 
 def _is_same(value: Transaction, asked: rq.InitProducerId) -> bool:
-    is_same = (value.client, value.init_id) == (asked.client, asked.id)
-    return is_same and value.state is State.EMPTY
+    return (value.client, value.init_id) == (asked.client, asked.id)
 
 
 def _is_stranger(value: Transaction, asked: rq.InitProducerId) -> bool:
@@ -244,7 +243,17 @@ def _was_producer(value: Transaction, asked: rq.InitProducerId) -> bool:
 
 #: The first that holds decides.
 INIT: Final = (
-    Rung("it comes again, and the id is Empty", _is_same, Init.AGAIN),
+    Rung(
+        "it comes again, and the id is Empty",
+        lambda value, asked: _is_same(value, asked) and value.state is State.EMPTY,
+        Init.AGAIN,
+    ),
+    # Its process has the answer: this copy is late, and would fence the process that sent it.
+    Rung(
+        "it comes again, names no epoch, and its producer has begun a transaction since",
+        lambda value, asked: _is_same(value, asked) and _is_new(value, asked),
+        _FENCED,
+    ),
     Rung("the producer id that it names is not known", _is_stranger, _FENCED),
     Rung("Prepare*", lambda value, _: value.state in DECIDED, _LATER),
     Rung(

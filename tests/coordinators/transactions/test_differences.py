@@ -1,6 +1,7 @@
 """What is not as in Kafka, on purpose: DIFFERENCES.md names these tests."""
 
 import json
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,18 @@ def test_a_zombie_does_not_end_its_successors_transaction() -> None:
     assert error(talk, p.init(0, 0, client="z", id="zombie")) == "PRODUCER_FENCED"
     assert talk.producer().state is State.ONGOING
     assert asked(talk, p.end(0, 1))["error"] == "NONE"
+
+
+@pytest.mark.parametrize("make", [p.ongoing, p.prepare_commit, p.complete_commit, p.complete_abort])
+def test_a_late_copy_does_not_fence_its_own_process(make: Callable[[], p.Talk]) -> None:
+    """It was asked twice, since the first answer was late, and the log took the second one later
+    still. Nothing changes: the process goes on with the producer that it has."""
+    talk = make()
+    before = talk.producer()
+    assert error(talk, p.init(client=before.client, id=before.init_id)) == "PRODUCER_FENCED"
+    assert talk.producer() == before
+    talk.send(p.init(client=before.client, id="a new process"))
+    assert talk.producer() != before
 
 
 def test_a_fence_takes_one_epoch() -> None:
