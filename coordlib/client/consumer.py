@@ -29,15 +29,14 @@ from coordlib.client.transactions.verdict import TornTransaction
 from coordlib.errors import CoordError
 from coordlib.records import requests as rq
 
-#: A waiting poll looks this often whether a callback is due: a rebalance waits for the slowest
-#: member twice, to let go and to take over.
+#: A waiting poll looks this often whether a callback is due, for which a rebalance waits.
 SLICE_S = 0.02
 CONSUME_MAX = 1_000_000  # as in confluent-kafka
 OnPartitions = Callable[["CoordinatedConsumer", list[KafkaTopicPartition]], None]
 
 
 class CoordinatedConsumer(Closing):
-    """A consumer in a group that the job coordinates.
+    """A consumer in a group that the job coordinates. Once it is closed, calls raise CoordError.
 
     Args:
         config: confluent-kafka's keys: `bootstrap.servers`, `group.id`, `client.id`,
@@ -47,8 +46,7 @@ class CoordinatedConsumer(Closing):
             `partition.assignment.strategy`) or `assigned` (the coordinator, by
             `group.remote.assignor`, in proportion to the members' `group.capacity`).
             `coord.decided.by`: `coordinator` if the topics have transactions that it decides; then
-            only committed records are returned (`CommittedReader`).
-            Everything else goes to all Kafka clients.
+            only committed records are returned (`CommittedReader`). All else goes to Kafka clients.
         transport: shared with other members of this program.
         data_consumer: what reads the messages; by default a confluent-kafka Consumer.
 
@@ -106,11 +104,13 @@ class CoordinatedConsumer(Closing):
         server-assigned group on_revoke is called once for each demand.
         Without `on_lost`, `on_revoke` gets lost partitions, as in confluent-kafka.
         """
+        self._reading.require_open()
         self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
         self.member.subscribe(topics)
 
     def unsubscribe(self) -> None:
         """Let go (inside `poll`) and leave the group, until the next `subscribe`."""
+        self._reading.require_open()
         self.member.unsubscribe()
 
     def assignment(self) -> list[KafkaTopicPartition]:
@@ -250,6 +250,7 @@ class CoordinatedConsumer(Closing):
             GroupError: the coordinator refused the commit, or the partitions that it names.
             CannotReach: no answer in time; it may or may not be committed.
         """
+        self._reading.require_open()
         rows = self._rows(message, offsets)
         if not rows:
             return None if asynchronous else []
@@ -273,6 +274,7 @@ class CoordinatedConsumer(Closing):
 
         Raises GroupError, or CannotReach when no answer came in time.
         """
+        self._reading.require_open()
         wanted = of.ours(partitions)
         return of.committed_of(wanted, self.member.committed(wanted, timeout))
 
@@ -309,7 +311,7 @@ class CoordinatedConsumer(Closing):
         Inside `on_revoke` only the revoked partitions stop: a cooperative member reads on the rest.
         """
         going = self._reading.partitions() if self._revoking is None else self._revoking
-        self._reading.drop(going)
+        self._reading.let_go(going)
 
     def incremental_assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """For `on_assign`: start these partitions at their own offsets, not at the committed ones.
@@ -321,7 +323,7 @@ class CoordinatedConsumer(Closing):
 
     def incremental_unassign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Read no more of these. After `on_revoke` that happens by itself."""
-        self._reading.drop(of.ours(partitions))
+        self._reading.let_go(of.ours(partitions))
 
     def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Fetch nothing of these until `resume`, or until they are assigned anew."""

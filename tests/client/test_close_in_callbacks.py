@@ -26,6 +26,7 @@ from tests.client.test_consumer import Program
 from tests.client.world import TIMING
 
 LONG_S = 20.0
+HERE = KafkaTopicPartition("t", 0, 0)
 MODES: dict[str, Any] = {
     "eager": {},
     "cooperative": {"partition.assignment.strategy": [cooperative.assignor()]},
@@ -139,6 +140,46 @@ def test_the_poll_that_it_was_closed_in_returns_nothing_and_the_next_one_raises(
         with pytest.raises(CoordError, match="The consumer is closed"):
             again()
     a.consumer.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda one: one.subscribe(["t"]),
+        lambda one: one.unsubscribe(),
+        lambda one: one.commit(),
+        lambda one: one.committed([HERE]),
+        lambda one: one.assign([HERE]),
+        lambda one: one.unassign(),
+        lambda one: one.incremental_unassign([HERE]),
+        lambda one: one.seek(HERE),
+        lambda one: one.pause([HERE]),
+        lambda one: one.resume([HERE]),
+    ],
+    ids=[
+        "subscribe",
+        "unsubscribe",
+        "commit",
+        "committed",
+        "assign",
+        "unassign",
+        "incremental_unassign",
+        "seek",
+        "pause",
+        "resume",
+    ],
+)
+def test_what_is_asked_of_a_closed_consumer_is_refused(
+    log: FakeLog, call: Callable[[CoordinatedConsumer], object]
+) -> None:
+    """As confluent-kafka refuses it: a commit that returns nothing looks like one that was done."""
+    a = Program(log, "a")
+    a.settle()
+    assert a.poll() is not None
+    a.consumer.close(timeout_s=0)
+
+    with pytest.raises(CoordError, match="The consumer is closed"):
+        call(a.consumer)
 
 
 def test_what_was_committed_in_the_callback_stands_before_the_leave(log: FakeLog) -> None:

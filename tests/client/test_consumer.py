@@ -285,6 +285,9 @@ def test_leaving_the_with_block_revokes_and_leaves(log: FakeLog) -> None:
         ("auto.offset.reset", "sometimes"),
         ("partition.assignment.strategy", "mine"),
         ("heartbeat.interval.ms", 4_000),
+        ("heartbeat.interval.ms", "often"),
+        ("max.poll.interval.ms", None),
+        ("topic.metadata.refresh.interval.ms", ""),
         ("group.id", ""),
     ],
 )
@@ -384,6 +387,18 @@ def test_a_paused_partition_is_not_handed_out(log: FakeLog) -> None:
 
     a.consumer.resume([TopicPartition("t", 0)])
     assert a.poll() == (0, 0)
+
+
+def test_a_paused_partition_that_comes_back_is_read(log: FakeLog) -> None:
+    """librdkafka keeps it paused over the assignment: nothing of it would be read, nor an error."""
+    a = Program(log, "a")
+    a.settle()
+    a.consumer.pause([TopicPartition("t", 0)])
+    a.consumer.unassign()
+    a.consumer.assign([TopicPartition("t", 0), TopicPartition("t", 1)])
+    a.settle()
+
+    assert {a.poll(), a.poll()} == {(0, 0), (1, 0)}
 
 
 def test_unsubscribe_revokes_in_poll(log: FakeLog) -> None:

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError
 
 from coordlib import limits
 from coordlib.client.machine import signals as sg
-from coordlib.client.shell.coordinator_options import take_apart
+from coordlib.client.shell.coordinator_options import take_apart, whole
 from coordlib.client.shell.data_cluster import (
     DataCluster,
     MarkerWriter,
@@ -28,7 +28,7 @@ from coordlib.client.shell.data_cluster import (
 )
 from coordlib.client.shell.member import default_client_id
 from coordlib.client.shell.outgoing import Given, Outgoing
-from coordlib.client.shell.transactional import TRANSACTION_TIMEOUT_MS, not_delivered
+from coordlib.client.shell.transactional import TIMEOUT, TRANSACTION_TIMEOUT_MS, not_delivered
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
 from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.errors import Severity, TransactionError
@@ -70,7 +70,7 @@ class ByCoordinator(Unfenced):
         name = str(data.pop("transactional.id", ""))
         if not is_name(name, limits.NAME_LENGTH_MAX):
             raise SetupError("A transactional.id needs 1 to 249 bytes.", repr(name))
-        timeout_ms = int(data.pop("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+        timeout_ms = whole(TIMEOUT, data.pop(TIMEOUT, TRANSACTION_TIMEOUT_MS))
         client = str(data.get("client.id") or default_client_id())
         self.where = f"transactional id {name}"
         self._data = DataCluster(data, open_producer)

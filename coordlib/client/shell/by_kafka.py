@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.shell.coordinator_options import DECIDED_BY, PREFIX, SERVERS
+from coordlib.client.shell.coordinator_options import DECIDED_BY, PREFIX, SERVERS, whole
 from coordlib.client.shell.transactional import (
+    TIMEOUT,
     TRANSACTION_TIMEOUT_MS,
     Transactional,
     not_delivered,
@@ -43,7 +44,7 @@ _OURS: Final = "coord."
 _ASKING: Final = 2 / 3
 _LOOK_S: Final = 5.0
 #: Keys that a client which only asks must not have.
-_PRODUCERS_OWN: Final = frozenset({"transactional.id", "transaction.timeout.ms", "error_cb"})
+_PRODUCERS_OWN: Final = frozenset({"transactional.id", TIMEOUT, "error_cb"})
 Open = Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Transactional]
 
 
@@ -68,13 +69,13 @@ class ByKafka:
         how = str(rest.pop(NEW_EPOCH, "doubtful"))
         if how not in ("doubtful", "always"):
             raise SetupError(f"{NEW_EPOCH} is doubtful or always.", repr(how))
-        after_ms = int(rest.pop(NEW_EPOCH_AFTER, DOUBTFUL_AFTER_MS))
+        after_ms = whole(NEW_EPOCH_AFTER, rest.pop(NEW_EPOCH_AFTER, DOUBTFUL_AFTER_MS))
         if not 0 <= after_ms <= DOUBTFUL_AFTER_MS:
             raise SetupError(f"{NEW_EPOCH_AFTER} is 0 to {DOUBTFUL_AFTER_MS}.", str(after_ms))
         if unknown := sorted(key for key in rest if key.startswith(_OURS)):
             raise SetupError("A CoordinatedProducer has no such key.", ", ".join(unknown))
         self._doubtful_after_s = 0.0 if how == "always" else after_ms / 1000
-        self._timeout_s = int(rest.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000
+        self._timeout_s = whole(TIMEOUT, rest.get(TIMEOUT, TRANSACTION_TIMEOUT_MS)) / 1000
         self._config, self._open_producer = rest, open_producer
         self.where = f"transactional id {rest['transactional.id']}"
         #: What groups were asked in this transaction: all must have accepted when it commits.

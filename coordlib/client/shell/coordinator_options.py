@@ -53,3 +53,11 @@ def take_apart(config: Mapping[str, Any], ignored: frozenset[str] = frozenset())
     same = {key: value for key, value in data.items() if key.startswith(_CONNECTING)}
     coordinator = given if SERVERS in given else {**same, **given}
     return Options(data, coordinator, str(config.get(PREFIX, "coord")))
+
+
+def whole(key: str, value: Any) -> int:
+    """The whole number that this key was given. Raises SetupError, which names the key."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise SetupError(f"{key} must be a whole number.", repr(value)) from problem

@@ -94,6 +94,7 @@ class Reading:
             start.partitions = tuple(each for each in start.partitions if each not in gone)
         self._starts = [start for start in self._starts if start.partitions]
         self._forget_kept(gone)
+        paused = tuple(sorted(self._paused & self._read & gone))
         self._paused -= gone
         for each in gone:
             self.positions.pop(each, None)
@@ -102,10 +103,22 @@ class Reading:
         self._read -= gone
         if self._is_closed:
             return  # by the user's callback, which was asked to let go of these
+        if paused:  # librdkafka keeps it so, also for the next assignment
+            self._reader.resume(of.kafka_of(paused))
         if stops and self._read:
             self._reader.incremental_unassign(of.kafka_of(stops))
         elif stops:
             self._reader.unassign()
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `drop`, by the user. Raises CoordError: it is closed."""
+        self.require_open()
+        self.drop(partitions)
+
+    def require_open(self) -> None:
+        """Raises CoordError: it is closed, and no callback of its closing runs any more."""
+        if self._is_closed:
+            raise CoordError("The consumer is closed.")
 
     def start(self, may_work: bool) -> None:
         """Begin to read where start positions are here. Raises the error of a fetch."""
@@ -236,6 +249,7 @@ class Reading:
 
     def seek(self, partition: KafkaTopicPartition) -> None:
         """Go on from another offset. Raises CoordError: not one of this consumer's partitions."""
+        self.require_open()
         (ours,) = of.ours([partition])
         if ours in self._read:
             self._reader.seek(partition)
@@ -254,6 +268,7 @@ class Reading:
 
         Raises CoordError, and does nothing: some are not this consumer's.
         """
+        self.require_open()
         ours = of.ours(partitions)
         had = set(self.partitions())
         strange = [each for each in ours if each not in had and each not in owned]
@@ -270,11 +285,13 @@ class Reading:
 
     def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Fetch nothing of these until `resume`; also of those that are not read yet."""
+        self.require_open()
         wanted, known = of.ours(partitions), set(self.partitions())
         self._paused.update(each for each in wanted if each in known)
         self._reader.pause(of.kafka_of(tuple(each for each in wanted if each in self._read)))
 
     def resume(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        self.require_open()
         wanted = of.ours(partitions)
         self._paused.difference_update(wanted)
         self._reader.resume(of.kafka_of(tuple(each for each in wanted if each in self._read)))

@@ -17,7 +17,7 @@ from coordlib.client.classic.member import ClassicMember
 from coordlib.client.classic.strategy import find_assignors
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.wording import Timing
-from coordlib.client.shell.coordinator_options import DECIDED_BY
+from coordlib.client.shell.coordinator_options import DECIDED_BY, whole
 from coordlib.client.shell.member import OnPartitions
 from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
@@ -95,14 +95,18 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         raise SetupError(f"{DECIDED_BY} is {KAFKA} or {COORDINATOR}.", repr(decider))
     if not rest.get("group.id"):
         raise SetupError("A consumer needs group.id.")
+
+    def number(key: str, otherwise: int) -> int:
+        return whole(key, rest.pop(key, otherwise))
+
     usual = Timing()
     timing = Timing(
-        session_timeout_ms=int(rest.pop("session.timeout.ms", usual.session_timeout_ms)),
-        rebalance_timeout_ms=int(rest.pop("max.poll.interval.ms", usual.rebalance_timeout_ms)),
-        heartbeat_interval_ms=int(rest.pop("heartbeat.interval.ms", usual.heartbeat_interval_ms)),
+        session_timeout_ms=number("session.timeout.ms", usual.session_timeout_ms),
+        rebalance_timeout_ms=number("max.poll.interval.ms", usual.rebalance_timeout_ms),
+        heartbeat_interval_ms=number("heartbeat.interval.ms", usual.heartbeat_interval_ms),
         # Not taken out: all Kafka clients understand it.
-        metadata_refresh_ms=int(rest.get(REFRESH, usual.metadata_refresh_ms)),
-        rebalance_interval_ms=int(rest.pop(INTERVAL, usual.rebalance_interval_ms)),
+        metadata_refresh_ms=whole(REFRESH, rest.get(REFRESH, usual.metadata_refresh_ms)),
+        rebalance_interval_ms=number(INTERVAL, usual.rebalance_interval_ms),
     )
     if timing.rebalance_interval_ms < 0:
         raise SetupError(f"{INTERVAL} must be 0 or more.", str(timing.rebalance_interval_ms))
@@ -117,7 +121,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         timing=timing,
         kind=kind,
         strategy=rest.pop("group.remote.assignor", None),
-        capacity=int(rest.pop("group.capacity", 1)),
+        capacity=number("group.capacity", 1),
         assignors=find_assignors(rest.pop("partition.assignment.strategy", "range")),
         auto_offset_reset=reset,
         on_commit=rest.pop("on_commit", None),

@@ -13,6 +13,7 @@ from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.errors import SetupError
 from coordlib.kafka.late_ends import RETRY_OPTIONS
 
+TIMEOUT: Final = "transaction.timeout.ms"
 #: An open transaction holds up the decisions of others behind it, so it is short.
 TRANSACTION_TIMEOUT_MS: Final = 15_000
 
@@ -56,7 +57,7 @@ def open_transactional(
         if told is not None:
             told(error)
 
-    usual = {"transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+    usual = {TIMEOUT: TRANSACTION_TIMEOUT_MS}
     try:
         return Producer({**usual, **config, **RETRY_OPTIONS, "error_cb": note})
     except KafkaException as problem:

@@ -605,6 +605,7 @@ def test_a_record_that_uses_our_headers_is_refused(one: Copier, headers: Any) ->
         {"coord.decided.by": "chance"},
         {"coord.nonsense": 1},
         {"partitioner": "murmur2"},
+        {"transaction.timeout.ms": "long"},
     ],
 )
 def test_a_wrong_key_is_refused(log: FakeLog, cluster: FakeCluster, config: Any) -> None:

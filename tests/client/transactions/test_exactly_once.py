@@ -740,6 +740,8 @@ def test_a_plain_producer_sends_offsets_too() -> None:
         {"transactional.id": "x", "coord.decided.by": "nobody"},
         {"transactional.id": "x", "coord.new.epoch": "never"},
         {"transactional.id": "x", "coord.new.epoch.after.ms": 401},
+        {"transactional.id": "x", "coord.new.epoch.after.ms": "soon"},
+        {"transactional.id": "x", "transaction.timeout.ms": None},
         {"transactional.id": "x", "coord.nonsense": 1},
         {"transactional.id": "x", "bootstrap.servers": "a", "coord.bootstrap.servers": "b"},
         {"transactional.id": "x", "retry.backoff.ms": 50},

@@ -62,7 +62,12 @@ def pauses(world: World, luck: Random, for_ms: int) -> Mend | None:
     program.tell("paused")
     if luck.random() < 0.5:
         join(world, luck, for_ms)
-    return lambda: program.consumer.resume(paused)
+
+    def mend() -> None:
+        if program.is_alive and not program.is_done:
+            program.consumer.resume(paused)
+
+    return mend
 
 
 # ---- subscriptions ------------------------------------------------------------------------------
