@@ -52,6 +52,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         "--rebuild", action="store_true", help="begin a new checkpoint from the compacted topics"
     )
     parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="rebuild also from topics of which records have been deleted, with what is left",
+    )
+    parser.add_argument(
         "--shards",
         metavar="FIRST-LAST",
         help="be a cell: have these shards of the prefix, and leave the others to other jobs",
@@ -64,6 +69,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parsed = parser.parse_args(arguments)
     if not parsed.without_archive and parsed.tables is None:
         parser.error("--tables is needed, or --without-archive")
+    if parsed.accept_loss and not parsed.rebuild:
+        parser.error("--accept-loss is of a start with --rebuild")
     return parsed
 
 
@@ -159,6 +166,7 @@ def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
         kafka=KafkaOptions.parse(arguments.kafka, config.kafka, arguments.kafka_file),
         status_file=arguments.status_file,
         is_rebuild=arguments.rebuild,
+        accepts_loss=arguments.accept_loss,
         owned=_cell_of(arguments, config),
     )
 

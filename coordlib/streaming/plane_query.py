@@ -10,7 +10,7 @@ transaction for each batch. What stands beside its batches (ticks, watches) is i
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,8 +22,11 @@ from coordlib.config import EngineConfig
 from coordlib.coordinators.shard.shard import ShardSettings
 from coordlib.errors import CoordError, ReplayDiffers
 from coordlib.kafka import compacted
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.fencing import fence
 from coordlib.kafka.options import KafkaOptions
+from coordlib.kafka.places import Bounds, Place
 from coordlib.records.stored import Layout
 from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming.batch import Batch, assemble
@@ -134,6 +137,16 @@ class PlaneQuery:
     def records_max(self) -> int:
         """How many records Spark plans for a batch; 0 before the first query."""
         return self._running.size.records if self._running else 0
+
+    def bounds_of_saved(self, shards: Iterable[int]) -> dict[Place, Bounds | None]:
+        """Where the topics begin and end from which these shards are restored.
+
+        Raises CannotReach: no broker answers.
+        """
+        prefix, names = self._plane.prefix, self._plane.restored_from
+        places = [Place(f"{prefix}.{name}", shard) for name in names for shard in shards]
+        with reaching("It is not known where the topics begin.", "Check that the broker runs."):
+            return log_bounds(open_admin(self._options.client, log_level=2), places)
 
     def settle(
         self, layout: Layout, is_rebuild: bool = False, replay: Replay | None = None

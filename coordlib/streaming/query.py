@@ -28,6 +28,7 @@ from coordlib.kafka.compacted import newest_of_each
 from coordlib.kafka.options import KafkaOptions
 from coordlib.records.cells import Owned, require_within, shards_of
 from coordlib.records.stored import FEATURES, Layout, Marker
+from coordlib.streaming import rebuild
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.beside.decisions import DecisionWatch
 from coordlib.streaming.beside.feeder import Feeder, FeederThread, Waiting, waiting_in
@@ -68,6 +69,8 @@ class CoordinatorOptions:
     status_file: Path | None = None
     #: Begin a new checkpoint from the compacted topics.
     is_rebuild: bool = False
+    #: Also from topics of which records have been deleted.
+    accepts_loss: bool = False
     #: The shards of this job, where others have the rest; None: all.
     owned: Owned = None
 
@@ -150,6 +153,8 @@ class Coordinator:
         require_within(self._options.owned, layout.shards)
         shards = shards_of(self._options.owned, layout.shards)
         others = [shard for shard in range(layout.shards) if shard not in shards]
+        if self._options.is_rebuild and not self._options.accepts_loss:
+            rebuild.refuse_cut(self._query.bounds_of_saved(shards))
         folder = self._query.settle(layout, self._options.is_rebuild)
         ends = partial(requests_ends, self._client_options, prefix, shards)
         authority = begin(sink, folder, found.incarnation, ends, ED25519, others)

@@ -1,6 +1,7 @@
 """From the compacted topics to one seed blob per shard: a start without the old checkpoint."""
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -9,6 +10,7 @@ import structlog
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
 from coordlib.effects.routing import Output
 from coordlib.errors import StartRefused
+from coordlib.kafka.places import Bounds, Place
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming.plane import Plane, Restoring
 from coordlib.streaming.progress import NewestByKey
@@ -42,6 +44,26 @@ def seed_blobs(
     return {
         shard: _seed(newest_by_key, plane, shard, marker, replay) for shard in plane.shards(shards)
     }
+
+
+def refuse_cut(bounds: Mapping[Place, Bounds | None]) -> None:
+    """Refuse to rebuild from compacted topics of which records have been deleted.
+
+    Compaction leaves where a log begins alone: it begins later where somebody has deleted records,
+    or where the topic had another cleanup policy for a while. What had not been written again
+    since, is missing, and nothing in the rest tells so.
+
+    Args:
+        bounds: of the partitions that the rebuild reads.
+    """
+    for place, found in sorted(bounds.items()):
+        if found is not None and found.start > 0:
+            raise StartRefused(
+                "Records of a compacted topic have been deleted. What they held would be missing: "
+                "groups, offsets, partitions of clusters.",
+                f"{place.topic}, partition {place.partition}, begins at offset {found.start}",
+                "Restore the topic; or go on with what is left, and add --accept-loss.",
+            )
 
 
 def withdrawn(newest_by_key: NewestByKey, plane: Plane, replay: Replay) -> list[Output]:

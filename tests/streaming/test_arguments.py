@@ -69,6 +69,14 @@ def test_a_rebuild_of_the_groups_is_one_of_the_claims_where_their_folder_is_empt
     assert (one.is_rebuild, one.rebuilds_if_empty) == (True, False)
 
 
+def test_loss_is_accepted_by_a_rebuild_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        beside("--accept-loss")
+    assert "--rebuild" in capsys.readouterr().err
+    given = parse_arguments([*PLACES, "--without-archive", "--rebuild", "--accept-loss"])
+    assert coordinator_options(given).accepts_loss
+
+
 @pytest.mark.parametrize("topic", ["__marshal.5s", "__marshal.3601s", "m.0s"])
 def test_a_topic_whose_name_gives_no_interval_is_refused_before_spark_starts(topic: str) -> None:
     with pytest.raises(SetupError) as caught:

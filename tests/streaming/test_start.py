@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -70,6 +71,7 @@ def start(spark: "SparkSession", broker: Broker, tmp_path: Path) -> Iterator[obj
         checkpoint: str = "checkpoint",
         *,
         is_rebuild: bool = False,
+        accepts_loss: bool = False,
         until: Callable[[], bool] = lambda: True,
     ) -> None:
         options = CoordinatorOptions(
@@ -77,6 +79,7 @@ def start(spark: "SparkSession", broker: Broker, tmp_path: Path) -> Iterator[obj
             prefix=prefix,
             checkpoint=str(tmp_path / checkpoint),
             is_rebuild=is_rebuild,
+            accepts_loss=accepts_loss,
         )
         coordinator = Coordinator(spark, options)
         try:
@@ -184,6 +187,28 @@ def test_a_rebuild_into_a_checkpoint_that_exists(start, made):
 def test_a_rebuild_of_topics_without_history_is_a_plain_start(start, made):
     """`--rebuild` in a supervisor's command line must not keep a new prefix from starting."""
     start(made, is_rebuild=True)
+
+
+@pytest.mark.parametrize("name", ["groups", "metadata"])
+def test_a_rebuild_from_a_topic_of_which_records_were_deleted(start, made, admin, broker, name):
+    """It had another cleanup policy for a week. What is missing nobody would have been told."""
+    start(made)
+    topic = f"{made}.{name}"
+    with closing(Producer({"bootstrap.servers": broker.bootstrap_servers})) as producer:
+        for key in ("a", "b", "c"):
+            producer.produce(topic, None, key, partition=1)
+        producer.flush(60)
+    alter(admin, topic, "cleanup.policy", "compact,delete")
+    cut = TopicPartition(topic, 1, 2)
+    admin.delete_records([cut])[cut].result(60)
+    alter(admin, topic, "cleanup.policy", "compact")
+
+    start(made)
+    told = refusal(start, made, "lost", is_rebuild=True)
+    assert f"{topic}, partition 1, begins at offset 2" in told
+    assert "--accept-loss" in told
+    start(made)
+    start(made, "lost", is_rebuild=True, accepts_loss=True)
 
 
 def test_a_checkpoint_of_other_topics(start, made, broker):
