@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MS_PER_HOUR = 3_600_000
 PROGRESS_EVERY_S = 10.0
 SEEDS = 100
+WIDTH = 100
 SHRUNK_MAX = 3  # violations that are made small: each takes many runs
 
 
@@ -98,7 +100,9 @@ def _kinds(fault: list[str] | None, worlds: str) -> dict[str, tuple[str, ...]]:
     for kind in fault or ():
         if not any(kind in kinds for kinds in played.values()):
             known = ", ".join(kind for kinds in played.values() for kind in kinds)
-            raise SetupError(f"{kind} is no kind of fault.", "--fault", f"There are: {known}")
+            # In lines of their own: a longer one would be shown in part.
+            there_are = wrap(f"There are: {known}", WIDTH, break_on_hyphens=False)
+            raise SetupError(f"{kind} is no kind of fault.", "--fault", "\n".join(there_are))
     if not fault:
         return dict.fromkeys(played, ())
     asked = {name: tuple(k for k in fault if k in kinds) for name, kinds in played.items()}

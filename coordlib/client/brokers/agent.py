@@ -83,7 +83,7 @@ class BrokerAgent(Running):
         on_fenced: Callable[[str], None] | None = None,
         on_unfenced: Callable[[], None] | None = None,
     ) -> None:
-        check_named(broker, endpoints)
+        check_named(broker, endpoints, rack)
         name = Name(group=cluster, client=client, prefix=prefix)
         own_client = client or default_client_id()
         callbacks: dict[Callback, Callable[..., None] | None] = {

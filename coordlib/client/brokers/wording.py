@@ -14,9 +14,11 @@ from coordlib.client.machine.wording import Identity, Timing, Wording
 from coordlib.errors import SetupError
 from coordlib.records import requests as rq
 from coordlib.records.brokers import CLUSTER
+from coordlib.records.checks import is_name
 
 #: Brokers have no generation; the field is the members' (rule 13).
 GENERATION: Final = 0
+PORT_MAX: Final = 65_535
 Target = Literal["Active", "Stopping", "Inactive"]
 
 
@@ -50,10 +52,12 @@ class BrokerTiming:
         # One that is late or lost must not end a leadership (rule 8).
         longest_ms = (self.session_timeout_ms - self.margin_ms) // 2
         if not 1 <= self.heartbeat_interval_ms <= longest_ms:
+            shorter = f"Choose 1 to {longest_ms}, or a longer session timeout."
             raise SetupError(
                 "Two heartbeats must fit into the session timeout less the margin.",
-                f"heartbeat_interval_ms {self.heartbeat_interval_ms}",
-                f"Choose 1 to {longest_ms}, or a longer session timeout.",
+                f"heartbeat_interval_ms {self.heartbeat_interval_ms}, "
+                f"session_timeout_ms {self.session_timeout_ms}",
+                shorter if longest_ms >= 1 else "Choose a longer session timeout.",
             )
 
     @property
@@ -150,7 +154,7 @@ class BrokerWording(Wording):
         return rq.Metadata(**self._envelope(), topics=topics)
 
 
-def check_named(broker: int, endpoints: Sequence[rq.Endpoint]) -> None:
+def check_named(broker: int, endpoints: Sequence[rq.Endpoint], rack: str | None) -> None:
     """What a user has named, before any network call. Raises SetupError."""
     if not 0 <= broker <= limits.INT32_MAX:
         raise SetupError("A broker id is a number from 0 to 2,147,483,647.", repr(broker))
@@ -159,3 +163,11 @@ def check_named(broker: int, endpoints: Sequence[rq.Endpoint]) -> None:
         raise SetupError(bounds, f"{len(endpoints)} were given")
     if len({each.name for each in endpoints}) < len(endpoints):
         raise SetupError("Each endpoint has a name of its own.", repr(list(endpoints)))
+    names = limits.NAME_LENGTH_MAX
+    for each in endpoints:
+        is_named = is_name(each.name, names) and is_name(each.host, limits.HOST_LENGTH_MAX)
+        if not is_named or not 1 <= each.port <= PORT_MAX:
+            what = "An endpoint has a name, a host, and a port from 1 to 65,535."
+            raise SetupError(what, repr(each))
+    if rack is not None and not is_name(rack, names):
+        raise SetupError("A rack needs a name of 1 to 249 bytes.", repr(rack), "Or leave it out.")

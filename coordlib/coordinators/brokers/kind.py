@@ -46,6 +46,7 @@ class Brokers(Kind):
     VALUE = Cluster
     STEP = ClusterStep
     TABLES: ClassVar = (TOPICS, PARTITIONS)
+    WHILE_NOT_EMPTY = "Delete the cluster's topics and unregister its brokers first."
     APIS: ClassVar[Mapping[type[rq.Request], Handler]] = {
         rq.RegisterBroker: register_broker,
         rq.BrokerHeartbeat: broker_heartbeat,

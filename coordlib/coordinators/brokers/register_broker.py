@@ -32,12 +32,16 @@ BROKER_IS_THROTTLED: Final = (
     "Try again: this broker id has been registered too often of late. If another process has the "
     "same id, give each an id of its own."
 )
+#: With the bounds of the session, then those of the release timeout.
+WRONG_TIMEOUTS: Final = (
+    "Choose a session_timeout_ms of {} to {}, and a release_timeout_ms of {} to {}."
+)
 
 
 def register_broker(step: ClusterStep, request: rq.RegisterBroker) -> None:
     """Judge one RegisterBroker."""
-    if not _are_timeouts_allowed(step, request):
-        return step.refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT)
+    if wrong := _wrong_timeouts(step, request):
+        return step.refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT, wrong)
     known = step.broker(request.broker)
     sender = (request.client, request.id)
     if known is not None and sender == (known.client, known.first_id):
@@ -68,12 +72,13 @@ def register_broker(step: ClusterStep, request: rq.RegisterBroker) -> None:
     return _answer(step, request, step.live.brokers[broker.broker])
 
 
-def _are_timeouts_allowed(step: ClusterStep, request: rq.RegisterBroker) -> bool:
+def _wrong_timeouts(step: ClusterStep, request: rq.RegisterBroker) -> str | None:
     bounds = step.config
     session = bounds.session_timeout_min_ms, bounds.session_timeout_max_ms
     release = bounds.release_timeout_min_ms, bounds.release_timeout_max_ms
     is_session = session[0] <= request.session_timeout_ms <= session[1]
-    return is_session and release[0] <= request.release_timeout_ms <= release[1]
+    is_release = release[0] <= request.release_timeout_ms <= release[1]
+    return None if is_session and is_release else WRONG_TIMEOUTS.format(*session, *release)
 
 
 def _made(

@@ -13,6 +13,7 @@ from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import stored
 
+NOT_THERE = "Check the broker's id: none of this id is registered in the cluster."
 STILL_THERE = "Stop it first, or remove it: it is Active, or its session runs."
 MAY_STILL_LEAD = "Wait: a process of it that led may still act."
 
@@ -21,7 +22,7 @@ def unregister_broker(step: ClusterStep, request: rq.UnregisterBroker) -> None:
     """Judge one UnregisterBroker."""
     broker = step.broker(request.broker)
     if broker is None:
-        return step.refuse(request, ErrorCode.BROKER_ID_NOT_REGISTERED)
+        return step.refuse(request, ErrorCode.BROKER_ID_NOT_REGISTERED, NOT_THERE)
     if broker.is_ready or broker.has_session:
         return step.refuse(request, ErrorCode.NON_EMPTY_GROUP, STILL_THERE)
     if any(guard.broker == request.broker for guard in step.cluster.guards.values()):

@@ -38,7 +38,7 @@ def delete(step: Any, request: rq.DeleteGroup) -> None:
     if step.value is None:
         step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
     elif not step.kind.is_empty(step.value):
-        step.refuse(request, ErrorCode.NON_EMPTY_GROUP)
+        step.refuse(request, ErrorCode.NON_EMPTY_GROUP, step.kind.WHILE_NOT_EMPTY)
     else:
         remove(step, "deleted", {"client": request.client})
         step.answer(request)

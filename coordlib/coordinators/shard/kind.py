@@ -133,6 +133,8 @@ class Kind:
     MESSAGES: ClassVar[Mapping[type[Message], Handler]] = {}
     #: Its tables. They are the family's: an entity keeps them when its kind changes.
     TABLES: ClassVar["tuple[Table, ...]"] = ()
+    #: What must happen before one of its entities can be deleted; None: as the error says.
+    WHILE_NOT_EMPTY: ClassVar[str | None] = None
 
     @cached_property
     def handlers(self) -> Mapping[type[rq.Request], Handler]:

@@ -95,6 +95,23 @@ def test_a_bad_request_changes_nothing(request_: Any, error: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("request_", "what_to_do"),
+    [
+        (c.register(1, session_timeout_ms=5_999), "session_timeout_ms of 6000 to 1800000"),
+        (c.register(1, release_timeout_ms=10**9), "release_timeout_ms of 6000 to 86400000"),
+        (c.about(rq.UnregisterBroker, broker=9), "Check the broker's id"),
+        (c.about(rq.DeleteGroup, space="cluster"), "unregister its brokers"),
+    ],
+    ids=str,
+)
+def test_a_refusal_says_what_to_do_in_words_of_clusters(request_: Any, what_to_do: str) -> None:
+    """Not in those of groups: an operator who mistyped an id has no broker to register."""
+    (answer,) = answers(c.active(), request_)
+
+    assert what_to_do in answer["message"]
+
+
+@pytest.mark.parametrize(
     ("row", "error"),
     [
         ((("u", 0), (0, 0, ISR)), "UNKNOWN_TOPIC_OR_PARTITION"),
