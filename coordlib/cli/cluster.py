@@ -57,9 +57,10 @@ def describe(cluster: ClusterName, /, *, where: Where = HERE) -> int:
 
     WAITS-FOR names brokers: those that were asked for leaderships and have not let go, former
     leaders that may still act, and brokers with replicas to delete; with any of these the cluster
-    is Reconciling. It also names brokers that are to catch up, and those without which a partition
-    has no leader; with these alone it is Stable. Read from the topics, so this works while the job
-    is down; AS-OF gives the last request that is included.
+    is Reconciling. It also names brokers that a move waits for, since they are not in sync, and
+    those without which a partition has no leader; with these alone it is Stable. Of all others that
+    are not in sync `coord cluster partitions --under-replicated` tells. Read from the topics, so
+    this works while the job is down; AS-OF gives the last request that is included.
 
     Parameters
     ----------
@@ -120,6 +121,9 @@ def partitions(
     where: Where = HERE,
 ) -> int:
     """Show the partitions of a cluster: leaders, epochs, replicas, and those in sync.
+
+    NOTE tells what goes on: a move, with the brokers that it adds (+) and removes (-), a deletion,
+    an unclean election from which the leader recovers.
 
     Parameters
     ----------

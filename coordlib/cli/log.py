@@ -9,7 +9,10 @@ from cyclopts import Parameter
 from coordlib.cli.output import Format, counted, print_json
 from coordlib.errors import SetupError
 
-_GIVE_HISTORY = "Give the file of a recorded run: history.jsonl in the folder of the demo's stack."
+_GIVE_HISTORY = (
+    "Give the file of a recorded run: history.jsonl, or history-brokers.jsonl and others, in the "
+    "folder of the demo's stack."
+)
 #: What members do, what clients of a replicated store do, and what transactions begin with.
 _COUNTED = ("act", "put", "got", "begin")
 Choice = Annotated[Format, Parameter(env_var="COORD_FORMAT")]

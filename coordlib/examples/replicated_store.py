@@ -27,11 +27,13 @@ from coordlib.client import (
 )
 from coordlib.client.machine.signals import Partitions
 from coordlib.client.shell.clock import boottime_ns
+from coordlib.errors import CoordError
 from coordlib.examples.store_leader import LOOK_S, Leader, address_of
 from coordlib.examples.store_replica import Replica
 from coordlib.examples.store_wire import Address, Refused, Server
 
 CLUSTER: Final = "store"
+PORT_MAX: Final = 65_535
 
 
 class Store:
@@ -211,13 +213,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
     config = {"bootstrap.servers": given.bootstrap_servers}
-    store = Store(given.broker, given.address, given.folder, tell=show, config=config)
+    try:
+        store = Store(given.broker, given.address, given.folder, tell=show, config=config)
+    except (CoordError, OSError) as problem:  # its folder, its address, or Kafka
+        parser.exit(1, f"{problem}\n")
     serve(store, over.is_set)
 
 
 def _address(text: str) -> Address:
     host, _, port = text.rpartition(":")
-    if not host:
+    if not host or not 0 <= int(port) <= PORT_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not host:port")
     return host, int(port)
 

@@ -1,6 +1,7 @@
 """The replicated store over real sockets, with agents that read what the test says."""
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -535,7 +536,7 @@ def test_what_a_store_tells_is_shown(world: World, capsys: pytest.CaptureFixture
     ]
 
 
-@pytest.mark.parametrize("wrong", ["9000", ":9000", "localhost:http"])
+@pytest.mark.parametrize("wrong", ["9000", ":9000", "localhost:http", "localhost:65536"])
 def test_an_address_that_is_none_is_refused(
     wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -543,3 +544,22 @@ def test_an_address_that_is_none_is_refused(
         replicated_store.main(["localhost:1", "1", wrong, str(tmp_path)])
 
     assert "argument address" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("broker", ["-1", "1"])
+def test_a_store_that_cannot_start_says_why(
+    broker: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In words and without a traceback: an id that is none, an address that another process has."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1] if broker == "1" else 0
+        with pytest.raises(SystemExit) as ended:
+            replicated_store.main(["localhost:1", broker, f"127.0.0.1:{port}", str(tmp_path)])
+
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert ("A broker id" if broker == "-1" else "Address already in use") in said
