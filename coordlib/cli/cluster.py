@@ -56,11 +56,12 @@ def describe(cluster: ClusterName, /, *, where: Where = HERE) -> int:
     """Show a cluster: state, counts, and for whom somebody waits.
 
     WAITS-FOR names brokers: those that were asked for leaderships and have not let go, former
-    leaders that may still act, and brokers with replicas to delete; with any of these the cluster
-    is Reconciling. It also names brokers that a move waits for, since they are not in sync, and
-    those without which a partition has no leader; with these alone it is Stable. Of all others that
-    are not in sync `coord cluster partitions --under-replicated` tells. Read from the topics, so
-    this works while the job is down; AS-OF gives the last request that is included.
+    leaders that may still act, and brokers with replicas to delete, or that could not delete them;
+    with any of these the cluster is Reconciling. It also names brokers that a move waits for, since
+    they are not in sync, and those without which a partition has no leader; with these alone it is
+    Stable. Of all others that are not in sync `coord cluster partitions --under-replicated` tells.
+    Read from the topics, so this works while the job is down; AS-OF gives the last request that is
+    included.
 
     Parameters
     ----------

@@ -193,6 +193,8 @@ def partition_object(place: "Place", row: "Partition") -> dict[str, object]:
 
 def note_of(row: "Partition") -> str:
     """What is not usual about a partition, in words."""
+    from coordlib.coordinators.brokers import describe_group
+
     notes = []
     if row.guard >= 0:
         notes.append("a former leader may still act")
@@ -203,8 +205,8 @@ def note_of(row: "Partition") -> str:
         notes.append("moves " + " ".join([*added, *(f"-{each}" for each in row.removing)]))
     if row.recovering:
         notes.append("recovers from an unclean election")
-    if row.deleting:
-        notes.append(f"to be deleted on {_numbers(tuple(sorted(row.deleting)))}")
+    if left := sorted(describe_group.undeleted(row)):
+        notes.append(f"to be deleted on {_numbers(tuple(left))}")
     return ", ".join(notes)
 
 

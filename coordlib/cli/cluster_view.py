@@ -18,6 +18,7 @@ from coordlib.coordinators.brokers.cluster import Broker, Cluster
 from coordlib.coordinators.brokers.family import Clusters
 from coordlib.coordinators.brokers.kind import BROKERS
 from coordlib.coordinators.brokers.rows import PARTITIONS, TOPICS, Partition, Topic
+from coordlib.coordinators.brokers.states import ReplicaState
 from coordlib.coordinators.shard.table import Place
 from coordlib.effects.routing import CLUSTERS, METADATA
 from coordlib.errors import ErrorCode, GroupError
@@ -28,6 +29,9 @@ from coordlib.records.partitioner import shard_of
 #: Beside what DescribeGroup answers: moves, and partitions that nobody else may lead. They leave
 #: the state Stable, as no request of the controller to a broker is open.
 NOT_IN_SYNC: Final = "has not caught up with what it is to have"
+#: In place of that it has not deleted them: it is there, and said that it could not. How it tries
+#: again is not said here: a replica that a move has removed must not lead anybody to DeleteTopics.
+NOT_DELETABLE: Final = "could not delete its replicas"
 NOT_BACK: Final = "is not active, and no other broker may lead"
 
 
@@ -204,11 +208,12 @@ def _awaited(cluster: Cluster, partitions: Mapping[Place, Partition]) -> Iterato
             yield _of(cluster, number, rs.NOT_RELEASED, asked)
     by_reason: dict[str, dict[int, list[Place]]] = {
         rs.NOT_DELETED: {},
+        NOT_DELETABLE: {},
         NOT_IN_SYNC: {},
         NOT_BACK: {},
     }
     for place, row in partitions.items():
-        for reason, brokers in _held_up_by(row).items():
+        for reason, brokers in _held_up_by(cluster, row).items():
             for number in brokers:
                 by_reason[reason].setdefault(number, []).append(place)
     for reason, held_up in by_reason.items():
@@ -216,14 +221,25 @@ def _awaited(cluster: Cluster, partitions: Mapping[Place, Partition]) -> Iterato
             yield _of(cluster, number, reason, tuple(held_up[number]))
 
 
-def _held_up_by(row: Partition) -> dict[str, tuple[int, ...]]:
+def _held_up_by(cluster: Cluster, row: Partition) -> dict[str, tuple[int, ...]]:
     """Reason -> the brokers for which this partition waits."""
-    found: dict[str, tuple[int, ...]] = {rs.NOT_DELETED: tuple(describe_group.undeleted(row))}
+    undeleted = tuple(describe_group.undeleted(row))
+    failed = tuple(each for each in undeleted if _has_failed(cluster.brokers.get(each), row))
+    found = {
+        rs.NOT_DELETED: tuple(each for each in undeleted if each not in failed),
+        NOT_DELETABLE: failed,
+    }
     if row.adding or row.removing:
         found[NOT_IN_SYNC] = tuple(each for each in row.target if each not in row.isr)
     if is_leaderless(row) and row.guard < 0:
         found[NOT_BACK] = row.replicas if row.leader_epoch < 0 else row.isr
     return found
+
+
+def _has_failed(broker: Broker | None, row: Partition) -> bool:
+    """Whether it said that it cannot delete: one that was away is told when it comes."""
+    ineligible = ReplicaState.DELETION_INELIGIBLE
+    return broker is not None and broker.is_ready and row.deleting[broker.broker] == ineligible
 
 
 def _of(cluster: Cluster, number: int, reason: str, places: tuple[Place, ...]) -> Awaited:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from coordlib.cli import cluster_moves
-from coordlib.cli.cluster_view import read_cluster
+from coordlib.cli.cluster_view import NOT_DELETABLE, read_cluster
 from coordlib.cli.main import main
 from coordlib.coordinators.brokers.rows import Partition
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.records import requests as rq
+from coordlib.records import responses as rs
 from tests.cli.shop import REACHED, WHERE, Shop, ask, open_shop
 
 
@@ -110,6 +111,33 @@ def test_a_topic_is_deleted_when_its_replicas_are(
     assert rows() == []
     assert run("delete-topic", "shop", "orders", "--yes") == FAILED
     assert "UNKNOWN_TOPIC_OR_PARTITION" in capsys.readouterr().out
+
+
+def test_a_deletion_that_failed_is_told_from_one_that_is_waited_for(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of three, one has deleted, one cannot, and one is away: an operator must know which is which,
+    since the second is told again by the operator alone. Who has deleted is named no more."""
+    assert run("create-topic", "shop", "big", "--replica-assignment", "1:2:3") == OK
+    topic_id = row("big").topic_id
+    shop.wants(3, "Inactive")
+    assert run("delete-topic", "shop", "big", "--yes") == OK
+    for broker, error in ((1, "NONE"), (2, "KAFKA_STORAGE_ERROR")):
+        told = rq.DeletedReplica(topic="big", topic_id=topic_id, partition=0, error=error)
+        known = shop.known[broker].incarnation
+        ask(shop.clients[broker], rq.ReplicasDeleted,
+            broker=broker, incarnation=known, results=(told,))  # fmt: skip
+
+    capsys.readouterr()
+    assert run("describe", "shop", "--format", "json") == OK
+    awaited = json.loads(capsys.readouterr().out)["waits-for"]
+    reasons = {each["waits-for"]: each["reason"] for each in awaited}
+    assert reasons == {2: NOT_DELETABLE, 3: rs.NOT_DELETED}
+    assert run("partitions", "shop", "--topic", "big") == OK
+    assert "to be deleted on 2,3" in capsys.readouterr().out
+    assert run("delete-topic", "shop", "big", "--yes") == OK
+    assert run("describe", "shop") == OK
+    assert NOT_DELETABLE not in capsys.readouterr().out
 
 
 # -- leaders and moves ----------------------------------------------------------------------------
