@@ -18,6 +18,7 @@ from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.shell.member import Name, default_client_id
 from coordlib.client.shell.transport import KafkaTransport, Transport
+from coordlib.errors import SetupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
@@ -84,6 +85,9 @@ class BrokerAgent(Running):
         on_unfenced: Callable[[], None] | None = None,
     ) -> None:
         check_named(broker, endpoints, rack)
+        if transport is None and not config:
+            what = "A broker needs the options of Kafka's clients, or a transport."
+            raise SetupError(what, "config", 'At least {"bootstrap.servers": "HOST:PORT"}.')
         name = Name(group=cluster, client=client, prefix=prefix)
         own_client = client or default_client_id()
         callbacks: dict[Callback, Callable[..., None] | None] = {

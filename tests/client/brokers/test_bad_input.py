@@ -51,6 +51,12 @@ def test_wrong_names_are_refused(fields: dict[str, Any]) -> None:
         agent(**fields)
 
 
+def test_an_agent_without_options_is_told_so() -> None:
+    """And not that Kafka does not answer: nobody was asked."""
+    with pytest.raises(SetupError, match="bootstrap"):
+        BrokerAgent(CLUSTER, broker=1, endpoints=ENDPOINTS)
+
+
 def test_a_door_that_would_close_before_the_session_ends_is_refused() -> None:
     """Then a broker would close its door that nobody has declared Inactive."""
     with pytest.raises(SetupError, match="fence timeout"):
