@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from coordlib.cli.log import Choice
 from coordlib.cli.numbers import Count, Seed
-from coordlib.cli.output import counted, print_head, print_json, print_table
+from coordlib.cli.output import LINE_LENGTH_MAX, counted, print_head, print_json, print_table
 from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 MS_PER_HOUR = 3_600_000
 PROGRESS_EVERY_S = 10.0
 SEEDS = 100
-WIDTH = 100
 SHRUNK_MAX = 3  # violations that are made small: each takes many runs
 
 
@@ -100,8 +99,8 @@ def _kinds(fault: list[str] | None, worlds: str) -> dict[str, tuple[str, ...]]:
     for kind in fault or ():
         if not any(kind in kinds for kinds in played.values()):
             known = ", ".join(kind for kinds in played.values() for kind in kinds)
-            # In lines of their own: a longer one would be shown in part.
-            there_are = wrap(f"There are: {known}", WIDTH, break_on_hyphens=False)
+            # A line of more than LINE_LENGTH_MAX characters would be shown in part.
+            there_are = wrap(f"There are: {known}", LINE_LENGTH_MAX, break_on_hyphens=False)
             raise SetupError(f"{kind} is no kind of fault.", "--fault", "\n".join(there_are))
     if not fault:
         return dict.fromkeys(played, ())
