@@ -7,7 +7,8 @@ from coordlib.coordinators.groups.offsets import pending
 from coordlib.coordinators.groups.offsets.pending_table import PENDING, KeptPending
 from coordlib.coordinators.shard.kind import NOT_INDEXED
 from coordlib.coordinators.shard.table import Entries
-from tests.tools.driving import Conversation, pending_commit
+from coordlib.records import requests as rq
+from tests.tools.driving import Conversation, commit, pending_commit, settings
 
 
 def test_a_commit_reads_no_other_entry_for_what_the_driver_is_told(
@@ -61,3 +62,36 @@ def kept(decided_by: str, decision: str = "") -> KeptPending:
         reserved_bytes=0,
         rows=msgspec.Raw(msgspec.msgpack.encode(())),
     )
+
+
+def test_a_commit_of_a_partition_that_has_an_offset_reads_no_pending_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Near the bound of a group's offsets each commit read all pending rows, 40 ms of them."""
+    talk = Conversation(settings(offsets_per_group_max=3))
+    talk.send_all(commit("a"), pending_commit("a", offsets=rows("u", 2)))
+    monkeypatch.setattr(pending, "new_places", lambda _: pytest.fail("all rows were read"))
+
+    again = talk.send(commit("a", offset=6))
+    also = talk.send(pending_commit("a", offset=7))
+
+    assert not [line for line in (*again, *also) if "INVALID_COMMIT_OFFSET_SIZE" in line]
+
+
+def test_one_commit_reads_pending_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may name ten thousand partitions for which there is no room."""
+    talk = Conversation(settings(offsets_per_group_max=3))
+    talk.send_all(commit("a"), pending_commit("a", offsets=rows("t", 2)))
+    looks: list[int] = []
+    found = pending.new_places
+    monkeypatch.setattr(pending, "new_places", lambda step: looks.append(1) or found(step))
+
+    said = talk.send(commit("a", offsets=rows("v", 9)))
+
+    assert len(looks) == 1
+    (answer,) = (line for line in said if line.startswith("answer"))
+    assert answer.count("INVALID_COMMIT_OFFSET_SIZE") == 8  # t/1 waits, so one has room
+
+
+def rows(topic: str, count: int) -> tuple[rq.CommittedOffset, ...]:
+    return tuple(rq.CommittedOffset(topic, partition, 5) for partition in range(count))

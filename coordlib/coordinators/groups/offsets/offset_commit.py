@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from coordlib import limits
 from coordlib.coordinators.groups.offsets import pending
 from coordlib.coordinators.groups.offsets.pending_table import PENDING, ROW_BYTES_MIN
 from coordlib.coordinators.groups.offsets.table import (
@@ -91,13 +90,12 @@ class _Room:
     """The room that group and shard still have; the rows of a request use it up in their order."""
 
     def __init__(self, step: GroupStep[Any], shard_bytes: int) -> None:
-        config, self._kept = step.family.config, step.offsets
+        self._places, self._kept = Places(step), step.offsets
         #: Offsets that wait for a decision, as they were before this step.
         self.pending = step.entries(PENDING)
-        self._offsets = config.offsets_per_group_max - self._kept.count
-        if self.pending.count:
-            self._offsets = room_of_places(step)
-        self._bytes = config.offsets_bytes_per_group_max - self._kept.size_bytes
+        #: Rows of partitions that had no offset.
+        self._new = 0
+        self._bytes = step.family.config.offsets_bytes_per_group_max - self._kept.size_bytes
         # Pending offsets have reserved what they may become.
         self._bytes -= self.pending.size_bytes
         self._bytes = min(self._bytes, shard_bytes)
@@ -120,24 +118,42 @@ class _Room:
         grows_by = cost - (before or 0)
         if row.topic not in self._topics and not self._kept.has_name(row.topic):
             grows_by += name_bytes(row.topic)
-        if (before is None and self._offsets <= 0) or grows_by > max(self._bytes, 0):
+        if grows_by > max(self._bytes, 0):
             return False
-        self._offsets -= before is None
+        if before is None and not self._places.has(self._new + 1):
+            return False
+        self._new += before is None
         self._bytes -= grows_by
         self._costs[place] = cost
         self._topics.add(row.topic)
         return True
 
 
-def room_of_places(step: GroupStep[Any]) -> int:
-    """How many partitions more the group may have offsets of; pending ones count."""
-    room = step.family.config.offsets_per_group_max - step.offsets.count
-    entries = step.entries(PENDING)
-    if not entries.count:
-        return room
-    # Entries are read only where a bound by their size alone may be too low.
-    bound = room - entries.size_bytes // ROW_BYTES_MIN
-    return bound if bound >= limits.OFFSETS_PER_REQUEST_MAX else room - pending.new_places(step)
+class Places:
+    """How many partitions more the group may have offsets of; pending ones count.
+
+    The rows of pending entries are read only where what costs less does not suffice, and once.
+    """
+
+    def __init__(self, step: GroupStep[Any]) -> None:
+        room = step.family.config.offsets_per_group_max - step.offsets.count
+        counts = (_rows_at_most, pending.row_count, pending.new_places)
+        #: Rooms of which each one is as large as the one before, or larger.
+        self._rooms = (room - count(step) for count in counts)
+        self._room = next(self._rooms)
+
+    def has(self, new: int) -> bool:
+        """Whether there is room for so many."""
+        while new > self._room:
+            room = next(self._rooms, None)
+            if room is None:
+                return False
+            self._room = room
+        return True
+
+
+def _rows_at_most(step: GroupStep[Any]) -> int:
+    return step.entries(PENDING).size_bytes // ROW_BYTES_MIN
 
 
 def _has_the_size_of(kept: KeptOffset, metadata: str, member: str, is_timed: bool) -> bool:

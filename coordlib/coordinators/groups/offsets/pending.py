@@ -80,6 +80,11 @@ def _told(key: str, entry: KeptPending) -> rs.AwaitedDecision:
     return rs.AwaitedDecision(key, DELTA, entry.table, entry.member, entry.since_ms)
 
 
+def row_count(step: GroupStep[Any]) -> int:
+    """How many offsets are pending, each partition as often as entries have it; reads no rows."""
+    return sum(entry.partitions for _, _, entry in step.entries(PENDING))
+
+
 def new_places(step: GroupStep[Any]) -> int:
     """How many partitions have pending offsets and no committed one; reads all entries."""
     places = {row.place for _, _, entry in step.entries(PENDING) for row in rows_of(entry)}

@@ -14,8 +14,8 @@ from msgspec import UNSET
 from coordlib import limits
 from coordlib.coordinators.groups.offsets.offset_commit import (
     NO_GROUP,
+    Places,
     is_metadata_too_large,
-    room_of_places,
 )
 from coordlib.coordinators.groups.offsets.pending_table import (
     PENDING,
@@ -263,7 +263,7 @@ def _without_room(
         or pending_bytes + kept.size_bytes > config.offsets_bytes_per_group_max
     )
     new = sum(kept.get(row.topic, row.partition) is None for row in value.offsets)
-    is_full = new > 0 and new > room_of_places(step)
+    is_full = new > 0 and not Places(step).has(new)
     return refused if is_too_large or is_full else None
 
 
