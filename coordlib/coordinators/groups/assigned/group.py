@@ -250,11 +250,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member wants this topic, existing or not, or still holds partitions of it."""
-        return (
-            topic in self.topics
-            or any(topic in member.topics for member in self.members.values())
-            or any(topic in held for held in self.held())
-        )
+        return topic in self._kept_topics
+
+    @cached_property
+    def _kept_topics(self) -> frozenset[str]:
+        # A request may ask for ten thousand, and a thousand members may name as many.
+        named = dict.fromkeys(member.topics for member in self.members.values())
+        return frozenset(self.topics).union(*named, *self.held())
 
     def held(self) -> Iterator[Partitions]:
         """All partitions that a member has, or that a former owner may still have."""
@@ -272,10 +274,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
 
     def reaction_timers(self) -> Iterator[Timer]:
         for member in self.members.values():
-            for demand in member.demands:
-                yield demand.timer
-        for guard in self.guards.values():
-            yield guard.told
+            yield from (demand.timer for demand in member.demands)
+        yield from (guard.told for guard in self.guards.values())
 
     def first_subscribe(self, client: str, request_id: str) -> Member | None:
         """The live member that this first Subscribe made, if it made one."""
