@@ -52,19 +52,21 @@ def _wants_others(step: Step, older: Member, newcomer: Member) -> bool:
     """Whether a consumer comes back for other topics than its share was cut for.
 
     Kafka compares only the chosen protocol, and its consumer joins again when its assignment has
-    topics that it does not want; until then no member reads these. Bytes that are no subscription
-    count as no change.
+    topics that it does not want; until then no member reads these. Retention counts on it, too:
+    what a group subscribes to changes with a generation only.
     """
-    if step.live.protocol_type != cp.CONSUMER:
+    group = step.live
+    if group.protocol_type != cp.CONSUMER:
         return False
+    return _topics(older, group.protocol) != _topics(newcomer, group.protocol)
+
+
+def _topics(member: Member, protocol: str | None) -> set[str] | None:
+    """The topics of the chosen protocol; None: its bytes are no subscription."""
     try:
-        return _topics(older) != _topics(newcomer)
+        return set(cp.decode_topics(member.metadata_for(protocol)))
     except cp.Unreadable:
-        return False
-
-
-def _topics(member: Member) -> set[str]:
-    return {topic for offer in member.protocols for topic in cp.decode_topics(offer.metadata)}
+        return None
 
 
 def _join_phase(step: Step, newcomer: Member, parked: Parked) -> None:
