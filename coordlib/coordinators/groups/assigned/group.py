@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from coordlib import limits
+from coordlib.coordinators.groups.assigned.search import includes
 from coordlib.coordinators.shard.clock import Timer
 from coordlib.coordinators.shard.step import BrokenInvariant
 from coordlib.records import consumer_protocol as cp
@@ -149,10 +150,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return not self.demands and self.owned == self.target
 
     def grant_of(self, topic: str, partition: int) -> Grant | None:
-        for grant in self.grants:
-            if partition in grant.partitions.get(topic, ()):
-                return grant
-        return None
+        held = (each for each in self.grants if includes(each.partitions, topic, partition))
+        return next(held, None)
 
     def demand(self, cause: int) -> Demand | None:
         return next((each for each in self.demands if each.timer.cause == cause), None)

@@ -8,6 +8,7 @@ from coordlib.coordinators.groups.assigned import division, reconciliation
 from coordlib.coordinators.groups.assigned.group import Demand, Member
 from coordlib.coordinators.groups.assigned.membership import find_own
 from coordlib.coordinators.groups.assigned.offset_commit import fault_of_row
+from coordlib.coordinators.groups.assigned.search import includes
 from coordlib.coordinators.groups.assigned.step import Step
 from coordlib.coordinators.groups.offsets import offset_commit as offsets
 from coordlib.errors import ErrorCode
@@ -40,7 +41,7 @@ def _of_demand(step: Step, member: Member, demand: Demand | None) -> offsets.OfR
     partitions = demand.partitions if demand is not None else {}
 
     def judge(request: rq.Release, row: rq.CommittedOffset) -> ErrorCode:
-        if row.partition not in partitions.get(row.topic, ()):
+        if not includes(partitions, row.topic, row.partition):
             return ErrorCode.PARTITION_NOT_OWNED
         return as_commit(request, row)
 
