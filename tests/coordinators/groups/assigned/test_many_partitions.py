@@ -43,6 +43,7 @@ def test_the_grant_of_a_partition_is_found_without_a_look_at_all() -> None:
 
 
 def test_only_partitions_that_are_there_are_found() -> None:
+    """A commit that names another one must not pass for one of a neighbour."""
     some = {"t": (1, 3, 4), "u": (0,)}
 
     assert [number for number in range(-1, 7) if includes(some, "t", number)] == [1, 3, 4]

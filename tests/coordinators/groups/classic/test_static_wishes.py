@@ -40,6 +40,7 @@ def returned(before: dict[str, bytes], after: dict[str, bytes]) -> Conversation:
     ],
 )
 def test_other_topics_begin_a_rebalance(before: dict[str, bytes], after: dict[str, bytes]) -> None:
+    """Else no member reads them: the share that it gets was cut for those of before."""
     assert returned(before, after).group().state is State.PREPARING_REBALANCE
 
 
@@ -52,6 +53,7 @@ def test_other_topics_begin_a_rebalance(before: dict[str, bytes], after: dict[st
     ],
 )
 def test_the_same_topics_do_not(before: dict[str, bytes], after: dict[str, bytes]) -> None:
+    """A restart of a process stops nobody else."""
     assert returned(before, after).group().state is State.STABLE
 
 
