@@ -99,14 +99,15 @@ def initial_delay_over(step: Step) -> None:
     """Wait again if a member came meanwhile, at most for the rebalance timeout in all."""
     group = step.live
     timer, remaining = group.join_timer, group.initial_remaining_ms
-    if timer is None or remaining is None or not (group.has_newcomer and remaining):
+    # Both may be 0: the time is used up, or the job has started anew without a delay.
+    delay_ms = min(step.family.config.initial_rebalance_delay_ms, remaining or 0)
+    if timer is None or not (group.has_newcomer and delay_ms):
         complete(step)
         return
-    delay_ms = min(step.family.config.initial_rebalance_delay_ms, remaining)
     step.change(
         has_newcomer=False,
         join_timer=deadlines.plain(delay_ms, step.at.offset, step.at.clock_ms),
-        initial_remaining_ms=max(remaining - timer.duration_ms, 0),
+        initial_remaining_ms=max((remaining or 0) - timer.duration_ms, 0),
     )
 
 

@@ -85,3 +85,16 @@ def test_an_announced_id_has_all_of_its_time_again_after_a_release() -> None:
 
     assert list(talk.group().pending) == [announced]
     assert talk.group().pending[announced].timer.due_ms == talk.shard.clock_ms + 10_000
+
+
+def test_a_job_that_starts_without_an_initial_delay_ends_one_that_runs() -> None:
+    """The deadline was set anew for the same moment, which counts as a defect: quarantine."""
+    talk = Conversation(settings(initial_rebalance_delay_ms=3_000))
+    talk.send_all(join("a"), join("b"))
+    talk.end_batch()
+    talk.use(settings(initial_rebalance_delay_ms=0))
+
+    talk.wait(3_000)
+
+    assert not talk.group().is_quarantined
+    assert talk.group().generation == 1
