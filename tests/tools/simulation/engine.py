@@ -300,6 +300,8 @@ class Driver(Process):
 
     def _judge(self, number: int) -> None:
         kept, settings = self.checkpoint, self._settings
+        if number and number - 1 not in kept.states:  # a sleeper: others have gone on, and tidied
+            raise ConcurrentUpdate(f"The state of batch {number - 1} is kept no more")
         before = kept.states.get(number - 1, {})
         rows: list[tuple[object, ...]] = []
         fresh = dict(before)

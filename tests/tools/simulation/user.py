@@ -7,7 +7,7 @@ makes users do more; `program.py` ends their programs.
 from abc import abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -146,7 +146,9 @@ class User(Process):
             wish.tell(member)
 
     def say(self, wish: Wish) -> None:
-        """Its user wants this from now on."""
+        """Its user wants this from now on; a consumer of a classic group cannot exclude topics."""
+        if not self.is_assigned:
+            wish = replace(wish, exclude=None)
         if wish != self.wish:
             self.wishes.append((self.scheduler.now_ms, wish))
         member = self.consumer.member
