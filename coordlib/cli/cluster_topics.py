@@ -1,7 +1,7 @@
 """`coord cluster create-topic|create-partitions|delete-topic`: topics of a cluster of brokers."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -74,7 +74,7 @@ def create_topic(
     topic
         The topic's name.
     min_isr
-        So many replicas in sync a leader should have to acknowledge a write.
+        So many replicas in sync a leader should have to acknowledge a write; no more than it has.
     unclean
         Let a replica that is not in sync lead when no other can.
     validate_only
@@ -82,11 +82,24 @@ def create_topic(
     """
     from coordlib.records import requests as rq
 
-    row = rq.NewTopic(topic=topic, min_isr=min_isr, unclean=unclean, **replicas.fields())
+    fields = replicas.fields()
+    _require_acknowledgeable(min_isr, fields)
+    row = rq.NewTopic(topic=topic, min_isr=min_isr, unclean=unclean, **fields)
     with asking(where) as admin:
         rows = admin.create_topics(cluster, [row], validate_only=validate_only)
     done = f"{topic} may be created" if validate_only else f"{topic} is created"
     return _told(where, "cluster create-topic", cluster, rows, done)
+
+
+def _require_acknowledgeable(min_isr: int, fields: Mapping[str, Any]) -> None:
+    rows = fields.get("assignment", {}).values()
+    least = fields.get("replication_factor") or min(map(len, rows))
+    if min_isr > least:
+        raise SetupError(
+            "No write could ever be acknowledged.",
+            f"--min-isr {min_isr}, of {counted(least, 'replica')}",
+            "Give each partition as many replicas, or a smaller --min-isr.",
+        )
 
 
 def create_partitions(

@@ -113,6 +113,20 @@ def test_a_topic_is_deleted_when_its_replicas_are(
     assert "UNKNOWN_TOPIC_OR_PARTITION" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "replicas",
+    [["--partitions", "2", "--replication-factor", "2"], ["--replica-assignment", "1:2,2:3"]],
+    ids=["counts", "assignment"],
+)
+def test_a_topic_of_which_no_write_can_be_acknowledged_is_refused(
+    shop: Shop, capsys: pytest.CaptureFixture[str], replicas: list[str]
+) -> None:
+    """A 3 that was meant as a 2: all its puts would wait, and then fail."""
+    assert run("create-topic", "shop", "big", *replicas, "--min-isr", "3") == USAGE
+    assert "--min-isr 3, of 2 replicas" in capsys.readouterr().err
+    assert run("create-topic", "shop", "big", *replicas, "--min-isr", "2") == OK
+
+
 def test_a_deletion_that_failed_is_told_from_one_that_is_waited_for(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:

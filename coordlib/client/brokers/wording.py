@@ -156,11 +156,13 @@ class BrokerWording(Wording):
 
 def check_named(broker: int, endpoints: Sequence[rq.Endpoint], rack: str | None) -> None:
     """What a user has named, before any network call. Raises SetupError."""
-    if not 0 <= broker <= limits.INT32_MAX:
+    if not isinstance(broker, int) or not 0 <= broker <= limits.INT32_MAX:
         raise SetupError("A broker id is a number from 0 to 2,147,483,647.", repr(broker))
     if not 1 <= len(endpoints) <= limits.ENDPOINTS_MAX:
         bounds = f"A broker has 1 to {limits.ENDPOINTS_MAX} endpoints."
         raise SetupError(bounds, f"{len(endpoints)} were given")
+    if strange := [each for each in endpoints if not isinstance(each, rq.Endpoint)]:
+        raise SetupError("An endpoint is an Endpoint(name, host, port).", repr(strange[0]))
     if len({each.name for each in endpoints}) < len(endpoints):
         raise SetupError("Each endpoint has a name of its own.", repr(list(endpoints)))
     names = limits.NAME_LENGTH_MAX

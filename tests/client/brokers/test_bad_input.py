@@ -35,6 +35,8 @@ def agent(**fields: Any) -> BrokerAgent:
         {"endpoints": []},
         {"endpoints": [Endpoint(f"e{n}", "host", 1) for n in range(17)]},
         {"endpoints": [*ENDPOINTS, *ENDPOINTS]},
+        {"broker": "7"},
+        {"endpoints": [("in", "host", 9092)]},
         {"endpoints": [Endpoint("in", "host", 0)]},
         {"endpoints": [Endpoint("in", "host", 65_536)]},
         {"endpoints": [Endpoint("in", "", 9092)]},

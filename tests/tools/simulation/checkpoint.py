@@ -12,6 +12,10 @@ from tests.tools.simulation.cluster import Place
 Ranges = dict[Place, tuple[int, int]]
 
 
+class StateGone(RuntimeError):
+    """A sleeper wants a state that others, who have gone on, have tidied away."""
+
+
 @dataclass
 class Checkpoint:
     """A folder that survives its drivers."""
@@ -59,6 +63,12 @@ class Checkpoint:
             owned=UNSET if owned is None else owned,
         )
         return self.known
+
+    def state_before(self, number: int) -> dict[int, bytes]:
+        """What a batch begins from. Raises StateGone."""
+        if number and number - 1 not in self.states:
+            raise StateGone(f"The state of batch {number - 1} is kept no more")
+        return self.states.get(number - 1, {})
 
     def has_batches(self) -> bool:
         return bool(self.offsets)

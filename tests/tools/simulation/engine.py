@@ -27,7 +27,7 @@ from coordlib.streaming.sink import TransactionalSink
 from coordlib.streaming.start import agree
 from tests.tools.core import InputRecord, ShardSettings, UnknownStateVersion
 from tests.tools.defects import Defect
-from tests.tools.simulation.checkpoint import Checkpoint, Ranges
+from tests.tools.simulation.checkpoint import Checkpoint, Ranges, StateGone
 from tests.tools.simulation.cluster import Cluster, Place, Transaction
 from tests.tools.simulation.driver_io import (
     TRANSACTION_TIMEOUT_MS,
@@ -300,9 +300,7 @@ class Driver(Process):
 
     def _judge(self, number: int) -> None:
         kept, settings = self.checkpoint, self._settings
-        if number and number - 1 not in kept.states:  # a sleeper: others have gone on, and tidied
-            raise ConcurrentUpdate(f"The state of batch {number - 1} is kept no more")
-        before = kept.states.get(number - 1, {})
+        before = kept.state_before(number)
         rows: list[tuple[object, ...]] = []
         fresh = dict(before)
         for shard in self._shards:
@@ -386,7 +384,7 @@ class Driver(Process):
         except CoordError as problem:
             self.ended = problem
             self.kill()
-        except (KafkaException, ConcurrentUpdate) as problem:
+        except (KafkaException, ConcurrentUpdate, StateGone) as problem:
             self.ended = repr(problem)
             self.kill()
         except (msgspec.MsgspecError, UnknownStateVersion) as problem:

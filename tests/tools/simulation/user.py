@@ -147,8 +147,7 @@ class User(Process):
 
     def say(self, wish: Wish) -> None:
         """Its user wants this from now on; a consumer of a classic group cannot exclude topics."""
-        if not self.is_assigned:
-            wish = replace(wish, exclude=None)
+        wish = wish if self.is_assigned else replace(wish, exclude=None)
         if wish != self.wish:
             self.wishes.append((self.scheduler.now_ms, wish))
         member = self.consumer.member
