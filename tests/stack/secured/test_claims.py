@@ -91,6 +91,7 @@ def test_a_copy_that_is_refused_is_told_and_work_goes_on(
 
         def is_told() -> bool:
             work()
+            time.sleep(0.5)  # the records last until a copy comes behind the withdrawal
             return any("are not copied to Kafka's group" in r.getMessage() for r in caplog.records)
 
         until("a warning", is_told)

@@ -69,9 +69,10 @@ def look_at_ms(group: AnyGroup, known: Known) -> int:
 
 def _expiring_as(group: AnyGroup) -> tuple[object, ...]:
     """The fields of a group that decide when it may expire, beside its offsets."""
+    is_empty = group.is_empty
     return (
-        group.is_empty,
-        _awaits_somebody(group),
+        is_empty,
+        is_empty and _awaits_somebody(group),
         group.is_settled,
         group.state_since_clock_ms,
         group.is_quarantined,
@@ -119,9 +120,9 @@ def expire(step: GroupStep[Any], checked_ms: int) -> None:
 def _may_expire(group: AnyGroup) -> bool:
     if group.is_quarantined:
         return False
-    if group.is_empty:
-        return not _awaits_somebody(group)
-    return group.is_settled and group.tells_subscriptions
+    if group.is_settled:
+        return group.tells_subscriptions
+    return group.is_empty and not _awaits_somebody(group)
 
 
 def _awaits_somebody(group: AnyGroup) -> bool:
