@@ -58,6 +58,7 @@ CLUSTER_TOPICS_MAX = 100_000  # of one cluster: a topic has one partition at lea
 REPLICAS_MAX = 16  # of one partition
 ENDPOINTS_MAX = 16  # of one broker
 HOST_LENGTH_MAX = 255  # of a DNS name
+PORT_MAX = 65_535  # of TCP
 ROWS_PER_REQUEST_MAX = 10_000  # partitions that one request about a cluster names, makes or moves
 ROWS_PER_DEMAND_MAX = 1_000  # leaderships that one LeadershipDemanded asks for
 ROWS_PER_LINE_MAX = 10_000  # partitions of one line of history

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from coordlib import limits
 from coordlib.client import (
     BrokerAgent,
     BrokerFenced,
@@ -33,7 +34,6 @@ from coordlib.examples.store_replica import Replica
 from coordlib.examples.store_wire import Address, Refused, Server
 
 CLUSTER: Final = "store"
-PORT_MAX: Final = 65_535
 
 
 class Store:
@@ -222,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _address(text: str) -> Address:
     host, _, port = text.rpartition(":")
-    if not host or not 0 <= int(port) <= PORT_MAX:
+    if not host or not 0 <= int(port) <= limits.PORT_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not host:port")
     return host, int(port)
 

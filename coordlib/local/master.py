@@ -8,11 +8,11 @@ import re
 import socket
 from typing import Final
 
+from coordlib import limits
 from coordlib.errors import CannotReach, SetupError
 
 _SCHEME: Final = "spark://"
 _PLACE: Final = re.compile(r"(?P<host>\[[^]\s,]+\]|[^:\s,\[\]]+):(?P<port>[0-9]{1,5})")
-_PORT_MAX: Final = 65_535
 CONNECT_TIMEOUT_S: Final = 5.0
 
 
@@ -40,7 +40,7 @@ def require_answer(master: str) -> None:
 
 def _place(text: str, master: str) -> tuple[str, int]:
     found = _PLACE.fullmatch(text)
-    if found is None or not 0 < int(found["port"]) <= _PORT_MAX:
+    if found is None or not 0 < int(found["port"]) <= limits.PORT_MAX:
         raise SetupError(
             "This names no Spark master.",
             f"--master {master[:200]}",

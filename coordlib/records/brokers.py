@@ -33,7 +33,7 @@ class Endpoint(Part, frozen=True):
 
     name: Name
     host: Annotated[str, Meta(max_length=limits.HOST_LENGTH_MAX)]
-    port: Annotated[int, Meta(ge=1, le=65_535)]
+    port: Annotated[int, Meta(ge=1, le=limits.PORT_MAX)]
 
 
 class RegisterBroker(ClusterRequest, tag="RegisterBroker", frozen=True, kw_only=True):

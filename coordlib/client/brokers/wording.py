@@ -18,7 +18,6 @@ from coordlib.records.checks import is_name
 
 #: Brokers have no generation; the field is the members' (rule 13).
 GENERATION: Final = 0
-PORT_MAX: Final = 65_535
 Target = Literal["Active", "Stopping", "Inactive"]
 
 
@@ -168,7 +167,7 @@ def check_named(broker: int, endpoints: Sequence[rq.Endpoint], rack: str | None)
     names = limits.NAME_LENGTH_MAX
     for each in endpoints:
         is_named = is_name(each.name, names) and is_name(each.host, limits.HOST_LENGTH_MAX)
-        if not is_named or not 1 <= each.port <= PORT_MAX:
+        if not is_named or not 1 <= each.port <= limits.PORT_MAX:
             what = "An endpoint has a name, a host, and a port from 1 to 65,535."
             raise SetupError(what, repr(each))
     if rack is not None and not is_name(rack, names):
