@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from coordlib.client.claims.claim import Claim
+from coordlib.client.claims.consumer import MarshalConsumer
 from coordlib.client.claims.fence import Fence
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
@@ -134,6 +136,36 @@ def test_a_violation_is_told_with_few_faults_and_a_story(monkeypatch: pytest.Mon
     assert small.violation is not None
     assert 0 < len(small.plan.faults) <= len(full.faults)
     assert any("Heartbeat" in line for line in small.story)
+
+
+SLOW: dict[str, Any] = {
+    **SMALL,
+    "topics": (1,),
+    "messages": 300,
+    "delivery": "at-least-once",
+    "strict": 1,
+    "commits_later": 1,
+}
+
+
+def test_a_world_waits_for_users_who_take_one_message_and_commit_it_now_and_then() -> None:
+    """INV-49: three hundred messages, one at a time, take longer than faults and peace."""
+    assert run(draw(2, (), **SLOW).without(0, 99)).violation is None
+
+
+def test_a_consumer_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INV-49: the wait for slow users ends where nobody reads on."""
+    usual = MarshalConsumer._may_hand_out
+
+    def never_beyond(self: MarshalConsumer, claim: Claim, offset: int) -> bool:
+        return offset < 30 and usual(self, claim, offset)
+
+    monkeypatch.setattr(MarshalConsumer, "_may_hand_out", never_beyond)
+
+    found = run(draw(2, (), **SLOW).without(0, 99)).violation
+
+    assert found is not None
+    assert "is read no further than 30" in found
 
 
 # ---- the checks see ---------------------------------------------------------------------------

@@ -57,6 +57,17 @@ def _slot(world: ClaimsWorld, place: TopicPartition) -> Slot | None:
     return _reading(world, place).world.owner((GROUP, *place))
 
 
+def behind(world: ClaimsWorld) -> dict[TopicPartition, int | None]:
+    """The position of each partition whose data goes on behind it."""
+    found: dict[TopicPartition, int | None] = {}
+    for place in world.places():
+        slot = _slot(world, place)
+        position = None if slot is None else slot.position
+        if (position or 0) < world.cluster.partitions[place].end:
+            found[place] = position
+    return found
+
+
 def check_end(world: ClaimsWorld) -> None:
     """Everybody has left: all is processed, and the log says so; the job has said all, once."""
     for place in world.places():

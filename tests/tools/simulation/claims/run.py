@@ -2,15 +2,20 @@
 
 from functools import partial
 
+from coordlib.client.machine.signals import TopicPartition
 from tests.tools.simulation.claims import checks, faults, strangers
 from tests.tools.simulation.claims.plan import Plan, draw
 from tests.tools.simulation.claims.sometimes import count_sometimes
 from tests.tools.simulation.claims.story import tell
 from tests.tools.simulation.claims.world import ClaimsWorld, beginnings_of
 from tests.tools.simulation.run import Outcome, watched
+from tests.tools.simulation.violation import Violation
 
 #: A user polls every half second at the latest, and his client's timers are 50 ms apart.
 USER_LOOKS_MS = 2_000
+#: A user commits at each look, or with a chance of 0.3 (`Habits.commits_later`): that none of so
+#: many looks of 0.8 s brings a commit happens once in 10^12 times.
+STANDS_STILL_MS = 80 * 800
 
 
 def run(chosen: Plan) -> Outcome:
@@ -30,7 +35,7 @@ def run_in(world: ClaimsWorld) -> Outcome:
 
 
 def play(world: ClaimsWorld) -> None:
-    """Faults, then peace, then one dies, then everybody leaves. Raises Violation."""
+    """Faults, peace, a death, all is read to its end, and everybody leaves. Raises Violation."""
     until_ms = world.plan.length_ms
     _begin(world)
     world.scheduler.run(until_ms, world.check)
@@ -47,6 +52,7 @@ def play(world: ClaimsWorld) -> None:
         checks.check_mourned(world)
     until_ms += 2 * world.plan.interval_ms  # starts are looked up, and what was left is read
     world.scheduler.run(until_ms, world.check)
+    until_ms = _read_to_the_ends(world, until_ms)
     for program in world.living:
         program.close()
     until_ms += 2 * world.plan.interval_ms + 5 * world.plan.batch_ms
@@ -66,6 +72,26 @@ def _begin(world: ClaimsWorld) -> None:
     for _ in range(plan.messages):
         at_ms = data.uniform(0, plan.length_ms)
         world.scheduler.after(at_ms, partial(_append, world, data.random()))
+
+
+def _read_to_the_ends(world: ClaimsWorld, until_ms: int) -> int:
+    """Until all is processed, however slow the users are, and the log says so; returns when.
+
+    With strict ordering a user who commits by luck gets a message every few seconds. Raises
+    Violation where a partition stands still.
+    """
+    moved_ms = dict[TopicPartition, int]()
+    before = dict[TopicPartition, int | None]()
+    while behind := checks.behind(world):
+        for place, position in behind.items():
+            if place not in before or position != before[place]:
+                moved_ms[place] = until_ms
+            elif until_ms - moved_ms[place] > STANDS_STILL_MS + 2 * world.plan.interval_ms:
+                raise Violation(f"INV-49: {place} is read no further than {position}")
+        before = behind
+        until_ms += world.plan.interval_ms
+        world.scheduler.run(until_ms, world.check)
+    return until_ms
 
 
 def _append(world: ClaimsWorld, dice: float) -> None:
