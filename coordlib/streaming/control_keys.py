@@ -81,13 +81,25 @@ def begin(
     name, keys = public.hex()[:_NAME_LENGTH], before.keys
     if name not in [each.key for each in keys]:
         # Not before older drivers were fenced: what they have committed was judged without it.
-        since = {**ends(), **dict.fromkeys(others, NEVER)}
+        since = {**_since(sink.marker, ends()), **dict.fromkeys(others, NEVER)}
         keys = (*keys, _key(name, public, since))
         _log.info("control records are signed with a new key", key=name, keys=len(keys))
     start = max(before.starts, _newest_start(sink.marker)) + 1
     sink.write_keys(ControlKeys(starts=start, keys=keys))
     signer = Signer(start, name, incarnation, lambda value: signatures.sign(secret, value))
     return Authority(signer, keys)
+
+
+def _since(marker: Marker | None, ends: Mapping[int, int]) -> dict[int, int]:
+    """Shard -> from where a new key counts.
+
+    What was judged without it is judged once more as it was. Of a shard in which no job has judged
+    a request there is nothing to repeat: whatever stands in its log was written by somebody else
+    than a driver, so it has to be signed from the first record on.  # INV-69
+    """
+    positions = marker.shards if marker else {}
+    judged = {int(shard) for shard, position in positions.items() if position.offset >= 0}
+    return {shard: end if shard in judged else 0 for shard, end in ends.items()}
 
 
 def _key(name: str, public: bytes, since: Mapping[int, int]) -> ControlKey:

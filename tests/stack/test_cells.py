@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -96,6 +97,28 @@ def test_cells(own_stack: Stack, cell: Cell, capsys: pytest.CaptureFixture[str])
         assert "an earlier job of these shards is fenced" in both.job.log.read_text()
         assert wire.answer(member.commit(9))["error"] == "NONE"
         assert committed(wire) == {**OFFSETS, LOW: 9}
+
+
+def test_messages_that_others_wrote_before_a_first_start_do_nothing(
+    own_stack: Stack, cell: Cell
+) -> None:
+    """Whoever may write requests used up the numbers of messages between shards before any job ran,
+    and again before the second range had its first one: the true messages must still count."""
+    with Wire(own_stack.bootstrap_servers) as wire:
+        _forge_messages(wire, 0, 1)
+        cell("low", "0-0").job.wait_until_ready()
+        _forge_messages(wire, 1)
+        cell("high", "1-1").job.wait_until_ready()
+        _commit_everywhere(wire, own_stack)
+
+
+def _forge_messages(wire: Wire, *shards: int) -> None:
+    """As many as the transaction's messages have numbers, from each shard."""
+    body = {"type": "TxnMarker", "group": "x", "transactional_id": "x"}
+    body |= {"producer_id": 1, "epoch": 0, "result": "abort"}
+    for shard, source, number in product(shards, range(wire.shards), range(1, 41)):
+        forged = {"v": 1, "type": "FromShard", "from": source, "seq": number, "body": body}
+        wire.send_raw(json.dumps(forged).encode(), "x", shard=shard)
 
 
 @pytest.mark.timeout(1_200)

@@ -6,17 +6,27 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from coordlib.config import CoordinatorConfig
+from coordlib.coordinators.groups.family import Groups
+from coordlib.coordinators.groups.settings import GroupSettings
+from coordlib.coordinators.registry import REGISTRY
+from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, fold
+from coordlib.coordinators.transactions.family import Transactions
+from coordlib.coordinators.transactions.settings import TransactionsSettings
 from coordlib.errors import DriverFenced, StartRefused
 from coordlib.records import codec
 from coordlib.records import requests as rq
-from coordlib.records.stored import ControlKeys, Marker, ShardPosition
-from coordlib.streaming.control_keys import Authority, begin
-from coordlib.streaming.marker import KEYS_KEY, MARKER_KEY
+from coordlib.records.cells import CELL, KEYS, CellValue, Owned, ShardRange, key_of
+from coordlib.records.partitioner import shard_of
+from coordlib.records.stored import ControlKey, ControlKeys, Layout, Marker, ShardPosition
+from coordlib.streaming.control_keys import NEVER, Authority, begin
+from coordlib.streaming.marker import KEYS_KEY, LAYOUT_KEY, MARKER_KEY
 from coordlib.streaming.plane import groups
 from coordlib.streaming.sink import TransactionalSink
 from coordlib.testing.signing import stand_in
 
 INCARNATION = "YjVo5al4"
+LAYOUT = Layout(shards=4, reply_partitions=1, topic_ids={})
 
 
 class Topics:
@@ -28,9 +38,9 @@ class Topics:
         self.epoch = 0
         self.asked = 0
 
-    def sink(self) -> TransactionalSink:
+    def sink(self, owned: Owned = None) -> TransactionalSink:
         sink = TransactionalSink(
-            groups("coord"), lambda: Producer(self), lambda *_: dict(self.progress)
+            groups("coord", owned), lambda: Producer(self), lambda *_: dict(self.progress)
         )
         sink.open()
         return sink
@@ -90,10 +100,23 @@ class Folder:
 
 
 def start(
-    topics: Topics, folder: Folder, secret: str = "first", sink: TransactionalSink | None = None
+    topics: Topics,
+    folder: Folder,
+    secret: str = "first",
+    sink: TransactionalSink | None = None,
+    others: tuple[int, ...] = (),
 ) -> Authority:
     signatures = stand_in(secret.encode())
-    return begin(sink or topics.sink(), folder, INCARNATION, topics.ask, signatures)
+    return begin(sink or topics.sink(), folder, INCARNATION, topics.ask, signatures, others)
+
+
+def judged(*shards: int) -> bytes:
+    """A marker of these shards, of which all but the newest requests are judged."""
+    position = ShardPosition(clock_ms=0, previous_ms=0, offsets={"r": 4}, published=4)
+    positions = dict.fromkeys(map(str, shards), position)
+    return codec.encode(
+        Marker(checkpoint="c", batch=1, ranges={}, digest="", next_offsets={}, shards=positions)
+    )
 
 
 def number(authority: Authority) -> Any:
@@ -101,9 +124,105 @@ def number(authority: Authority) -> Any:
     return read.n if isinstance(read, rq.Tick) else read
 
 
-def test_the_first_start_makes_a_key_that_counts_from_the_end_of_the_log() -> None:
-    """A prefix of before: what stands in its log has no signature, and is judged as it was."""
+def test_the_first_start_makes_a_key_that_counts_from_the_first_record() -> None:
+    """Whoever may write requests wrote messages between shards before any job ran: no driver has
+    written there, so nothing may be unsigned, wherever the log ends."""
     topics, folder = Topics(), Folder()
+    start(topics, folder)
+
+    (key,) = topics.keys().keys
+    assert key.since == {"0": 0, "1": 0}
+
+
+def test_messages_from_before_the_first_start_use_up_no_numbers_and_leave_no_offsets() -> None:
+    """They named numbers of the channel between two shards: true messages with these numbers were
+    taken for repeats, and a pending offset of an id that does not exist could not be ended."""
+    topics = Topics()
+    topics.ends = {0: 3, 1: 3}
+    authority = start(topics, Folder())
+    config = CoordinatorConfig()
+    settings = ShardSettings(
+        shard=1,
+        shards=2,
+        reply_partitions=1,
+        incarnation=INCARNATION,
+        bounds=config.shard,
+        families={
+            Groups.SPACE: GroupSettings(config.group, {}, config.transactions),
+            Transactions.SPACE: TransactionsSettings(config.transactions, 100),
+        },
+        keys=authority.keys,
+        verify=stand_in(b"").verify,
+        checks_invariants=True,
+    )
+    group = next(name for name in map(str, range(99)) if shard_of(name, 2) == 1)
+
+    def message(number: int, producer_id: int) -> rq.FromShard:
+        position = {"topic": "t", "partition": 0, "offset": 7}
+        request = {
+            "type": "TxnOffsetCommit",
+            "v": 1,
+            "id": f"c-{producer_id}",
+            "client": "c",
+            "transactional_id": "tx",
+            "producer_id": producer_id,
+            "epoch": 0,
+            "reply": 0,
+            "group": group,
+            "number": 0,
+            "generation": -1,
+            "member": "",
+            "offsets": [position],
+        }
+        body = msgspec.Raw(
+            msgspec.json.encode({"type": "TxnOffsets", "group": group, "request": request})
+        )
+        return rq.FromShard(v=1, source=0, seq=number, body=body)
+
+    forged = [codec.encode(message(number, 666)) for number in (1, 2, 3)]
+    true = [authority.signer.value(1, message(number, 7 + number)) for number in (1, 2, 3)]
+    log = [
+        InputRecord("r", offset, 1_700_000_000_000 + offset, value)
+        for offset, value in enumerate([*forged, *true])
+    ]
+    outputs = fold(None, log, settings, REGISTRY).outputs
+
+    answers = [msgspec.json.decode(o.value or b"") for o in outputs if o.topic == "responses"]
+    told = {each["id"]: each["error"] for each in answers if "id" in each}
+    assert told == {"c-8": "NONE", "c-9": "NONE", "c-10": "NONE"}
+
+
+def test_a_key_of_a_shard_that_was_judged_counts_from_the_end_of_its_log() -> None:
+    """A prefix of before: what stands in its log has no signature, and is judged as it was. A shard
+    of which nothing was judged has no such log."""
+    topics, folder = Topics(), Folder()
+    topics.progress[MARKER_KEY] = judged(1)
+    start(topics, folder)
+
+    (key,) = topics.keys().keys
+    assert key.since == {"0": 0, "1": 20}
+
+
+def test_a_cell_whose_range_never_had_a_job_counts_from_the_first_record() -> None:
+    """The other cell runs, and its key counts nowhere in this range; before this one started,
+    somebody wrote there, too."""
+    topics, other = Topics(), groups("coord", ShardRange(2, 3))
+    topics.progress[MARKER_KEY + b"-2-3"] = judged(2, 3)
+    key = ControlKey(key="of-2-3", public=b"", since={"0": NEVER, "1": NEVER, "2": 0, "3": 0})
+    topics.progress[key_of(KEYS, other.owned)] = codec.encode(ControlKeys(starts=4, keys=(key,)))
+    value = CellValue(since_ms=1)
+    topics.progress[key_of(CELL, other.owned)] = codec.encode(value)
+    topics.progress[LAYOUT_KEY] = codec.encode(LAYOUT)
+    authority = start(topics, Folder(), sink=topics.sink(ShardRange(0, 1)), others=(2, 3))
+
+    _, own = authority.keys
+    assert own.since == {"0": 0, "1": 0, "2": NEVER, "3": NEVER}
+
+
+def test_the_start_makes_a_key_that_shards_find() -> None:
+    """The private half lies in the folder, the public half where shards are told of it."""
+    topics, folder = Topics(), Folder()
+    topics.progress[MARKER_KEY] = judged(0, 1)
     authority = start(topics, folder)
 
     (key,) = topics.keys().keys
@@ -117,6 +236,7 @@ def test_the_first_start_makes_a_key_that_counts_from_the_end_of_the_log() -> No
 def test_a_start_on_the_same_folder_counts_and_makes_no_other_key() -> None:
     """Since when it counts must not change: what was judged is judged again."""
     topics, folder = Topics(), Folder()
+    topics.progress[MARKER_KEY] = judged(0, 1)
     start(topics, folder)
     (before,) = topics.keys().keys
     topics.ends = {0: 99, 1: 99}
@@ -130,6 +250,7 @@ def test_a_start_on_the_same_folder_counts_and_makes_no_other_key() -> None:
 def test_a_rebuild_into_a_new_folder_adds_a_key_and_keeps_the_old_ones() -> None:
     """What the lost checkpoint's drivers have signed is still to be judged."""
     topics = Topics()
+    topics.progress[MARKER_KEY] = judged(0, 1)
     start(topics, Folder())
     topics.ends = {0: 50, 1: 60}
     authority = start(topics, Folder(), "second")
