@@ -11,6 +11,8 @@ from coordlib import limits
 
 #: Control characters, and surrogates, which UTF-8 cannot encode.
 CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+#: Kafka's legal names of topics (`Topic.validate`).
+_TOPIC: Final = re.compile(f"[A-Za-z0-9._-]{{1,{limits.NAME_LENGTH_MAX}}}")
 #: A repeated partition would be answered again and again.
 NAMED_TWICE: Final = "{} names one partition twice: name each once."
 
@@ -20,6 +22,11 @@ def is_name(text: str, bytes_max: int) -> bool:
     if not text or (not text.isprintable() and CONTROL.search(text)):
         return False
     return 4 * len(text) <= bytes_max or len(text.encode("utf-8", "replace")) <= bytes_max
+
+
+def is_topic(name: str) -> bool:
+    """Whether Kafka can have a topic of this name."""
+    return name not in (".", "..") and _TOPIC.fullmatch(name) is not None
 
 
 def no_name(field: str, bytes_max: int = limits.NAME_LENGTH_MAX) -> str:

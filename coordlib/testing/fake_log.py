@@ -7,7 +7,7 @@ played in their simplest form: outputs are visible as soon as a batch is done.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 
@@ -24,6 +24,7 @@ from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, Status, fold
 from coordlib.coordinators.shard.transition import REQUESTS
 from coordlib.effects.routing import RESPONSES, Output
+from coordlib.errors import NotAllowed
 from coordlib.kafka.layout import Place
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -58,6 +59,8 @@ class FakeLog:
         self.topics = dict(topics)
         #: As `topics`, they may be changed while members run.
         self.racks = dict(racks)
+        #: Topics that no member may see.
+        self.hidden: set[str] = set()
         #: The number of questions for racks.
         self.racks_asked = 0
         self.now_ms = 0
@@ -240,6 +243,13 @@ class _Shard:
         self.tell(rq.Tick(v=1, published=judged), now_ms)
 
 
+def refuse_as_kafka(topics: Iterable[str]) -> None:
+    """Raise what confluent-kafka raises for names that it does not pass on to librdkafka."""
+    for index, name in enumerate(topics):
+        if not name or name.startswith("\0"):
+            raise ValueError(f"Empty topic name at index {index} isn't allowed")
+
+
 class FakeTransport:
     """A transport to a `FakeLog`.
 
@@ -283,11 +293,23 @@ class FakeTransport:
             return
         self._unwritten.append((handler, known, self.now_ms()))
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:  # noqa: ARG002
-        self._work.append(work)
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+        def done() -> None:
+            try:
+                work()
+            except NotAllowed as problem:
+                handler.fail(problem)
 
-    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
-        known = self._log.topics
+        self._work.append(done)
+
+    def partition_counts(
+        self, topics: Sequence[str] | None, own: Collection[str] | None = None
+    ) -> dict[str, int]:
+        refuse_as_kafka(topics or ())
+        required = topics if own is None else own
+        if unseen := self._log.hidden.intersection(required or ()):
+            raise NotAllowed(f"A right is missing: Read on topic {min(unseen)}.")
+        known = {t: n for t, n in self._log.topics.items() if t not in self._log.hidden}
         return {topic: known[topic] for topic in known if topics is None or topic in topics}
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:

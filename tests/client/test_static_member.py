@@ -170,7 +170,7 @@ def test_a_leader_that_returns_divides_nothing_and_watches_the_topics() -> None:
     others = (rs.JoinedMember(MEMBER, "till-7", b""),)
     fields = join_fields(leader=MEMBER, members=others, skip_assignment=True)
 
-    task = sg.Divide(1, "range", others, is_kept=True)
+    task = sg.Divide(1, "range", others, is_kept=True, member=MEMBER)
     assert play.answer(10, rs.JoinGroupResponse, **fields) == [task]
     sync, look = play.say(sg.Divided(15, 1, (), ("t",), {"t": 2}))
     assert isinstance(sync, sg.Send)

@@ -91,7 +91,7 @@ def test_a_subscription_that_cannot_be_written_fails_in_poll(log: FakeLog) -> No
     """`subscribe` raised, and the member waited for the answer to what it had never sent, also
     after it was subscribed anew."""
     a = program(log, **{"group.protocol": "assigned"})
-    a.consumer.subscribe([SURROGATE])
+    a.consumer.subscribe([f"^{SURROGATE}"])
     log.pump()
     a.consumer.poll(0)  # all is lost
 

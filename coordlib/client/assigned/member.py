@@ -9,6 +9,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, TopicPartition
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.member import Member, Name, OnPartitions
+from coordlib.client.shell.subscribing import topics_of
 from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
 
@@ -104,12 +105,11 @@ class AssignedMember(Member[AssignedMembership]):
             pattern: topics whose whole name matches; `__*` and the coordinator's own never do.
             exclude: topics that match this too are not wanted.
 
-        Raises SetupError: not a list.
+        Raises SetupError: not a list, or a name that no topic can have.
         """
-        if isinstance(topics, str):
-            raise SetupError("subscribe needs a list of topics.", repr(topics))
-        names = tuple(dict.fromkeys(each for each in topics if not each.startswith("^")))
-        begins = [f"(?:{each}).*" for each in topics if each.startswith("^")]
+        given = topics_of(topics)
+        names = tuple(each for each in given if not each.startswith("^"))
+        begins = [f"(?:{each}).*" for each in given if each.startswith("^")]
         patterns = begins + ([f"(?:{pattern})" if begins else pattern] if pattern else [])
         if not names and not patterns:
             self.unsubscribe()

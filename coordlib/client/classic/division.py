@@ -5,7 +5,8 @@ another member while its owner keeps working on it, would have two owners.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Protocol
 
@@ -22,7 +23,8 @@ from coordlib.client.classic.assignor import (
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
-from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, NotAllowed
+from coordlib.records import codec
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -33,6 +35,8 @@ from coordlib.records.stored import ASSIGNMENT_ERRORS
 _log = logging.getLogger("coordlib.client")
 
 
+#: Bytes of a SyncGroup for all members' shares; the rest is for its other fields.
+SHARES_BYTES_MAX = limits.REQUEST_BYTES_MAX - 8 * limits.KIB
 #: The message where the leader's assignor failed without one.
 RAISED = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -44,7 +48,9 @@ class Metadata(Protocol):
 
     def features(self) -> frozenset[str]: ...
 
-    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]: ...
+    def partition_counts(
+        self, topics: Sequence[str] | None, own: Collection[str] | None = None
+    ) -> dict[str, int]: ...
 
     def replica_racks(self, topics: Sequence[str], /) -> ReplicaRacks: ...
 
@@ -62,23 +68,58 @@ class AssignorFailed(CoordError):
 def lead(
     task: sg.Divide, assignors: Mapping[str, Assignor], transport: Metadata
 ) -> sg.Divided | sg.NotDivided | sg.AssignorFailed:
-    """The leader's work, from the topics' metadata to everybody's share. May block."""
-    seen = views(task.members)
-    topics = sorted({topic for each in seen.values() for topic in each.topics})
-    if task.is_kept:
-        counts = assigned_counts(task.members)
-        return sg.Divided(transport.now_ms(), task.generation, (), tuple(topics), counts)
+    """The leader's work, from the topics' metadata to everybody's share. May block.
+
+    Other members' subscriptions are its input: whatever they say, this leader stays a member.
+    Raises NotAllowed alone: a topic of its own may not be seen.  # INV-110
+    """
     try:
-        counts = transport.partition_counts(topics)
-        assignor = assignors[task.protocol]
-        racks = racks_that_matter(assignor, seen, counts, transport)
-        rows = divide(assignor, task.members, counts, racks)
+        return _assigned(task, assignors, transport)
     except CannotReach as problem:
         return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
     except AssignorFailed as failed:
         _log.exception("The leader of generation %d cannot assign", task.generation)
         return _not_divided(task, failed, transport)
-    return sg.Divided(transport.now_ms(), task.generation, rows, tuple(topics), counts)
+
+
+def _assigned(
+    task: sg.Divide, assignors: Mapping[str, Assignor], transport: Metadata
+) -> sg.Divided:
+    """Raises CannotReach, NotAllowed, AssignorFailed."""
+    seen = views(task.members)
+    topics = _named(seen)
+    if task.is_kept:
+        counts = assigned_counts(task.members)
+        return sg.Divided(transport.now_ms(), task.generation, (), topics, counts)
+    own = seen[task.member].topics if task.member in seen else None
+    with _metadata():
+        counts = transport.partition_counts(topics, own)
+    try:
+        assignor = assignors[task.protocol]
+    except KeyError:
+        raise AssignorFailed("The leader has no such assignor.", repr(task.protocol)) from None
+    with _metadata():
+        racks = racks_that_matter(assignor, seen, counts, transport)
+    rows = divide(assignor, task.members, counts, racks)
+    return sg.Divided(transport.now_ms(), task.generation, rows, topics, counts)
+
+
+def _named(seen: Mapping[str, GroupMemberView]) -> tuple[str, ...]:
+    """All members' topics. What can be no name is left out: no client may ask Kafka for it."""
+    names = {topic for each in seen.values() for topic in each.topics}
+    return tuple(sorted(name for name in names if is_name(name, limits.NAME_LENGTH_MAX)))
+
+
+@contextmanager
+def _metadata() -> Iterator[None]:
+    """Metadata that cannot be read now, for whatever reason, are asked for again."""
+    try:
+        yield
+    except (CannotReach, NotAllowed):
+        raise
+    except Exception as problem:
+        _log.exception("The topics' metadata cannot be read")
+        raise CannotReach(f"The topics' metadata cannot be read: {problem!r}") from problem
 
 
 def _not_divided(
@@ -87,7 +128,9 @@ def _not_divided(
     """The error that the leader sends in place of an assignment, if the job supports that."""
     why = None
     try:
-        if ASSIGNMENT_ERRORS in transport.features():
+        with _metadata():
+            features = transport.features()
+        if ASSIGNMENT_ERRORS in features:
             why = sg.WhyNot(failed.code.name, printable(f"{failed.what} ({failed.where})"))
     except CannotReach as problem:
         return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
@@ -129,7 +172,8 @@ def racks_that_matter(
 def look_up(transport: Metadata) -> sg.TopicsSeen | sg.TopicsNotSeen:
     """Look up whether the topics changed. May block."""
     try:
-        return sg.TopicsSeen(transport.now_ms(), transport.partition_counts(None))
+        with _metadata():
+            return sg.TopicsSeen(transport.now_ms(), transport.partition_counts(None))
     except CannotReach:
         return sg.TopicsNotSeen(transport.now_ms())
 
@@ -150,7 +194,9 @@ def divide(
         check(given, seen)
         if RebalanceMode.COOPERATIVE in assignor.modes:
             check_hand_overs(given, seen)
-        return rows_of(given)
+        rows = rows_of(given)
+        check_size(rows)
+        return rows
     except AssignorFailed as failed:
         raise AssignorFailed(failed.what, f"assignor {assignor.name}", failed.mend) from failed
     except Exception as problem:  # it may be a user's own
@@ -179,9 +225,25 @@ def check(given: Mapping[str, cp.Assignment], members: Mapping[str, GroupMemberV
         for each in flat(assignment.partitions):
             if each in owner:
                 raise AssignorFailed(f"It gave {each} to {owner[each]} and to {member}.")
-            if each.partition < 0 or not is_name(each.topic, limits.NAME_LENGTH_MAX):
+            if not is_partition(each):
                 raise AssignorFailed(f"It gave {each} to {member}, which can be no partition.")
             owner[each] = member
+
+
+def is_partition(place: TopicPartition) -> bool:
+    """Whether a reader can be asked for this."""
+    return place.partition >= 0 and is_name(place.topic, limits.NAME_LENGTH_MAX)
+
+
+def check_size(rows: Sequence[rq.MemberAssignment]) -> None:
+    """Refuse what no SyncGroup can carry, as each leader in turn would fail for it."""
+    size_bytes = len(codec.encode(rows))
+    if size_bytes > SHARES_BYTES_MAX:
+        raise AssignorFailed(
+            f"The shares of {len(rows)} members have {size_bytes:,} bytes, and a request can have "
+            f"{SHARES_BYTES_MAX:,} of them.",
+            mend="Subscribe to fewer topics, or make several groups.",
+        )
 
 
 def check_hand_overs(

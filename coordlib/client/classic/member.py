@@ -13,8 +13,8 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.member import Member, Name, OnPartitions
+from coordlib.client.shell.subscribing import is_pool, topics_of
 from coordlib.client.shell.transport import Transport
-from coordlib.errors import SetupError
 from coordlib.records import consumer_protocol as cp
 
 
@@ -93,14 +93,14 @@ class ClassicMember(Member[ClassicMembership]):
         found too. It matches neither `__*` nor the coordinator's own topics. No topics at all is
         `unsubscribe`, as in Kafka.
 
-        Raises SetupError: not a list, or an invalid expression.
+        Raises SetupError: not a list, a name that no topic can have, or an invalid expression.
         """
-        if isinstance(topics, str):
-            raise SetupError("subscribe needs a list of topics.", repr(topics))
-        if not topics:
+        is_of_tasks = self._tasks is not None
+        wanted = topics_of(topics, is_pool, "pool") if is_of_tasks else topics_of(topics)
+        if not wanted:
             self.unsubscribe()
             return
-        self.feed(sg.WantTopics(self._transport.now_ms(), tuple(dict.fromkeys(topics))))
+        self.feed(sg.WantTopics(self._transport.now_ms(), wanted))
 
     @property
     def _metadata(self) -> Metadata:

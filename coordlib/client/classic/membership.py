@@ -11,7 +11,7 @@ members own one partition meanwhile; `life` has the part that all members share.
 import msgspec
 
 from coordlib.client.classic.assignor import Assignor, ReadsUserData, SubscriptionState, flat
-from coordlib.client.classic.division import AssignorFailed
+from coordlib.client.classic.division import AssignorFailed, is_partition
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import error_of, is_leaders, known, refusal_of, throttle_ms
 from coordlib.client.machine.errors import AssignmentFailed
@@ -187,7 +187,7 @@ class ClassicMembership(Life):
             me.become(State.DIVIDING)
             is_kept = answer.skip_assignment is True
             members = known(answer.members, ())
-            me.take(now_ms, sg.Divide(me.generation, me.protocol, members, is_kept))
+            me.take(now_ms, sg.Divide(me.generation, me.protocol, members, is_kept, me.member))
         else:
             me.topics.follow()
             self._sync(now_ms, ())
@@ -208,10 +208,16 @@ class ClassicMembership(Life):
         try:
             assignment = cp.decode_assignment(known(answer.assignment, b""))
         except cp.Unreadable as problem:
-            me.fail(CoordError(f"The assignment cannot be read: {problem}.", me.where))
+            self._not_assigned(
+                asked, answer, now_ms, f"this member's share cannot be read: {problem}"
+            )
             return
         # A leader of other code may name one twice; a reader takes each once, or none at all.
-        given, me.news = tuple(dict.fromkeys(flat(assignment.partitions))), None
+        given = tuple(dict.fromkeys(flat(assignment.partitions)))
+        if odd := [each for each in given if not is_partition(each)]:
+            self._not_assigned(asked, answer, now_ms, f"{odd[0]} can be no partition")
+            return
+        me.news = None
         self._settle(asked, answer, now_ms, given)
         if not frozenset(given).issuperset(self._claimed):
             me.rejoin_reason = REVOKED
@@ -228,8 +234,12 @@ class ClassicMembership(Life):
         sign_ms = max(asked.first_ms, me.beats.sign_ms)
         me.held.grant(now_ms, given, known(answer.fence, None), sign_ms)
 
-    def _not_assigned(self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int) -> None:
+    def _not_assigned(
+        self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int, why: str = ""
+    ) -> None:
         """The leader could not assign: no member owns partitions, and none has to leave.
+
+        Or its share of this member is none, for this reason: other code leads.  # INV-110
 
         A cooperative member lets go of the partitions that it claimed, too: for the coordinator and
         readers of assignments they have no owner. It need not rejoin, since no member waits for it.
@@ -237,7 +247,8 @@ class ClassicMembership(Life):
         me = self._me
         self._settle(asked, answer, now_ms, ())
         refused = refusal_of(answer, me.where)
-        me.news = self._failed or AssignmentFailed(refused.code, me.where, refused.mend)
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if why else refused.code
+        me.news = self._failed or AssignmentFailed(code, me.where, why or refused.mend)
         if self._leads:
             self._retry_ms = now_ms + RETRY_MS
         self._topics_changed(SUBSCRIPTION_CHANGED)
@@ -253,7 +264,8 @@ class ClassicMembership(Life):
                 else:
                     assignor.on_assignment(given, generation)
             except Exception as problem:  # noqa: BLE001  # it may be a user's own
-                self._assignor_raised(problem)
+                # What it was told is the leader's: no reason to leave the group.  # INV-110
+                self._me.news = AssignorFailed(f"An assignor failed: {problem!r}", self._me.where)
 
     def _refused(self, asked: Step, response: rs.Response, now_ms: int) -> None:
         me, code = self._me, error_of(response)

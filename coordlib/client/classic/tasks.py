@@ -6,7 +6,7 @@ layout of consumers, so all assignors work; the numbers of tasks come from the p
 Kafka. Source: seed 002, "other uses of the protocol"; Kafka Connect's workers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from coordlib import limits
@@ -36,7 +36,11 @@ class TaskCounts:
     def features(self) -> frozenset[str]:
         return self._transport.features()
 
-    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
+    def partition_counts(
+        self,
+        topics: Sequence[str] | None,
+        own: Collection[str] | None = None,  # noqa: ARG002
+    ) -> dict[str, int]:
         """Of the pools that exist. Raises CannotReach: the program could not say."""
         try:
             counts = dict(self._tasks())

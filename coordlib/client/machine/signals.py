@@ -300,6 +300,8 @@ class Divide:
     members: tuple[rs.JoinedMember, ...]
     #: The group keeps its assignment (KIP-814): only look up the topics that the leader watches.
     is_kept: bool = False
+    #: This member's own id.
+    member: str = ""
 
 
 @dataclass(frozen=True, slots=True)

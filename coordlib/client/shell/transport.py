@@ -9,7 +9,7 @@ alone.  # INV-70
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
 from secrets import token_hex
@@ -33,12 +33,11 @@ from coordlib.client.shell.failing import NO_OFFSET, FailingTransport
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.proofs import Proofs
-from coordlib.client.shell.racks import read_racks
 from coordlib.client.shell.response_reader import ResponseReader
+from coordlib.client.shell.topic_metadata import read_counts, read_racks
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
-from coordlib.errors import CannotReach, NotAllowed
-from coordlib.kafka.clients import open_admin
-from coordlib.kafka.denied import denial, hidden, missing, reading, writing
+from coordlib.errors import NotAllowed
+from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.layout import Place, find_place, read_features
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -47,7 +46,6 @@ from coordlib.records.partitioner import reply_partition_of, shard_of
 
 _log = logging.getLogger("coordlib.client")
 
-HIDDEN_TIMEOUT_S = 10.0
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
 TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
 PRODUCER_CONFIG: dict[str, Any] = {
@@ -108,10 +106,16 @@ class Transport(Protocol):
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         """Do something for this member that may block, beside everything else."""
 
-    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
+    def partition_counts(
+        self, topics: Sequence[str] | None, own: Collection[str] | None = None
+    ) -> dict[str, int]:
         """Those of the topics that exist (None: all there are), with their partition counts.
 
-        Raises CannotReach; NotAllowed: one of the topics may not be seen. May block.
+        Args:
+            own: those whose readers lack a right if they may not be seen; None: all. Of the others
+                such a one counts as not there.
+
+        Raises CannotReach; NotAllowed: one of its own may not be seen. May block.
         """
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
@@ -242,24 +246,10 @@ class KafkaTransport(FailingTransport[Handler]):
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         threading.Thread(target=self._for, args=(handler, work), daemon=True).start()
 
-    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
-        try:
-            found = self._producer.list_topics(timeout=10.0).topics
-        except KafkaException as problem:
-            raise CannotReach(f"No metadata from Kafka: {problem}") from problem
-        names = found if topics is None else topics
-        known = {name: found[name] for name in names if name in found}
-        self._refuse_hidden([name for name in names if name not in known])
-        return {name: len(each.partitions) for name, each in known.items() if each.error is None}
-
-    def _refuse_hidden(self, topics: Sequence[str]) -> None:
-        """Topics that are not listed do not exist, or may not be seen."""
-        try:
-            unseen = hidden(open_admin(self._config), topics, HIDDEN_TIMEOUT_S) if topics else []
-        except (KafkaException, TimeoutError) as problem:
-            raise CannotReach(f"No metadata from Kafka: {problem}") from problem
-        if unseen:
-            raise missing(reading(unseen[0]), self._config)
+    def partition_counts(
+        self, topics: Sequence[str] | None, own: Collection[str] | None = None
+    ) -> dict[str, int]:
+        return read_counts(self._producer, self._config, topics, own)
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return read_racks(self._config, topics)

@@ -1,6 +1,5 @@
 """CreateTopics: topics with so many partitions and replicas, or with an assignment of one's own."""
 
-import re
 from typing import Final
 
 from coordlib import limits
@@ -14,10 +13,8 @@ from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records import stored
+from coordlib.records.checks import is_topic
 
-#: Kafka's legal names of topics.
-_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_NOT_LEGAL: Final = frozenset({".", ".."})
 BEING_DELETED: Final = "Wait until the topic of this name is deleted, or use another name."
 #: Between the ids of topics that one record makes. A JSON reader may keep 53 bits of a number: 39
 #: are left for the record's offset.
@@ -52,7 +49,7 @@ def _create(
 
 def _judge(step: ClusterStep, wanted: rq.NewTopic, room: Room, seed: int) -> Assignment | Fault:
     """Where its partitions lie, or why it is not made."""
-    if not _LEGAL.fullmatch(wanted.topic) or wanted.topic in _NOT_LEGAL:
+    if not is_topic(wanted.topic):
         return ErrorCode.INVALID_TOPIC_EXCEPTION, None
     if (topic := step.topic(wanted.topic)) is not None:
         return ErrorCode.TOPIC_ALREADY_EXISTS, BEING_DELETED if topic.is_deleting else None

@@ -1,6 +1,6 @@
 """A coordinator that is a test: it sees what members write, and says what it likes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from coordlib.client.machine import signals as sg
@@ -81,7 +81,9 @@ class ByHand:
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         raise AssertionError("a member of a server-assigned group has nothing to look up")
 
-    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
+    def partition_counts(
+        self, topics: Sequence[str] | None, own: Collection[str] | None = None
+    ) -> dict[str, int]:
         raise AssertionError("the coordinator knows the topics")
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:

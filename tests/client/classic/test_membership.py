@@ -185,7 +185,9 @@ def test_the_leader_divides_and_sends_everybodys_share() -> None:
     others = (rs.JoinedMember(MEMBER, None, b""), rs.JoinedMember("b", None, b""))
     fields = join_fields(leader=MEMBER, members=others)
 
-    assert play.answer(10, rs.JoinGroupResponse, **fields) == [sg.Divide(1, "range", others)]
+    assert play.answer(10, rs.JoinGroupResponse, **fields) == [
+        sg.Divide(1, "range", others, member=MEMBER)
+    ]
     row = rq.MemberAssignment(member="b", assignment=b"x")
     assert play.say(sg.Divided(15, 1, (row,))) == [sync("cafe-4", row)]
 
@@ -198,7 +200,7 @@ def test_metadata_that_cannot_be_read_is_read_again_later() -> None:
 
     assert play.say(sg.NotDivided(20, 1, "timed out")) == []
     assert play.member.wake_ms() == 220
-    assert play.say(sg.Elapsed(220)) == [sg.Divide(1, "range", ())]
+    assert play.say(sg.Elapsed(220)) == [sg.Divide(1, "range", (), member=MEMBER)]
 
 
 def test_a_rebalance_waits_for_the_user_to_let_go() -> None:

@@ -7,7 +7,7 @@ by a Progress that was read.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -26,6 +26,7 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.stored import FEATURES, Layout
+from coordlib.testing.fake_log import refuse_as_kafka
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.scheduler import Channel, Clock, Process
 from tests.tools.simulation.violation import Violation
@@ -136,7 +137,12 @@ class SimulatedTransport:
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         self._process.after(self._luck.uniform(1, 100), work)
 
-    def partition_counts(self, topics: Sequence[str] | None) -> dict[str, int]:
+    def partition_counts(
+        self,
+        topics: Sequence[str] | None,
+        own: Collection[str] | None = None,
+    ) -> dict[str, int]:
+        refuse_as_kafka(topics or ())
         if not self._cluster.is_up or self._network.is_cut:
             raise CannotReach("No metadata from Kafka: timed out.")
         known = self._cluster.listing()

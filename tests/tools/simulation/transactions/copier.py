@@ -52,8 +52,8 @@ class CopierTransport(SimulatedTransport):
 
     source = DRAFT
 
-    def partition_counts(self, topics: Any) -> dict[str, int]:
-        known = super().partition_counts(topics)
+    def partition_counts(self, topics: Any, own: Any = None) -> dict[str, int]:
+        known = super().partition_counts(topics, own)
         return known | {self.source: self._cluster.count(self.source)}
 
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordlib.client.classic.assignor import BUILT_IN, FunctionAssignor, GroupMemberView
-from coordlib.client.shell.racks import racks_of, read_racks
+from coordlib.client.shell.topic_metadata import racks_of, read_racks
 from coordlib.client.shell.transport import KafkaTransport
 from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
 from coordlib.coordinators.groups.dividing.assignors.model import Member, ReplicaRacks
