@@ -1,6 +1,8 @@
 """Futures of a member's open questions, until the answer comes or the member ends."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
+from itertools import count
 
 from coordlib.client.machine.signals import Answer
 from coordlib.client.shell.open_futures import OpenFutures
@@ -39,3 +41,26 @@ class Answers:
     def tell(self) -> None:
         """Complete those whose answer is here. To be called without the member's lock."""
         self._futures.tell()
+
+
+def of_all(parts: "Sequence[Future[Answer]]") -> "Future[Answer]":
+    """One answer for questions that were asked in several requests: all rows, or the first error.
+
+    It is there when all of theirs are.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    whole: Future[Answer] = Future()
+    left = count(len(parts) - 1, -1)  # `next` of it is one step for all threads
+
+    def note(_: "Future[Answer]") -> None:
+        if next(left) == 0 and whole.set_running_or_notify_cancel():
+            answers = [each.result() for each in parts]
+            error = next((each.error for each in answers if each.error is not None), None)
+            offsets = tuple(row for each in answers for row in each.offsets)
+            failed = tuple(row for each in answers for row in each.failed)
+            whole.set_result(Answer(0, offsets, failed, error))
+
+    for each in parts:
+        each.add_done_callback(note)
+    return whole

@@ -72,10 +72,9 @@ class RequestReader:
             )
         size_bytes, most = len(value), limits.REQUEST_BYTES_MAX
         if size_bytes > most:
-            return Refusal(
-                error=ErrorCode.INVALID_REQUEST,
-                message=f"The request has {size_bytes} bytes: send at most {most}.",
-            )
+            # Read for its sender, who waits for an answer: the topic takes little more than this.
+            too_large = f"The request has {size_bytes} bytes: send at most {most}."
+            return _refuse(value, ValueError(too_large), self._types)
         try:
             request = self._decode(value)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
@@ -90,6 +89,19 @@ decode_request: Final = RequestReader(rq.AnyRequest.__args__).read
 
 #: Any wire value as JSON; dictionaries keep their order, so equal values give equal bytes.
 encode: Final = msgspec.json.Encoder().encode
+
+
+def encode_request(request: rq.Request) -> bytes:
+    """The bytes of a request. Raises ValueError, with the reason: no job would read it."""
+    try:
+        value = encode(request)
+    except (UnicodeError, OverflowError) as problem:  # of text or a number from the user
+        raise ValueError(str(problem)) from problem
+    if len(value) > limits.REQUEST_BYTES_MAX:
+        raise ValueError(
+            f"it has {len(value):,} bytes, and a request at most {limits.REQUEST_BYTES_MAX:,}"
+        )
+    return value
 
 
 def decode_response(value: bytes) -> rs.AnyResponse:

@@ -286,8 +286,8 @@ class FakeTransport:
     def send(self, handler: Handler, request: rq.Request) -> None:
         known = as_read(request, self._log.features)
         try:
-            codec.encode(known)
-        except (UnicodeError, OverflowError) as problem:
+            codec.encode_request(known)
+        except ValueError as problem:
             event = sg.NotWritten(self.now_ms(), request.id, str(problem), is_final=True)
             self._work.append(lambda: handler.feed(event))
             return

@@ -145,6 +145,19 @@ def test_poison_is_refused(value: bytes | None) -> None:
     codec.encode(refused.message)
 
 
+def test_a_request_that_is_too_large_is_answered() -> None:
+    """Its sender waited for an answer that nobody gave: the log takes a little more than we do."""
+    rows = (rq.CommittedOffset("t", 0, 5, metadata="m" * limits.REQUEST_BYTES_MAX),)
+    request = rq.OffsetCommit(v=1, id="aa-7", client="c", group="g", reply=3, offsets=rows)
+    refused = codec.decode_request(codec.encode(request))
+
+    assert isinstance(refused, codec.Refusal)
+    assert (refused.id, refused.client, refused.group, refused.reply) == ("aa-7", "c", "g", 3)
+    assert refused.message.endswith(f"send at most {limits.REQUEST_BYTES_MAX}.")
+    with pytest.raises(ValueError, match="bytes, and a request at most"):
+        codec.encode_request(request)
+
+
 @pytest.mark.parametrize("depth", [30, 40, 200, 900, 990, 5_000])
 def test_deep_nesting_is_refused_in_the_same_words_by_every_caller(depth: int) -> None:
     """INV-01. The decoder gives up by the interpreter's recursion limit, and a Spark worker calls

@@ -17,8 +17,7 @@ from secrets import token_hex
 from typing import Any, Generic, TypeVar
 
 from coordlib import limits
-from coordlib.client.answers import Answers
-from coordlib.client.classic.assignor import by_topic
+from coordlib.client.answers import Answers, of_all
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.fence import Stop
@@ -28,10 +27,10 @@ from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.driven import Driven
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.looker import Looker
-from coordlib.client.shell.offsets import once, rows_fault
+from coordlib.client.shell.offsets import once, parts_of_commit, parts_of_fetch, rows_fault
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
 from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
+from coordlib.errors import CannotReach, CoordError, GroupError, SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -245,7 +244,11 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> "Future[sg.Answer]":
         """As `committed`, without waiting."""
-        topics = None if partitions is None else _named(partitions)
+        if partitions is None:
+            return self._fetch(None)
+        return of_all([self._fetch(topics) for topics in parts_of_fetch(partitions)])
+
+    def _fetch(self, topics: tuple[rq.TopicPartitions, ...] | None) -> "Future[sg.Answer]":
         return self.ask(lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, topics))
 
     def close(self, timeout_s: float = 10.0, reason: str | None = None) -> None:
@@ -336,14 +339,18 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
             raise raised
 
     def _commit(self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool) -> "Future[sg.Answer]":
-        if (fault := rows_fault(rows)) is not None:
+        if (fault := rows_fault(rows, self._where)) is not None:
             refused: Future[sg.Answer] = Future()
-            error = GroupError(ErrorCode.INVALID_REQUEST, self._where, fault)
-            refused.set_result(sg.Answer(0, error=error))
+            refused.set_result(sg.Answer(0, error=fault))
             return refused
-        return self.ask(
-            lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, rows, is_waited), is_commit=True
-        )
+
+        def written(part: tuple[rq.CommittedOffset, ...]) -> "Future[sg.Answer]":
+            return self.ask(
+                lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, part, is_waited),
+                is_commit=True,
+            )
+
+        return of_all([written(part) for part in parts_of_commit(rows)])
 
     def ask(
         self, event: Callable[[int, int], sg.Input], is_commit: bool = False
@@ -382,11 +389,4 @@ def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
     return tuple(
         rq.CommittedOffset(topic=each.topic, partition=each.partition, offset=offset)
         for each, offset in offsets.items()
-    )
-
-
-def _named(partitions: Iterable[TopicPartition]) -> tuple[rq.TopicPartitions, ...]:
-    return tuple(
-        rq.TopicPartitions(topic=topic, partitions=some)
-        for topic, some in by_topic(dict.fromkeys(partitions)).items()
     )

@@ -1,17 +1,24 @@
 """Between confluent-kafka's partitions and messages and the group's own rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 from confluent_kafka import OFFSET_INVALID, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from coordlib import limits
+from coordlib.client.classic.assignor import by_topic
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
+NamedT = TypeVar("NamedT")
+RowT = TypeVar("RowT")
+#: Of a request, for its rows; the rest is for its other fields.
+ROWS_BYTES_MAX = limits.REQUEST_BYTES_MAX - 8 * limits.KIB
 _read_rows = msgspec.json.Decoder(tuple[rq.CommittedOffset, ...]).decode
 
 #: partition -> (next offset to read, leader epoch of the record before it)
@@ -55,16 +62,64 @@ def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedO
     )
 
 
-def rows_fault(rows: tuple[rq.CommittedOffset, ...]) -> str | None:
+def rows_fault(rows: tuple[rq.CommittedOffset, ...], where: str) -> GroupError | None:
     """What is wrong with some of these rows; None: the coordinator can read them.
 
     Looked at before they are sent: a Release that carried them would be refused with them.
     """
+    for row in rows:
+        # In bytes of UTF-8 it is no shorter than this; what is shorter, the coordinator judges.
+        if len(row.topic) + len(row.metadata) > ROWS_BYTES_MAX:
+            what = f"{row.topic[:300]}-{row.partition}: the metadata are longer than a request."
+            return GroupError(ErrorCode.OFFSET_METADATA_TOO_LARGE, where, what)
     try:
         _read_rows(codec.encode(rows))
     except (msgspec.MsgspecError, UnicodeError, OverflowError) as problem:
-        return str(problem)
+        return GroupError(ErrorCode.INVALID_REQUEST, where, str(problem))
     return None
+
+
+def _fitting(
+    named: tuple[NamedT, ...], as_rows: Callable[[tuple[NamedT, ...]], tuple[RowT, ...]], most: int
+) -> Iterator[tuple[RowT, ...]]:
+    """The rows of what is named, in as many parts as there must be requests, in order.
+
+    Args:
+        named: partitions, or rows.
+        as_rows: some of them as a request carries them.
+        most: how many of them one request may name.
+    """
+    rows = as_rows(named)
+    is_one = len(named) <= most and len(codec.encode(rows)) <= ROWS_BYTES_MAX
+    if is_one or len(named) == 1:  # a single one is refused by whoever writes it
+        yield rows
+        return
+    half = len(named) // 2
+    for part in (named[:half], named[half:]):
+        yield from _fitting(part, as_rows, most)
+
+
+def parts_of_commit(rows: tuple[rq.CommittedOffset, ...]) -> list[tuple[rq.CommittedOffset, ...]]:
+    """The rows of a commit, by the requests that carry them: each row is judged by itself."""
+    return list(_fitting(rows, tuple, limits.OFFSETS_PER_REQUEST_MAX))
+
+
+def parts_of_fetch(
+    partitions: Iterable[TopicPartition],
+) -> list[tuple[rq.TopicPartitions, ...]]:
+    """What is fetched, by the requests that ask for it."""
+
+    def as_rows(some: tuple[TopicPartition, ...]) -> tuple[rq.TopicPartitions, ...]:
+        return tuple(
+            rq.TopicPartitions(topic=topic, partitions=numbers)
+            for topic, numbers in by_topic(some).items()
+        )
+
+    wanted = tuple(dict.fromkeys(partitions))
+    try:
+        return list(_fitting(wanted, as_rows, limits.FETCH_PARTITIONS_MAX))
+    except (UnicodeError, OverflowError):
+        return [as_rows(wanted)]  # refused by whoever writes it
 
 
 def once(rows: Iterable[rq.CommittedOffset]) -> tuple[rq.CommittedOffset, ...]:

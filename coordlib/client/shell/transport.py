@@ -225,8 +225,8 @@ class KafkaTransport(FailingTransport[Handler]):
         produced_ms = self.now_ms()
         told = partial(self._delivered, handler, request.id, produced_ms)
         try:
-            value = codec.encode(request)
-        except (UnicodeError, OverflowError) as problem:  # of text or a number from the user
+            value = codec.encode_request(request)
+        except ValueError as problem:
             self._not_sent(handler, request.id, str(problem), True)
             return
         try:

@@ -15,12 +15,12 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.member import Name, default_client_id
+from coordlib.client.shell.offsets import parts_of_commit
 from coordlib.client.spark.positions import end_offsets
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.layout import find_place
 from coordlib.kafka.producer import LastingProducer
-from coordlib.limits import OFFSETS_PER_REQUEST_MAX
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records.partitioner import shard_of
@@ -125,10 +125,11 @@ class Publication:
             return
         with self._lock:
             new = {p: at for p, at in self._newest.items() if is_all or self._taken.get(p) != at}
-        places = sorted(new)
-        for first in range(0, len(places), OFFSETS_PER_REQUEST_MAX):
-            some = {each: new[each] for each in places[first : first + OFFSETS_PER_REQUEST_MAX]}
-            self._produce(some)
+        rows = tuple(
+            rq.CommittedOffset(each.topic, each.partition, at) for each, at in sorted(new.items())
+        )
+        for part in parts_of_commit(rows) if rows else ():
+            self._produce(part)
         self._producer.flush(10.0)
 
     def _failed(self, problem: KafkaException | TimeoutError | KafkaError) -> None:
@@ -136,16 +137,17 @@ class Publication:
         told = self._failure.what if self._failure is not None else repr(problem)
         _log.warning("progress is not published", group=self._group, error=told)
 
-    def _produce(self, some: dict[TopicPartition, int]) -> None:
+    def _produce(self, rows: tuple[rq.CommittedOffset, ...]) -> None:
         def note(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 self._failed(error)
                 return
             with self._lock:
-                self._taken.update(some)
+                self._taken.update(
+                    {TopicPartition(row.topic, row.partition): row.offset for row in rows}
+                )
             self._failure = None
 
-        rows = tuple(rq.CommittedOffset(p.topic, p.partition, at) for p, at in some.items())
         request = rq.OffsetCommit(
             v=1,
             id=f"progress-{next(self._numbers)}",

@@ -15,6 +15,7 @@ from coordlib.client.spark import progress as spark_progress
 from coordlib.client.spark.progress import publish_progress
 from coordlib.errors import SetupError
 from coordlib.kafka import producer
+from coordlib.limits import OFFSETS_PER_REQUEST_MAX
 from coordlib.records.partitioner import shard_of
 
 SHARDS = 4
@@ -152,6 +153,16 @@ def test_each_batch_is_a_commit_without_a_member(scene: Scene) -> None:
     assert (value["member"], value["generation"], value["reply"]) == ("", -1, None)
     # Only what has changed.
     assert FakeProducer.made.offsets == [{"t-0": 5, "t-1": 0}, {"t-1": 3}]
+
+
+def test_more_positions_than_one_request_can_carry_are_written(scene: Scene) -> None:
+    """A query over topics with long names: the producer refused its commit again and again."""
+    scene.publish()
+    scene.hear(1, **{f"p{number}": number for number in range(OFFSETS_PER_REQUEST_MAX + 1)})
+
+    assert len(FakeProducer.made.offsets) == 2
+    written = [each for one in FakeProducer.made.offsets for each in one.items()]
+    assert len(written) == OFFSETS_PER_REQUEST_MAX + 1
 
 
 def test_a_query_that_ran_before_shows_at_once(scene: Scene) -> None:

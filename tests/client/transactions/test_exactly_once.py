@@ -656,6 +656,27 @@ def test_offsets_that_the_log_does_not_take_abort() -> None:
     made.producer.abort_transaction()
 
 
+@pytest.mark.parametrize("by", ["the wire", "the user's message.max.bytes"])
+def test_offsets_that_no_record_can_carry_abort(by: str) -> None:
+    """Rows that are all allowed. The job dropped them without an answer, or it was told that the
+    producer has failed for ever."""
+    made = copier(FakeLog({"t": 1}))
+    made.producer.begin_transaction()
+    rows = [TopicPartition("t", n, 2, "m" * 4_096) for n in range(300)]
+    if by != "the wire":
+        rows = rows[:1]
+        too_large = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+        made.opened[-1].fails["produce"] = KafkaException(too_large)
+    with pytest.raises(TransactionError, match="written") as told:
+        made.producer.send_offsets_to_transaction(
+            rows, made.consumer.consumer_group_metadata(), 1.0
+        )
+    assert told.value.txn_requires_abort()
+    made.producer.abort_transaction()
+    made.unit()
+    assert made.out
+
+
 def test_what_was_purged_for_another_reason_is_told_as_it_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

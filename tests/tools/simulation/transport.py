@@ -188,7 +188,7 @@ class SimulatedTransport:
         if first.offset is None:
             place = (self.place.requests, first.handler.identity.shard)
             key = first.request.group.encode()
-            first.offset = self._cluster.append(place, key, codec.encode(first.request))
+            first.offset = self._cluster.append(place, key, codec.encode_request(first.request))
             is_join = isinstance(first.request, rq.JoinGroup | rq.Subscribe)
             if self._network.goes_deaf_at_join and is_join:
                 self._network.is_deaf = True
