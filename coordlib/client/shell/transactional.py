@@ -71,6 +71,8 @@ def transaction_error(problem: KafkaException, doing: str, where: str) -> Transa
         severity, mend = Severity.FATAL, "End: a newer process uses this transactional id."
     elif error.txn_requires_abort():
         severity, mend = Severity.ABORTABLE, "Abort the transaction, then begin another one."
+    elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # not written, so it cannot count
+        severity, mend = Severity.ABORTABLE, "Abort. Write less in one record."
     elif error.retriable():
         severity, mend = Severity.RETRIABLE, "Call it again: it goes on."
     else:

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from confluent_kafka import KafkaError, KafkaException
-
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
 from coordlib.client.shell.unfenced import Unfenced
@@ -172,11 +170,6 @@ class OffsetsQuestion(Unfenced):
         except BufferError:
             self._is_full = True  # still to be asked: `poll` makes room
             return
-        except KafkaException as problem:
-            if problem.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
-                raise
-            # Than the user's own message.max.bytes.
-            raise OffsetsNotWritten(problem.args[0], self.where) from problem
         self._id, self._attempt = id_, self._attempt + 1
         self._again_s, self._is_full = None, False
 
