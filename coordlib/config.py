@@ -14,6 +14,7 @@ from msgspec import Meta
 from coordlib import limits
 from coordlib.errors import SetupError
 from coordlib.installation import settings_file
+from coordlib.redaction import name_alone
 
 Positive = Annotated[int, Meta(ge=1)]
 Duration = Annotated[int, Meta(ge=1, le=limits.DURATION_MAX_MS)]
@@ -226,8 +227,8 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     section, dot, key = name.partition(".")
     if not (equals and dot and key):
         raise SetupError(
-            f"--set {override} is not section.key=value.",
-            "command line",
+            "A setting has the form section.key=value.",
+            f"--set {name_alone(override)}",
             "For example --set group.initial_rebalance_delay_ms=0.",
         )
     keys = tree.setdefault(section, {})

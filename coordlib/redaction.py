@@ -1,22 +1,29 @@
 """Secrets in command lines and options: hide them, and find those given in clear.
 
 A secret is recognised by its name (`sasl.password`, `--api-token`), wherever in an argument it
-stands, and also where `=` was mistyped. An argument may be long: everything here takes
-time in proportion to its length.
+stands, and also where `=` was mistyped: behind a name that begins an argument all is its value. An
+argument may be long: everything here takes time in proportion to its length.
 """
 
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from string import punctuation
 from typing import Final
 
 SECRET: Final = re.compile(
-    r"(?i)password|secret|token|credential|jaas|access\.?key|key\.pem|keystore\.key"
+    r"(?i)pass?word|passwd|passphrase|secret|token|credential|jaas|access\.?key|key\.pem|keystore\.key"
 )
 REDACTED: Final = "***"
 
 _NAME: Final = re.compile(r"[\w.\-]+")
 _BEFORE_VALUE: Final = re.compile(r"\s*[=:]\s*(?=\S)")
+#: The name that begins an argument, perhaps behind its option, and what stands between the two.
+_BEGIN: Final = re.compile(
+    r"\s*(?:-X\s*|--?[\w\-]+[=\s]\s*)?([\w.\-]+)[^\w.\-=:](?=.*\S)", re.DOTALL
+)
+#: The begin of a name that may be shown of an argument whose form is wrong.
+_DOTTED: Final = re.compile(r"\s*([a-z_]+(?:\.[a-z_]+)+)")
 _REFERENCE: Final = re.compile(r"\$\{ENV:(\w+)\}")
 _LOGIN: Final = re.compile(r"(://)([^/@\s]+)(@)")  # s3://key:secret@host/…
 _LONG: Final = 8  # characters; shorter secrets are looked for as whole words only
@@ -72,6 +79,17 @@ def in_clear(command: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def name_alone(argument: str) -> str:
+    """What may be shown of an argument that is no `key=value`: its name, if it begins with one. All
+    else may be a secret, also what is written together with a secret's name."""
+    name = _DOTTED.match(argument)
+    if name is None:
+        return REDACTED
+    secret = SECRET.search(name[1])
+    shown = name[1] if secret is None else name[1][: secret.end()]
+    return shown if shown == argument.strip() else f"{shown} {REDACTED}"
+
+
 def warning_of(name: str) -> str:
     """The warning about a secret that was given in clear."""
     mend = f"Write '{name}=${{ENV:NAME}}', and set NAME in the environment."
@@ -95,6 +113,13 @@ def _value_at(text: str) -> int | None:
 
 
 def _values_at(text: str) -> Iterator[int]:
+    begin = _BEGIN.match(text)
+    if (
+        begin is not None
+        and SECRET.search(begin[1])
+        and not _BEFORE_VALUE.match(text, begin.end(1))
+    ):
+        yield begin.end()
     for name in _NAME.finditer(text):
         if SECRET.search(name[0]) and (before := _BEFORE_VALUE.match(text, name.end())):
             yield before.end()
@@ -111,7 +136,8 @@ def _parts(value: str) -> Iterator[str]:
     yield value
     for begin in (0, *_values_at(value)):
         word = re.match(r"\s*(\S*)", value[begin : begin + _WORD_LENGTH_MAX])
-        yield word[1].strip("=:\"';") if word else ""
+        text = word[1] if word else ""
+        yield from (text.strip("=:\"';"), text.strip(punctuation))
 
 
 _WORD_LENGTH_MAX: Final = 4_096

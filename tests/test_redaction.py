@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.redaction import in_clear, redacted, secrets_of, warning_of, without
+from coordlib.redaction import in_clear, name_alone, redacted, secrets_of, warning_of, without
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,17 @@ from coordlib.redaction import in_clear, redacted, secrets_of, warning_of, witho
         ["--kafka", "sasl.password", "=hush"],
         ["--kafka", "SASL.PASSWORD = hush"],
         ["--kafka", 'sasl.jaas.config=x required password="hush";'],
+        ["--kafka", "sasl.password hush"],
+        ["--kafka=sasl.password hush"],
+        ["-Xsasl.password hush"],
+        ["--kafka sasl.password hush"],
+        ["--kafka", " sasl.password  hush"],
+        ["--kafka", 'sasl.password "hush"'],
+        ["--kafka", "sasl.password,hush"],
+        ["--kafka", "sasl.password->hush"],
+        ["--kafka", "sasl.passwd=hush"],
+        ["--set", "kafka.sasl.password hush"],
+        ["--set", "kafka.sasl.password=[hush"],
         ["--api-token", "hush"],
         ["--tables", "s3://key:hush@host/tables"],
         ["--driver-java-options", "-Da=b -Djavax.net.ssl.trustStorePassword=hush -Dc=d"],
@@ -51,6 +62,27 @@ def test_what_is_no_secret_stays() -> None:
     assert secrets_of(command) == set()
     assert without("a message", {"a"}) == "*** message"
     assert without("alas", {"a"}) == "alas"
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("sasl.password", "sasl.password"),
+        ("sasl.password hush", "sasl.password ***"),
+        ("sasl.password:hush", "sasl.password ***"),
+        ("sasl.passwordhush", "sasl.password ***"),
+        ("security.protocol SSL", "security.protocol ***"),
+        ("hush", "***"),
+        ("=hush", "***"),
+        ("", "***"),
+        (" hush.Hush1", "***"),
+    ],
+)
+def test_of_what_has_not_the_form_of_an_option_the_name_alone_is_shown(
+    argument: str, shown: str
+) -> None:
+    """A blank in place of the `=` showed the password behind it."""
+    assert name_alone(argument) == shown
 
 
 def test_a_secret_of_the_environment_is_hidden_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from cyclopts import Parameter
 from coordlib.cli.output import counted, print_json, print_table, say
 from coordlib.cli.where import HERE, Where
 from coordlib.errors import SetupError
-from coordlib.kafka.roles import COORDINATION, TABLE, Right, Role, options_of, rights
+from coordlib.kafka.role_names import COORDINATION
+from coordlib.kafka.roles import TABLE, Right, Role, options_of, rights
 
 Names = Annotated[list[str] | None, Parameter(negative="")]
 
@@ -26,9 +27,9 @@ class Named:
     claims: str | None = None
     """The coordination topic of claims; without it no row for claims is there."""
     transactional_ids: Names = None
-    """Transactional ids of a member, or that an operator may fence; written as topics are."""
+    """Transactional ids of a member, or that an operator may fence; NAMES* as above."""
     outputs: Names = None
-    """Topics that a member writes in transactions, or an operator marks; written as topics are."""
+    """Topics that a member writes in transactions, or an operator marks; NAMES* as above."""
 
     def rights(self, role: Role, where: Where) -> tuple[Right, ...]:
         """The rights of a role. Raises as `roles.rights`."""

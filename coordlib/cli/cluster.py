@@ -17,6 +17,7 @@ from coordlib.cli.output import (
     now,
     print_head,
     print_json,
+    print_line,
     print_table,
     say,
     time_text,
@@ -75,7 +76,7 @@ def describe(cluster: ClusterName, /, *, where: Where = HERE) -> int:
     seen = view.seen
     print_head(shown.head_of(view, as_of_time))
     if seen.waits_for:
-        print()
+        print_line()
         print_table(shown.AWAITED_COLUMNS, map(shown.awaited_row, seen.waits_for))
         shown.say_why_stable(seen)
     shown.say_unreadable([seen])

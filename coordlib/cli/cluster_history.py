@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from coordlib.cli.names import ClusterName, TopicName
 from coordlib.cli.numbers import BrokerId, Count, Partition
-from coordlib.cli.output import as_objects, now, print_json, print_table, say, time_text
+from coordlib.cli.output import as_objects, now, print_json, print_line, print_table, say, time_text
 from coordlib.cli.since import Asking, Since, newest_of
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import ErrorCode, GroupError, SetupError
@@ -111,7 +111,7 @@ def history(
         return 0
     if topic is None:
         print_table(STATE_COLUMNS, states)
-        print()
+        print_line()
     print_table(LEADER_COLUMNS, leaders)
     say(f"As of the newest event of this cluster: {time_text(newest)}")
     return 0

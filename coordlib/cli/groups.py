@@ -17,6 +17,7 @@ from coordlib.cli.output import (
     now,
     print_head,
     print_json,
+    print_line,
     print_table,
     say,
     time_text,
@@ -215,11 +216,11 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
             "AS-OF": as_of_text(view.as_of, view.shard, as_of_time),
         }
     )
-    print()
+    print_line()
     _print_offsets(group.group, lines)
     _say_beyond(lines)
     if group.waits_for:
-        print()
+        print_line()
         awaited = [(each.member, each.client, each.reason) for each in group.waits_for]
         print_table(AWAITED_COLUMNS, awaited)
     if group.unreadable is not None:

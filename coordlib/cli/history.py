@@ -13,6 +13,7 @@ from coordlib.cli.output import (
     jsonable,
     now,
     print_json,
+    print_line,
     print_table,
     say,
     time_text,
@@ -171,7 +172,7 @@ def _print(rows: list[tuple[Any, ...]], with_owners: bool) -> None:
 
 def _print_refused(rows: list[tuple[Any, ...]]) -> None:
     if rows:
-        print()
+        print_line()
         print_table([key.upper() for key in _REFUSED_KEYS], rows)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from coordlib.cli.output import Format, counted, print_json
+from coordlib.cli.output import Format, counted, print_json, print_line
 from coordlib.errors import SetupError
 
 _GIVE_HISTORY = (
@@ -66,7 +66,7 @@ def check(
         )
     else:
         for sentence in broken:
-            print(sentence)
+            print_line(sentence)
         lines, promises = counted(len(found), "line"), counted(len(broken), "broken promise")
         is_of_members = acts or not (puts or reads or begun)
         done = [f"{counted(acts, 'record')} processed"] if is_of_members else []
@@ -76,5 +76,5 @@ def check(
             done.append(counted(begun, "transaction"))
         if never is not None:
             done.append(f"{never:,} never handed out")
-        print(f"{lines}, {', '.join(done)}: {promises}")
+        print_line(f"{lines}, {', '.join(done)}: {promises}")
     return 1 if broken else 0

@@ -32,8 +32,10 @@ def main(arguments: Sequence[str] | None = None, tree: "Callable[[], App] | None
         _drop_output()
         return exit_codes.FAILED
     except OSError as problem:  # a full disk: nor can it take the error as JSON
+        from coordlib.cli.output import say
+
         _drop_output()
-        print(problem.strerror or problem, file=sys.stderr)
+        say(str(problem.strerror or problem))
         return exit_codes.FAILED
     except KeyboardInterrupt:
         if arguments is None:
@@ -56,7 +58,10 @@ def _run(arguments: list[str], tree: "Callable[[], App]") -> int:
     try:
         from cyclopts import CycloptsError
     except ModuleNotFoundError as problem:  # installed without the extra: there is no tree at all
-        print(_not_installed(problem), file=sys.stderr)
+        from coordlib.cli.output import complain
+
+        missing = _not_installed(problem)
+        complain(missing.what, missing.where, missing.mend)
         return exit_codes.USAGE
     _hide_secrets(arguments)
     app = tree()

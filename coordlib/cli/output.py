@@ -3,7 +3,8 @@
 Text is tab-stop columns without boxes or colour, the same in a terminal and in a pipe; headers
 have no spaces, `-` stands for a missing value. Whatever comes out of the log was written by
 somebody else: control characters and invisible ones are shown as escapes, never sent to a
-terminal. A JSON object has its command, its version and the time as of which it is true.
+terminal. All that a command prints goes through here; a test looks for other ways out. A JSON
+object has its command, its version and the time as of which it is true.
 """
 
 import json
@@ -46,7 +47,11 @@ def visible(value: object) -> str:
         return str(value).lower()
     if isinstance(value, datetime):
         return time_text(value)
-    text = without(str(value), _in_results)
+    return safe(without(str(value), _in_results))
+
+
+def safe(text: str) -> str:
+    """A text as a terminal may have it, in one line: what it acts upon or hides is an escape."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(char) for char in text)
@@ -172,9 +177,14 @@ def as_json(value: object) -> str:
     return str(value)
 
 
+def print_line(line: str = "") -> None:
+    """A sentence, or an empty line, on stdout; whatever names are in it."""
+    print(safe(without(line, _in_results)))
+
+
 def say(line: str) -> None:
-    """Talk: a line on stderr."""
-    print(without(line, _in_results), file=sys.stderr, flush=True)
+    """Talk: a line on stderr, whatever names are in it."""
+    print(safe(without(line, _in_results)), file=sys.stderr, flush=True)
 
 
 def complain(what: str, where: str, mend: str) -> None:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import Parameter
 
 from coordlib.cli.numbers import Count, Seconds
-from coordlib.cli.output import counted, json_text, jsonable, print_json, print_table, say
+from coordlib.cli.output import (
+    counted,
+    json_text,
+    jsonable,
+    print_json,
+    print_line,
+    print_table,
+    say,
+)
 from coordlib.cli.since import Since
 from coordlib.cli.where import TABLES_HERE, WhereTables
 from coordlib.errors import CoordError
@@ -112,7 +120,7 @@ def _print_lines(columns: Sequence[str], rows: Iterator[Sequence[Any]], limit: i
     names = unique(columns)
     for row in rows if limit is None else islice(rows, limit):
         line = dict(zip(names, map(jsonable, row), strict=True))
-        sys.stdout.write(json_text(line) + "\n")
+        print_line(json_text(line))
     if limit is not None and next(rows, None) is not None:
         sys.stdout.flush()
         say(f"{_more_than(limit)}: --limit shows more")

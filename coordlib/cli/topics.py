@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from coordlib.cli.numbers import Partitions, Replication
-from coordlib.cli.output import counted, print_json, print_table, say
+from coordlib.cli.output import counted, print_json, print_line, print_table, say
 from coordlib.cli.where import HERE, Where
 from coordlib.errors import NotAllowed
 
@@ -45,7 +45,7 @@ def create(
         print_json("topics create", created=created)
         return 0
     for name in created:
-        print(name)
+        print_line(name)
     say(f"{counted(len(created), 'topic')} created")
     return 0
 

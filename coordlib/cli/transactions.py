@@ -14,6 +14,7 @@ from coordlib.cli.output import (
     now,
     print_head,
     print_json,
+    print_line,
     print_table,
     say,
     time_text,
@@ -106,7 +107,7 @@ def describe(transactional_id: TransactionalId, /, *, where: Where = HERE) -> in
     }
     for columns, rows in tables.items():
         if rows:
-            print()
+            print_line()
             print_table(columns, rows)
     shown.say_unreadable([view.seen])
     return 0
@@ -138,7 +139,7 @@ def pending(group: GroupName | None = None, /, *, where: Where = HERE) -> int:
         return 0
     print_table(shown.PENDING_COLUMNS, [shown.pending_text_row(each, now_ms) for each in found])
     if group is not None and found:
-        print()
+        print_line()
         print_table(
             shown.OFFSET_COLUMNS, [row for each in found for row in shown.offset_rows(each)]
         )

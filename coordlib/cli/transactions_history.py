@@ -9,6 +9,7 @@ from coordlib.cli.output import (
     duration_text,
     now,
     print_json,
+    print_line,
     print_table,
     say,
     time_text,
@@ -104,7 +105,7 @@ def history(
     )
     for columns, rows in ((FENCED_COLUMNS, fenced), (REFUSED_COLUMNS, refused)):
         if rows:
-            print()
+            print_line()
             print_table(columns, rows)
     asked.say_first()
     say(f"As of the newest event of this transactional id: {time_text(newest)}")

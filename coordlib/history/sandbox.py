@@ -8,10 +8,13 @@ through: one SELECT, made of SELECTs, from tables and from functions that touch 
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from coordlib.errors import SetupError
-from coordlib.history.delta_files import quoted_list
+from coordlib.history.delta_files import quoted, quoted_list
 
 if TYPE_CHECKING:
     import duckdb
@@ -30,7 +33,13 @@ _MEND: Final = "Ask with one SELECT, of the tables and views; coord sql --help n
 
 
 def close_in(connection: "duckdb.DuckDBPyConnection", folders: Sequence[str]) -> None:
-    """From now on nothing but these folders can be opened, and no setting changed."""
+    """From now on nothing but these folders can be opened, and no setting changed.
+
+    DuckDB allows itself the folder into which it spills, too, which is `.tmp` where the command
+    runs. So it gets a folder of its own, which it makes when it spills, and deletes at the end.
+    """
+    spilled = Path(gettempdir()) / f"coord-sql-{uuid4().hex}"
+    connection.execute(f"SET temp_directory = {quoted(str(spilled))}")
     if folders:
         connection.execute(f"SET allowed_directories = {quoted_list(folders)}")
     connection.execute("SET enable_external_access = false")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from coordlib.errors import SetupError
-from coordlib.redaction import REDACTED, SECRET, redacted
+from coordlib.redaction import REDACTED, SECRET, name_alone
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException
@@ -81,7 +81,7 @@ class KafkaOptions:
             if not equals or not key:
                 raise SetupError(
                     "A Kafka option has the form key=value.",
-                    f"--kafka {redacted([argument])[0] if not equals else '=' + REDACTED}",
+                    f"--kafka {name_alone(argument)}",
                     "For example: --kafka security.protocol=SSL",
                 )
             values[key] = value

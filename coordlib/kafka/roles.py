@@ -5,13 +5,21 @@ gives a principal the rows of a role, the secured page prints them, and a local 
 made of them. Kafka lets whoever may read or write a topic describe it, too; so no row repeats that.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from coordlib.errors import SetupError
+from coordlib.kafka.role_names import (
+    COORDINATION,
+    GROUP,
+    OPTIONS,
+    OUTPUT,
+    TOPIC,
+    TRANSACTION,
+    require_names,
+)
 from coordlib.records.own_topics import ARCHIVED, CLAIMS, LAG, OUTPUTS
 
 
@@ -91,9 +99,6 @@ class Row:
 
 #: librdkafka asks for the coordinator of a consumer's group, also where the group is never joined.
 UNUSED_GROUPS: Final = "coordlib-"
-#: Places in the names of rows, each filled by what is named.
-TOPIC, GROUP, COORDINATION = "{topic}", "{group}", "{claims}"
-TRANSACTION, OUTPUT = "{transaction}", "{output}"
 #: How the names of the claims plane begin: its topics, and its transactional id.
 _CLAIMS: Final = f"{{prefix}}.{CLAIMS}"
 
@@ -282,16 +287,6 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
         _UNUSED,
     ),
 }
-#: What fills each place.
-_OPTIONS: Final = {
-    TOPIC: "--topics",
-    GROUP: "--groups",
-    COORDINATION: "--claims",
-    TRANSACTION: "--transactional-ids",
-    OUTPUT: "--outputs",
-}
-_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_NAME_LENGTH_MAX: Final = 249
 
 
 def rights(
@@ -311,11 +306,12 @@ def rights(
         topics: data topics. `orders-*` means all whose names begin with `orders-`, `*` all.
         groups: groups that the job mirrors to Kafka, or that claim; named as topics are.
         claims: the coordination topic of claims; None: there are none.
-        transactional_ids: of a member's own transactions; named as topics are.
-        outputs: topics that a member writes in its transactions; named as topics are.
+        transactional_ids: of a member's own transactions; named as topics are, but not `*`.
+        outputs: topics that a member writes in its transactions; named as topics are, but not `*`.
 
     Raises:
-        SetupError: a name is none, or the role has no row for such names.
+        SetupError: a name is none, the role has no row for such names, or what it may write covers
+            the coordinator's own.
     """
     named = {
         TOPIC: topics,
@@ -324,7 +320,8 @@ def rights(
         TRANSACTION: transactional_ids,
         OUTPUT: outputs,
     }
-    _require_names(role, named)
+    require_names(prefix, named)
+    _require_rows(role, named)
     filled = (right for row in TABLE[role] for right in _filled(row, prefix, named))
     return tuple(dict.fromkeys(filled))
 
@@ -333,7 +330,7 @@ def options_of(role: Role) -> dict[str, str]:
     """Which options name something for rows of this role: option -> the place that it fills."""
     return {
         option: place
-        for place, option in _OPTIONS.items()
+        for place, option in OPTIONS.items()
         if any(place in _places_of(row) for row in TABLE[role])
     }
 
@@ -342,7 +339,7 @@ def _places_of(row: Row) -> set[str]:
     """What must be named for a row to be there."""
     if row.name.startswith(_CLAIMS):
         return {COORDINATION}
-    return {row.name} & _OPTIONS.keys()
+    return {row.name} & OPTIONS.keys()
 
 
 def _filled(row: Row, prefix: str, named: Mapping[str, Sequence[str]]) -> Iterator[Right]:
@@ -355,34 +352,13 @@ def _filled(row: Row, prefix: str, named: Mapping[str, Sequence[str]]) -> Iterat
         yield Right(row.kind, row.name.format(prefix=prefix), row.operation, row.is_prefix)
 
 
-def _require_names(role: Role, named: Mapping[str, Sequence[str]]) -> None:
-    for place in (TOPIC, OUTPUT):
-        for name in named[place]:
-            if name != "*" and not _TOPIC_NAME.fullmatch(name.removesuffix("*")):
-                raise _names_no("topic", place, name)
-    for place, what in ((GROUP, "group"), (TRANSACTION, "transactional id")):
-        for name in named[place]:
-            if not name or len(name.encode()) > _NAME_LENGTH_MAX or not name.isprintable():
-                raise _names_no(what, place, name)
-    for name in named[COORDINATION]:
-        if not _TOPIC_NAME.fullmatch(name):
-            mend = "Name one topic: --claims __marshal"
-            raise SetupError("This names no coordination topic.", f"--claims {name[:200]!r}", mend)
-    _require_rows(role, named)
-
-
 def _require_rows(role: Role, named: Mapping[str, Sequence[str]]) -> None:
     """Raises SetupError: the role can do nothing with some of the names."""
     if role is Role.JOB and bool(named[TOPIC]) != bool(named[GROUP]):
         what = "Offsets are mirrored of groups, and of topics that the job may read."
         raise SetupError(what, "--groups --topics", "Name both, or neither.")
     taken = options_of(role)
-    for place, option in _OPTIONS.items():
+    for place, option in OPTIONS.items():
         if named[place] and option not in taken:
             what = f"The role {role} has no right to what {option} names."
             raise SetupError(what, f"{option} {named[place][0]}", f"Leave {option} out.")
-
-
-def _names_no(what: str, place: str, name: str) -> SetupError:
-    mend = f"Name a {what}, the beginning of names (orders-*), or * for all."
-    return SetupError(f"This names no {what}s.", f"{_OPTIONS[place]} {name[:200]!r}", mend)

@@ -13,6 +13,7 @@ from coordlib.cli.output import (
     hide,
     json_text,
     print_json,
+    print_line,
     print_table,
     say,
     visible,
@@ -40,6 +41,18 @@ from coordlib.cli.output import (
 def test_nothing_from_the_log_acts_on_a_terminal(value: object, shown: str) -> None:
     """A group may be named to clear the screen, or to read backwards."""
     assert visible(value) == shown
+
+
+def test_names_in_sentences_act_on_no_terminal_either(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables showed them as escapes; `Group … has no members.` did not."""
+    name = "billing\u202egnillib\ufeff\x9b"
+
+    say(f"Group {name} has no members.")
+    print_line(f"größe {name}")
+
+    shown = capsys.readouterr()
+    assert shown.err == "Group billing\\u202egnillib\\ufeff\\x9b has no members.\n"
+    assert shown.out == "größe billing\\u202egnillib\\ufeff\\x9b\n"
 
 
 def test_columns_are_aligned_and_nothing_trails(capsys: pytest.CaptureFixture[str]) -> None:

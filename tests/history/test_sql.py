@@ -13,12 +13,14 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.history import sandbox
 from coordlib.history.delta_files import native_files
 from coordlib.history.sql import asked, query_tables
 from coordlib.history.tables import COLUMNS, EVENTS, LAG
@@ -350,6 +352,44 @@ def test_a_query_can_write_nowhere_and_reads_only_the_tables(
         query_tables(tables, attack.format(**places))
 
     assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "place", ["./.tmp/x.csv", "{here}/.tmp/x.csv", "{here}/tables/../.tmp/x.csv"]
+)
+def test_what_lies_where_the_command_runs_is_not_read(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB spills into `.tmp` below the working directory, and may read what it could spill."""
+    tables = write(tmp_path / "tables", rows_of(1))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".tmp").mkdir()
+    (tmp_path / ".tmp" / "x.csv").write_text("a\nREADME\n")
+
+    with pytest.raises(CoordError):
+        query_tables(tables, f"FROM '{place.format(here=tmp_path)}'")
+
+
+def test_a_query_that_spills_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It spills beside the tables' folders, where no other query looks, and cleans up."""
+    (tmp_path / "temp").mkdir()
+    monkeypatch.setattr(sandbox, "gettempdir", lambda: str(tmp_path / "temp"))
+    monkeypatch.chdir(tmp_path)
+    connection = duckdb.connect(config={"memory_limit": "30MB", "threads": 1})
+    sandbox.close_in(connection, [])
+
+    rows = connection.execute(
+        "SELECT count(*) FROM (SELECT DISTINCT hash(i), i::VARCHAR FROM range(600000) AS r(i))"
+    ).fetchall()
+    (spilled,) = (tmp_path / "temp").iterdir()
+    connection.close()
+
+    assert rows == [(600_000,)]
+    assert spilled.name.startswith("coord-sql-")
+    assert not spilled.exists()
+    assert not (tmp_path / ".tmp").exists()
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,42 @@ def test_transactions_that_cannot_be_meant_are_refused(
         rights(role, "coord", transactional_ids=ids, outputs=outputs)
 
 
+_OWN_IDS = (
+    *("*", "c*", "coord-coordinator", "coord-coordinator*", "coord-coordinator-0-3"),
+    *("coord.claims-coordinator", "coord.*"),
+)
+_OWN_TOPICS = ("*", "c*", "coord*", "coord.progress", "coord.re*", "coord.claims.*", "coord.groups")
+
+
+@pytest.mark.parametrize("role", [Role.MEMBER, Role.OPERATOR])
+@pytest.mark.parametrize(
+    ("ids", "outputs"),
+    [*(((name,), ()) for name in _OWN_IDS), *(((), (name,)) for name in _OWN_TOPICS)],
+)
+def test_what_is_written_covers_nothing_of_the_coordinators_own(
+    role: Role, ids: tuple[str, ...], outputs: tuple[str, ...]
+) -> None:
+    """`*` was offered for all names: one producer of the job's transactional id ends the job, and
+    no supervisor starts it again; whoever writes `coord.progress` says where it goes on."""
+    with pytest.raises(SetupError, match="covers the coordinator's own"):
+        rights(role, "coord", transactional_ids=ids, outputs=outputs)
+
+
+@pytest.mark.parametrize("role", [Role.CLAIMANT, Role.OPERATOR, Role.CLAIMS, Role.JOB])
+def test_a_coordination_topic_is_none_of_the_coordinators_own(role: Role) -> None:
+    """A claimant could have written the job's progress."""
+    with pytest.raises(SetupError, match="covers the coordinator's own"):
+        rights(role, "coord", claims="coord.progress")
+
+
+def test_names_beside_the_coordinators_own_are_granted() -> None:
+    ids, outputs = ["coord-copier-*", "coordinator"], ["coord.bills", "coordinates*"]
+
+    found = rights(Role.MEMBER, "coord", transactional_ids=ids, outputs=outputs)
+
+    assert {"coord-copier-", "coordinator", "coord.bills", "coordinates"} < {r.name for r in found}
+
+
 def test_only_the_job_writes_what_others_believe() -> None:
     """Whoever may write answers, states or progress could forge all of them."""
     writers = {
