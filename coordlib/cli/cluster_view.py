@@ -131,7 +131,7 @@ def read_clusters(
     Raises:
         CannotReach, SetupError: the broker stopped answering, or there are no such topics.
     """
-    shards = shards_of(client, topics, f"{prefix}.{CLUSTERS}")
+    shards = shards_of(client, topics, prefix, CLUSTERS)
     found = [each for shard in range(shards) for each in _read_shard(client, prefix, shard)]
     return sorted(found, key=lambda each: each.cluster)
 
@@ -143,7 +143,7 @@ def read_cluster(
 
     GroupError: GROUP_ID_NOT_FOUND.
     """
-    shard = shard_of(name, shards_of(client, topics, f"{prefix}.{CLUSTERS}"))
+    shard = shard_of(name, shards_of(client, topics, prefix, CLUSTERS))
     as_of = read_as_of(client, prefix, shard)
     for each in _read_shard(client, prefix, shard):
         if each.cluster == name:
@@ -159,7 +159,7 @@ def is_cluster(client: ClientOptions, topics: Mapping[str, Any], prefix: str, na
     """Whether a cluster has this name; also where it cannot be decoded. Raises CannotReach."""
     if f"{prefix}.{CLUSTERS}" not in topics:
         return False
-    shard = shard_of(name, shards_of(client, topics, f"{prefix}.{CLUSTERS}"))
+    shard = shard_of(name, shards_of(client, topics, prefix, CLUSTERS))
     return Clusters.head_key(name) in newest_by_key(client, f"{prefix}.{CLUSTERS}", shard)
 
 

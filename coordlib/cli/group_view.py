@@ -21,13 +21,14 @@ from coordlib.coordinators.groups.classic.group import Group as ClassicGroup
 from coordlib.coordinators.groups.offsets.pending_table import PENDING
 from coordlib.coordinators.registry import REGISTRY
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
-from coordlib.effects.routing import TRANSACTIONS
+from coordlib.effects.routing import GROUPS, TRANSACTIONS
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.cluster import require_visible
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.denied import refusing
+from coordlib.kafka.layout import recorded_layout
 from coordlib.kafka.places import Place
 from coordlib.lag.measure import UNKNOWN, Lag
 from coordlib.records import consumer_protocol as cp
@@ -146,7 +147,7 @@ def read_groups(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -
     """
     found = [
         _group(key, value)
-        for shard in range(shards_of(client, topics, f"{prefix}.groups"))
+        for shard in range(shards_of(client, topics, prefix, GROUPS))
         for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
     ]
     return sorted((g for g in found if g is not None), key=lambda g: g.group)
@@ -159,7 +160,7 @@ def read_group(
 
     GroupError: GROUP_ID_NOT_FOUND.
     """
-    shard = shard_of(name, shards_of(client, topics, f"{prefix}.groups"))
+    shard = shard_of(name, shards_of(client, topics, prefix, GROUPS))
     as_of = read_as_of(client, prefix, shard)
     value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
     group = None if value is None else _group(name.encode(), value)
@@ -183,8 +184,12 @@ def read_group(
     return GroupView(group, shard, (*told, *lines[len(places) :]), as_of)
 
 
-def shards_of(client: ClientOptions, topics: Mapping[str, Any], topic: str) -> int:
-    """The number of partitions of one of the coordinator's topics. Raises as `read_groups`."""
+def shards_of(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str) -> int:
+    """In how many partitions of one of the coordinator's topics the job writes: its shards.
+
+    Partitions that were added since the prefix was made are none. Raises as `read_groups`.
+    """
+    topic = f"{prefix}.{name}"
     found = topics.get(topic)
     if found is None:
         require_visible(client, topic, TIMEOUT_S)
@@ -194,7 +199,8 @@ def shards_of(client: ClientOptions, topics: Mapping[str, Any], topic: str) -> i
             "the cluster answers, and the engine's topics are not there",
             "Check --prefix; topics are made by: coord topics create",
         )
-    return len(found.partitions)
+    recorded = recorded_layout(client, prefix) if f"{prefix}.progress" in topics else None
+    return len(found.partitions) if recorded is None else recorded.shards
 
 
 class _Head(msgspec.Struct):

@@ -12,18 +12,24 @@ from coordlib.records.cells import CELL, MARKER, CellValue, Owned
 
 if TYPE_CHECKING:
     from coordlib.kafka.places import Place
-    from coordlib.records.stored import Marker
+    from coordlib.records.stored import Layout, Marker
 
 
 @dataclass(slots=True)
 class SeenProgress:
     """What the topic has; markers and cells in the order of the log."""
 
-    shards: int = 0
+    #: What the prefix was made of; None: no job has started.
+    layout: "Layout | None" = None
     markers: "dict[Owned, Marker]" = field(default_factory=dict)
     #: When each marker was committed, epoch milliseconds.
     committed_ms: dict[Owned, int] = field(default_factory=dict)
     cells: dict[Owned, CellValue] = field(default_factory=dict)
+
+    @property
+    def shards(self) -> int:
+        """How many the prefix has; 0: nobody has recorded it."""
+        return 0 if self.layout is None else self.layout.shards
 
     @property
     def marker(self) -> "Marker | None":
@@ -51,7 +57,7 @@ def read_progress(client: Mapping[str, str], prefix: str) -> SeenProgress:
     for key, stamped in newest_stamped(client, f"{prefix}.progress", 0).items():
         try:
             if key == b"layout":
-                seen.shards = msgspec.json.decode(stamped.value, type=Layout).shards
+                seen.layout = msgspec.json.decode(stamped.value, type=Layout)
             match cells.read_key(key):
                 case (what, whose) if what == MARKER:
                     seen.markers[whose] = decode_marker(stamped.value)

@@ -164,6 +164,7 @@ def status(
         for a cluster it needs --tables.
     """
     from coordlib.cli.status import (
+        added_lines,
         cell_lines,
         collect,
         exit_code,
@@ -180,7 +181,7 @@ def status(
         print_json("status", found.as_of_time, **found.fields)
     else:
         _print(found.fields)
-        for line in [*cell_lines(found), *trouble_lines(found)]:
+        for line in [*cell_lines(found), *added_lines(found), *trouble_lines(found)]:
             say(visible(line))
     for line in late_lines(found):
         say(line)

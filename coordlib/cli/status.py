@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from coordlib import exit_codes
-from coordlib.cli.output import error_fields, now
+from coordlib.cli.output import counted, error_fields, now
 from coordlib.cli.progress_view import Lag, cell_rows, read_progress
 from coordlib.cli.where import WhereTables
 from coordlib.errors import CannotReach, CoordError
 from coordlib.local.home import command_for
-from coordlib.records.own_topics import INPUTS
+from coordlib.records.own_topics import INPUTS, claims_prefix
 
 if TYPE_CHECKING:
     from coordlib.kafka.places import Place
@@ -61,6 +61,7 @@ def collect(where: WhereTables) -> Status:
                 "marker_age_ms": None,
             },
             "lag": {"records": None, "ms": None},
+            "partitions_added": [],
             "offsets_failing": live.get("offsets_failing") or {},
             "watches_failing": live.get("watches_failing") or {},
             "claims": _claims_of(live),
@@ -190,10 +191,12 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
         raise CoordError(
             "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )
-    found.fields["shards"] = len(topics[f"{prefix}.requests"].partitions)
     seen = read_progress(where.client(), prefix)
+    shards = seen.shards or len(topics[f"{prefix}.requests"].partitions)
+    found.fields["shards"] = shards
+    found.fields["partitions_added"] = _added(where.client(), topics, prefix, seen.layout)
     now_ms = round(found.as_of_time.timestamp() * 1000)
-    lag = _lag(where.client(), topics, prefix, seen.marker)
+    lag = _lag(where.client(), topics, prefix, shards, seen.marker)
     found.fields["lag"] = lag.of()
     found.fields["cells"] = rows = cell_rows(seen, lag, now_ms)
     found.fields["shards_without_job"] = seen.gaps
@@ -235,20 +238,63 @@ def read_marker(client: Mapping[str, str], prefix: str) -> Any:
     return read_progress(client, prefix).marker
 
 
-def _lag(client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any) -> Lag:
+def _added(
+    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, layout: Any
+) -> list[dict[str, Any]]:
+    """Partitions that were added to topics since the prefix was made, and how many records are in
+    them: nobody reads these."""
+    from coordlib.kafka.bounds import log_bounds
+    from coordlib.kafka.clients import open_admin, reaching
+    from coordlib.kafka.denied import refusing
+    from coordlib.kafka.layout import grown, recorded_layout
+    from coordlib.kafka.places import Place
+
+    planes = {prefix: layout}
+    if f"{(below := claims_prefix(prefix))}.progress" in topics:
+        planes[below] = recorded_layout(client, below, TIMEOUT_S)
+    counts = {name: len(topic.partitions) for name, topic in topics.items()}
+    rows = [each for at, known in planes.items() if known for each in grown(at, known, counts)]
+    places = [
+        Place(row.topic, each) for row in rows for each in range(row.recorded, row.partitions)
+    ]
+    with reaching("Kafka stopped answering", "Look into the broker's log."):
+        bounds = log_bounds(open_admin(client), places, TIMEOUT_S, on_denied=refusing(client))
+    records = {place: log.end - log.start for place, log in bounds.items() if log is not None}
+    return [
+        {
+            **row._asdict(),
+            "records": sum(count for place, count in records.items() if place.topic == row.topic),
+        }
+        for row in rows
+    ]
+
+
+def added_lines(found: Status) -> list[str]:
+    """A sentence for each topic to which partitions were added."""
+    return [
+        f"{row['topic']} has {row['partitions']} partitions, and the prefix was made with "
+        f"{row['recorded']}: the others are not read, and {counted(row['records'], 'record')} "
+        "there will have no answer"
+        for row in found.fields["partitions_added"]
+    ]
+
+
+def _lag(
+    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, shards: int, marker: Any
+) -> Lag:
     """The records that were not judged."""
     from coordlib.kafka.clients import reaching
     from coordlib.kafka.first_times import first_times
 
     with reaching("Kafka stopped answering", "Look into the broker's log."):
-        waiting = _waiting(client, topics, prefix, marker)
+        waiting = _waiting(client, topics, prefix, shards, marker)
         at = {place: offset for place, (offset, _) in waiting.items()}
         found = first_times(client, at, TIMEOUT_S, is_committed=False)  # as the job reads
     return Lag(waiting, found, round(now().timestamp() * 1000))
 
 
 def _waiting(
-    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, marker: Any
+    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, shards: int, marker: Any
 ) -> "dict[Place, tuple[int, int]]":
     """Of each partition with records that were not judged: the first one's offset, their number.
 
@@ -261,7 +307,7 @@ def _waiting(
 
     judged = marker.next_offsets if marker is not None else {}
     names = [name for name in (f"{prefix}.{each}" for each in INPUTS) if name in topics]
-    places = [Place(name, each) for name in names for each in topics[name].partitions]
+    places = [Place(name, each) for name in names for each in range(shards)]
     found: dict[Place, tuple[int, int]] = {}
     bounds = log_bounds(open_admin(client), places, TIMEOUT_S, on_denied=refusing(client))
     for place in places:

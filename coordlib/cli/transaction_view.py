@@ -110,7 +110,7 @@ def read_all(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -> S
     Raises:
         CannotReach, SetupError: the broker stopped answering, or there is no such topic.
     """
-    shards = shards_of(client, topics, f"{prefix}.{TRANSACTIONS}")
+    shards = shards_of(client, topics, prefix, TRANSACTIONS)
     return _together(_read(client, prefix, shard) for shard in range(shards))
 
 
@@ -118,7 +118,7 @@ def read_pending(
     client: ClientOptions, topics: Mapping[str, Any], prefix: str, group: str
 ) -> tuple[SeenPending, ...]:
     """The pending offsets of a group. Raises as `read_all`."""
-    shard = shard_of(group, shards_of(client, topics, f"{prefix}.{TRANSACTIONS}"))
+    shard = shard_of(group, shards_of(client, topics, prefix, TRANSACTIONS))
     return _read(client, prefix, shard).of_group(group)
 
 
@@ -144,7 +144,7 @@ def find_id(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name:
 
     GroupError: TRANSACTIONAL_ID_NOT_FOUND.
     """
-    shard = shard_of(name, shards_of(client, topics, f"{prefix}.{TRANSACTIONS}"))
+    shard = shard_of(name, shards_of(client, topics, prefix, TRANSACTIONS))
     for each in _read(client, prefix, shard).ids:
         if each.name == name:
             return each
@@ -158,7 +158,7 @@ def find_id(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name:
 
 def read_id(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str) -> IdView:
     """One id, with what waits for it in its groups. Raises as `find_id`."""
-    shards = shards_of(client, topics, f"{prefix}.{TRANSACTIONS}")
+    shards = shards_of(client, topics, prefix, TRANSACTIONS)
     as_of = read_as_of(client, prefix, shard_of(name, shards))
     seen = find_id(client, topics, prefix, name)
     groups = () if seen.value is None else tuple(seen.value.groups)

@@ -11,6 +11,7 @@ from typing import Final
 from coordlib.errors import SetupError, StartRefused
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.findings import (
+    Counts,
     Finding,
     Seen,
     alter,
@@ -20,7 +21,7 @@ from coordlib.kafka.findings import (
     missing,
     safety_findings,
 )
-from coordlib.kafka.layout import recorded_layout
+from coordlib.kafka.layout import recorded_counts, recorded_layout
 from coordlib.kafka.plans import CLAIMS_TABLE, TopicPlan, read_plans
 from coordlib.kafka.topics import (
     AdminConf,
@@ -28,6 +29,7 @@ from coordlib.kafka.topics import (
     Layout,
     create_planned,
     describe,
+    look_up,
     present_topics,
     refuse_hidden,
 )
@@ -90,8 +92,11 @@ def create(admin_conf: AdminConf, prefix: str, topic: str, replication: int) -> 
             f"Name the topic that the clients use, or create it: coord claims create {topic}",
         )
     plans = {name: plan for name, plan in _plans(prefix).items() if name not in present}
-    count = len(present[topic].partitions)
-    return create_planned(admin, admin_conf, plans, (count, 0), replication) if plans else []
+    if not plans:
+        return []
+    recorded = recorded_counts(admin_conf, claims_prefix(prefix), present, topic)
+    count = recorded.shards if recorded else len(present[topic].partitions)
+    return create_planned(admin, admin_conf, plans, (count, 0), replication)
 
 
 def check(admin_conf: AdminConf, prefix: str, topic: str) -> Checked:
@@ -106,13 +111,48 @@ def check(admin_conf: AdminConf, prefix: str, topic: str) -> Checked:
     read = seen.pop(topic, None)
     findings = list(coordination_findings(topic, read))
     findings += missing(plans, seen, f"coord topics create --prefix {prefix} --claims {topic}")
-    count = 0 if read is None else read.partitions
-    findings += differences(plans, seen, count, _COUNTED)
+    below, partitions = claims_prefix(prefix), 0 if read is None else read.partitions
+    recorded = recorded_counts(admin_conf, below, seen, topic)
+    counts = recorded or Counts(partitions, 0, _COUNTED)
+    if read is not None and recorded and partitions != counts.shards:
+        findings.append(other_count(topic, partitions, counts.shards, prefix))
+    findings += differences(plans, seen, counts)
     layout = None
     if read is not None and not any(finding.is_fatal for finding in findings):
         ids = fixed_ids(plans, seen) | {topic: read.topic_id}
-        layout = Layout(claims_prefix(prefix), count, 0, ids, topic)
+        layout = Layout(below, counts.shards, 0, ids, topic)
     return Checked(layout, merged(findings))
+
+
+def other_count(topic: str, partitions: int, recorded: int, prefix: str) -> Finding:
+    """The coordination topic has grown. Not as a topic of ours: its clients place their messages by
+    the present number, so that the recorded partitions have no longer all that is theirs."""
+    return Finding(
+        topic,
+        f"has {partitions} partitions",
+        f"{recorded}, as the job has recorded",
+        "Its clients place messages by that number, so nothing is judged by the former one. To "
+        f"follow the topic again, delete the job's topics {claims_prefix(prefix)}.*, run: coord "
+        f"topics create --prefix {prefix} --claims {topic}, and start in an empty folder.",
+    )
+
+
+def require_count(admin_conf: AdminConf, prefix: str, topic: str, recorded: int) -> None:
+    """Whether a topic that is followed has as many partitions as before; for a running job.
+
+    Raises:
+        StartRefused: it has others.
+        KafkaException: no broker answers.
+        NotAllowed: the topic may no longer be seen.
+    """
+    found = look_up(open_admin(admin_conf, log_level=2), [topic], admin_conf).get(topic)
+    if found is not None and len(found.partitions) != recorded:
+        finding = other_count(topic, len(found.partitions), recorded, prefix)
+        raise StartRefused(
+            "The coordination topic has another number of partitions.",
+            f"{topic} {finding.what}; must be {finding.must}",
+            finding.mend,
+        )
 
 
 def followed(admin_conf: AdminConf, prefix: str) -> str | None:

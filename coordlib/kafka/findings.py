@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from coordlib.kafka.plans import REPLACEABLE, TopicPlan
 
 REPLICATION_SAFE = 3  # survives one broker while writes go on
+#: Says the counts of a prefix whose job has started once.
+RECORDED = "the prefix's record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,28 @@ def missing(
     return (Finding(name, "does not exist", "there", mend) for name in plans if name not in seen)
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many partitions the topics of a prefix have: those that its job has recorded."""
+
+    shards: int
+    responses: int
+    #: What says so: the job's record, or the topic that has so many shards before there is one.
+    said_by: str
+
+    @property
+    def are_recorded(self) -> bool:
+        """Whether a job has started with them. Then they are fixed, whatever is added."""
+        return self.said_by == RECORDED
+
+
 def differences(
-    plans: Mapping[str, TopicPlan], seen: Mapping[str, Seen], shards: int, counted: str
+    plans: Mapping[str, TopicPlan], seen: Mapping[str, Seen], counts: Counts
 ) -> Iterable[Finding]:
-    """Where topics that are there differ from their plans; `counted`: what has so many shards."""
+    """Where topics that are there differ from their plans."""
     for name, plan in plans.items():
         if (topic := seen.get(name)) is not None:
-            yield from _partition_findings(name, plan, topic, shards, counted)
+            yield from _partition_findings(name, plan, topic, counts)
             yield from _config_findings(name, plan, topic)
             yield from safety_findings(name, topic)
 
@@ -63,18 +80,38 @@ def fixed_ids(plans: Mapping[str, TopicPlan], seen: Mapping[str, Seen]) -> dict[
 
 
 def _partition_findings(
-    name: str, plan: TopicPlan, topic: Seen, shards: int, counted: str
+    name: str, plan: TopicPlan, topic: Seen, counts: Counts
 ) -> Iterable[Finding]:
-    must = shards if plan.partitions == "shards" else plan.partitions
-    if must in ("responses", 0) or topic.partitions == must:
+    must = plan.count(counts.shards, counts.responses)
+    if must in (0, topic.partitions):
+        return
+    if topic.partitions > must and (counts.are_recorded or plan.partitions != "shards"):
+        yield added(name, topic.partitions, must)
         return
     # Adding partitions would move groups to other shards, so nothing here is mended in place.
+    said_by = f", as {counts.said_by} has" if plan.partitions == "shards" else ""
     yield Finding(
         name,
         f"has {topic.partitions} partitions",
-        f"{must}" + (f", as {counted} has" if plan.partitions == "shards" else ""),
+        f"{must}{said_by}",
         "The number is fixed for the topics' life: use another prefix, or delete all topics of "
         "this one and create them again.",
+    )
+
+
+def added(name: str, partitions: int, recorded: int) -> Finding:
+    """Partitions that were added to a topic since its prefix was recorded: nobody reads them.
+
+    It is no reason to refuse a start: Kafka cannot take partitions back, and the recorded ones have
+    all that was written by their number.  # INV-115
+    """
+    return Finding(
+        name,
+        f"has {partitions} partitions",
+        f"{recorded}, as the prefix was made",
+        "What was added is not read, and requests in it get no answer: let nobody write there. "
+        "Kafka cannot remove partitions; nothing else has to be done.",
+        is_fatal=False,
     )
 
 

@@ -5,9 +5,9 @@ themselves. The same record has the job's features, which change when the job is
 are not kept with the rest but read when they are needed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaException, TopicCollection
@@ -17,6 +17,8 @@ from coordlib.kafka.clients import open_admin
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.contact import unreachable, why_silent
 from coordlib.kafka.denied import describing, hidden, missing, reading
+from coordlib.kafka.findings import RECORDED, Counts
+from coordlib.kafka.plans import CLAIMS_TABLE, GROUPS_TABLE, read_plans
 from coordlib.records.stored import Layout
 
 INCARNATION_LENGTH = 8
@@ -151,3 +153,63 @@ def recorded_layout(
     """The newest `layout` record; the topic is compacted and short. Raises CannotReach."""
     found = newest_by_key(config, f"{prefix}.progress", 0, silence_s=timeout_s).get(_KEY)
     return None if found is None else msgspec.json.decode(found, type=Layout)
+
+
+def recorded_counts(
+    config: Mapping[str, Any], prefix: str, seen: Container[str], topic: str = ""
+) -> Counts | None:
+    """The counts with which the prefix was made, whatever was added since; None: none are recorded.
+
+    Args:
+        prefix: of a plane.
+        seen: the topics that are there.
+        topic: whose partitions are the shards; a record of another one says nothing.
+
+    Raises:
+        CannotReach: no broker answers.
+        NotAllowed: the progress topic may not be read.
+    """
+    if f"{prefix}.progress" not in seen:
+        return None
+    found = recorded_layout(config, prefix)
+    if found is None or found.input != topic:
+        return None
+    return Counts(found.shards, found.reply_partitions, RECORDED)
+
+
+class Grown(NamedTuple):
+    """A topic of a prefix to which somebody has added partitions, which nobody reads."""
+
+    topic: str
+    partitions: int
+    #: As many as the prefix was made with. Those from this number on were added.
+    recorded: int
+
+
+def recorded_partitions(prefix: str, layout: Layout) -> dict[str, int]:
+    """How many partitions each topic of a plane has, by full name, whatever was added.
+
+    Args:
+        prefix: of the plane.
+    """
+    plans = read_plans(plane=CLAIMS_TABLE if layout.input else GROUPS_TABLE)
+    found = {
+        f"{prefix}.{plan.name}": plan.count(layout.shards, layout.reply_partitions)
+        for plan in plans
+    }
+    return found | ({layout.input: layout.shards} if layout.input else {})
+
+
+def grown(prefix: str, layout: Layout, partitions: Mapping[str, int]) -> list[Grown]:
+    """The topics of a plane that have more partitions than it was made with.
+
+    Args:
+        prefix: of the plane.
+        partitions: of each topic that is there, by full name.
+    """
+    recorded = recorded_partitions(prefix, layout)
+    return [
+        Grown(name, partitions[name], count)
+        for name, count in recorded.items()
+        if partitions.get(name, 0) > count
+    ]

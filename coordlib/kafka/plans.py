@@ -25,6 +25,16 @@ class TopicPlan:
     partitions: Literal["shards", "responses"] | int
     config: Mapping[str, str]
 
+    def count(self, shards: int, responses: int) -> int:
+        """Its partitions in a prefix with so many shards and response partitions."""
+        match self.partitions:
+            case "shards":
+                return shards
+            case "responses":
+                return responses
+            case fixed:
+                return fixed
+
 
 def read_plans(path: Path | None = None, plane: str = GROUPS_TABLE) -> tuple[TopicPlan, ...]:
     """The plans of one plane in coordlib/conf/topics.toml, or in another file of that form.

@@ -25,6 +25,7 @@ from coordlib.kafka.denied import denial, hidden, reading
 from coordlib.kafka.denied import missing as missing_right
 from coordlib.kafka.findings import (
     REPLICATION_SAFE,
+    Counts,
     Finding,
     Seen,
     differences,
@@ -32,6 +33,7 @@ from coordlib.kafka.findings import (
     merged,
     missing,
 )
+from coordlib.kafka.layout import recorded_counts
 from coordlib.kafka.plans import TopicPlan, read_plans
 from coordlib.kafka.roles import Kind, Operation, Right
 
@@ -142,9 +144,12 @@ def create(
     plans = {name: plan for name, plan in named.items() if name not in present}
     if not plans:
         return []
-    of_requests = _agreed(shards, f"{prefix}.requests", present, SHARDS)
+    known = {name: len(topic.partitions) for name, topic in present.items()}
+    if recorded := recorded_counts(admin_conf, prefix, present):
+        known |= {f"{prefix}.requests": recorded.shards, f"{prefix}.responses": recorded.responses}
+    of_requests = _agreed(shards, f"{prefix}.requests", known, SHARDS)
     otherwise = responses_for(of_requests)
-    counts = of_requests, _agreed(responses, f"{prefix}.responses", present, otherwise)
+    counts = of_requests, _agreed(responses, f"{prefix}.responses", known, otherwise)
     return create_planned(admin, admin_conf, plans, counts, replication)
 
 
@@ -188,13 +193,21 @@ def check(admin_conf: AdminConf, prefix: str) -> Checked:
     plans = {f"{prefix}.{plan.name}": plan for plan in read_plans()}
     seen = describe(admin, plans, admin_conf)
     findings = list(missing(plans, seen, f"coord topics create --prefix {prefix}"))
-    shards = seen[f"{prefix}.requests"].partitions if f"{prefix}.requests" in seen else 0
-    findings += differences(plans, seen, shards, "the requests topic")
+    counts = recorded_counts(admin_conf, prefix, seen) or Counts(
+        _count(seen.get(f"{prefix}.requests")),
+        _count(seen.get(f"{prefix}.responses")),
+        "the requests topic",
+    )
+    findings += differences(plans, seen, counts)
     layout = None
     if not any(finding.is_fatal for finding in findings):
         ids = fixed_ids(plans, seen)
-        layout = Layout(prefix, shards, seen[f"{prefix}.responses"].partitions, ids)
+        layout = Layout(prefix, counts.shards, counts.responses, ids)
     return Checked(layout, merged(findings))
+
+
+def _count(topic: Seen | None) -> int:
+    return 0 if topic is None else topic.partitions
 
 
 def require(admin_conf: AdminConf, prefix: str) -> tuple[Layout, tuple[Finding, ...]]:
@@ -213,11 +226,11 @@ def require(admin_conf: AdminConf, prefix: str) -> tuple[Layout, tuple[Finding, 
     return checked.layout, checked.warnings
 
 
-def _agreed(asked: int | None, topic: str, present: Mapping[str, Any], otherwise: int) -> int:
+def _agreed(asked: int | None, topic: str, known: Mapping[str, int], otherwise: int) -> int:
     """Partitions of new topics: a topic with others than the rest could never be mended."""
-    if topic not in present:
+    if topic not in known:
         return otherwise if asked is None else asked
-    found = len(present[topic].partitions)
+    found = known[topic]
     if asked not in (None, found):
         raise SetupError(
             f"The prefix has {found} partitions here, not {asked}.",
@@ -233,16 +246,10 @@ def _new_topic(name: str, plan: TopicPlan, counts: tuple[int, int], replication:
         config["min.insync.replicas"] = "1"
     return NewTopic(
         name,
-        num_partitions=_partitions(plan, *counts),
+        num_partitions=plan.count(*counts),
         replication_factor=replication,
         config=config,
     )
-
-
-def _partitions(plan: TopicPlan, shards: int, responses: int) -> int:
-    if plan.partitions == "shards":
-        return shards
-    return responses if plan.partitions == "responses" else plan.partitions
 
 
 def _refuse_unless_exists(name: str, error: KafkaException, conf: AdminConf) -> None:

@@ -29,6 +29,10 @@ _DIFFERENCE = "difference.json"
 SECRET_FILE: Final = "control-key"
 _SECRET_MODE: Final = 0o600
 _BUFFER_BYTES: Final = 4_096
+#: Spark's log of planned batches, and all else that it keeps.
+_PLANNED: Final = "offsets"
+_NO_OFFSETS: Final = b"-"
+_OF_SPARK: Final = ("commits", "state", "sources", "metadata")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,9 +138,32 @@ class CheckpointFolder:
         raw = self._read(_DIFFERENCE)
         return None if raw is None else msgspec.json.decode(raw, type=Difference).batch
 
+    def forget_batches(self) -> None:
+        """Remove what Spark keeps of its batches; the identity stays until another one is written.
+
+        The plan of batches goes first and at once: a start that dies here is done again.
+        """
+        away = self._path(self.path, f"{_PLANNED}.{uuid4().hex}.gone")
+        if self.has_batches() and not self._fs.rename(self._path(self.path, _PLANNED), away):
+            raise self._takes_no_file(_PLANNED)
+        for each in (away, *(self._path(self.path, name) for name in _OF_SPARK)):
+            if self._fs.exists(each):
+                self._fs.delete(each, True)
+
+    def planned_partitions(self) -> dict[str, set[int]]:
+        """The partitions that the newest planned batch names, by topic. Spark goes on with these
+        alone: to it a partition that is not read any more is data that was lost."""
+        folder = self._path(self.path, _PLANNED)
+        if not self._fs.exists(folder):
+            return {}
+        names = [status.getPath().getName() for status in self._fs.listStatus(folder)]
+        newest = max((int(name) for name in names if name.isdecimal()), default=None)
+        raw = None if newest is None else self._read(f"{_PLANNED}/{newest}")
+        return {} if raw is None else _partitions_in(raw)
+
     def has_batches(self) -> bool:
         """Whether Spark has planned a batch here."""
-        return self._has_files("offsets")
+        return self._has_files(_PLANNED)
 
     def has_committed_batches(self) -> bool:
         """Whether Spark has ended a batch here; then a progress marker was written before."""
@@ -237,12 +264,15 @@ class CheckpointFolder:
         if self._fs.exists(place):  # unreadable, or of a rebuild that did not end
             self._fs.delete(place, False)
         if not self._fs.rename(beside, place):
-            raise NotReady(
-                "The checkpoint's folder does not take a file.",
-                f"{self.path}/{name}",
-                "Check that this job may write there, and that nobody else does.",
-            )
+            raise self._takes_no_file(name)
         self._sync(place.getParent())
+
+    def _takes_no_file(self, name: str) -> NotReady:
+        return NotReady(
+            "The checkpoint's folder does not take a file.",
+            f"{self.path}/{name}",
+            "Check that this job may write there, and that nobody else does.",
+        )
 
     def _sync(self, path: Any) -> None:
         """Bring it to this machine's disk; hsync() does so in every other file system."""
@@ -269,6 +299,17 @@ def have_begun(identity: Identity, marker: Marker) -> bool:
         )
         for shard in identity.own_shards
     )
+
+
+def _partitions_in(planned: bytes) -> dict[str, set[int]]:
+    """Of a file of Spark's log: a version, the batch's settings, and a line for each source."""
+    found: dict[str, set[int]] = {}
+    for line in planned.splitlines()[2:]:
+        if line == _NO_OFFSETS:
+            continue
+        for topic, offsets in msgspec.json.decode(line, type=dict[str, dict[str, int]]).items():
+            found.setdefault(topic, set()).update(map(int, offsets))
+    return found
 
 
 def _seed_name(shard: int, continued: Marker) -> str:

@@ -9,10 +9,12 @@ the snapshots from which clients begin.
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from confluent_kafka import KafkaException
 
 from coordlib.coordinators.claims.blob import Coordination
 from coordlib.coordinators.claims.history import SPACE
@@ -26,6 +28,7 @@ from coordlib.streaming import failures
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.beside.lag_sampler import Whose
 from coordlib.streaming.beside.offset_watch import OffsetWatch
+from coordlib.streaming.beside.own_watch import OwnWatch
 from coordlib.streaming.beside.status_file import ClaimsStatus, StatusFile
 from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.checkpoint import CheckpointFolder
@@ -44,6 +47,8 @@ _log = structlog.get_logger()
 #: Name of the query among the troubles of its job.
 CLAIMS: Final = "claims"
 LOOK_EVERY_S: Final = 0.5
+#: How often the coordination topic is asked for the number of its partitions: others may add some.
+LOOK_AT_TOPIC_S: Final = 5.0
 #: Beside the groups, of a new checkpoint: a batch is one task, from Kafka to the outputs. It takes
 #: one of the slots that the groups' tasks need too, and nothing is shuffled. A checkpoint that was
 #: made with more state partitions keeps them: its batches end with as many tasks.
@@ -87,6 +92,10 @@ class ClaimsQuery:
         #: Of each shard that was in a batch.
         self._state_bytes: dict[int, int] = {}
         self._query: PlaneQuery | None = None
+        #: When the coordination topic is looked at next; monotonic.
+        self._look_at_s = 0.0
+        #: The same, once it has its checkpoint, until it ends.
+        self._settled: PlaneQuery | None = None
         self._offsets = OffsetWatch(
             self._of_query.client,
             claims_prefix(options.prefix),
@@ -94,7 +103,8 @@ class ClaimsQuery:
             troubles.of(CLAIMS),
             Whose(SPACE, SPACE),
         )
-        self._has_offsets = False
+        self._own = OwnWatch(lambda: self._settled, troubles.of(CLAIMS), self._words)
+        self._is_watched = False
         with status.lock:
             status.status.claims = ClaimsStatus(topic=options.topic, checkpoint=options.checkpoint)
 
@@ -126,6 +136,11 @@ class ClaimsQuery:
     def close(self) -> None:
         """Write nothing more beside the batches."""
         self._offsets.stop()
+        self._own.stop()
+
+    def _words(self, trouble: str) -> str:
+        """Beside the groups, --rebuild is their flag."""
+        return trouble if self._is_alone else trouble.replace("--rebuild", "--rebuild-claims")
 
     def _run(self, stop: threading.Event) -> None:
         if self._is_alone:  # beside the groups, their query has looked
@@ -143,7 +158,9 @@ class ClaimsQuery:
                     raise CoordError("The claims query was stopped from elsewhere.")
                 if query.query.lastProgress is not None:
                     self._works()
+                self._look_at_topic()
         finally:
+            self._settled = None
             query.close()
 
     def _start(self, query: PlaneQuery) -> None:
@@ -161,9 +178,21 @@ class ClaimsQuery:
         query.prepare(settings, replay)
         query.begin()
         self._is_rebuild = self._is_cut = False
-        if not self._has_offsets:
-            self._has_offsets = True
+        self._settled = query
+        if not self._is_watched:
+            self._is_watched = True
             self._offsets.start(found.shards)
+            self._own.start()
+
+    def _look_at_topic(self) -> None:
+        """End where the coordination topic has grown. Raises StartRefused, NotAllowed."""
+        layout, now_s = self._query.sink.layout if self._query else None, time.monotonic()
+        if layout is None or now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + LOOK_AT_TOPIC_S
+        client, options = self._of_query.client, self._options
+        with suppress(KafkaException):  # the query itself waits for the broker
+            coordination.require_count(client, options.prefix, options.topic, layout.shards)
 
     def _must_rebuild(self, query: PlaneQuery, replay: Replay) -> bool:
         """Whether a new checkpoint begins; one that cannot go on behind a cut is removed."""

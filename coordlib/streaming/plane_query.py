@@ -25,8 +25,10 @@ from coordlib.kafka import compacted
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.fencing import fence
+from coordlib.kafka.layout import Grown, grown, recorded_partitions
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.topics import look_up
 from coordlib.records.stored import Layout
 from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming.batch import Batch, assemble
@@ -41,7 +43,7 @@ from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import TransactionalSink, Written
 from coordlib.streaming.sink_producer import open_producer
 from coordlib.streaming.source import read_inputs
-from coordlib.streaming.start import agree
+from coordlib.streaming.start import agree, must_begin_anew
 from coordlib.streaming.worker_pools import WAY_GIVEN, workers_of
 
 if TYPE_CHECKING:
@@ -148,6 +150,11 @@ class PlaneQuery:
         with reaching("It is not known where the topics begin.", "Check that the broker runs."):
             return log_bounds(open_admin(self._options.client, log_level=2), places)
 
+    def must_begin_anew(self, shards: int) -> bool:
+        """Whether the checkpoint has to be made anew from the topics. Raises StartRefused."""
+        self.sink.read_progress()
+        return must_begin_anew(self.folder, self.sink.marker, shards, self._plane)
+
     def settle(
         self, layout: Layout, is_rebuild: bool = False, replay: Replay | None = None
     ) -> CheckpointFolder:
@@ -163,6 +170,31 @@ class PlaneQuery:
         )
         self._settled = folder, identity
         return folder
+
+    def lost_checkpoint(self) -> str:
+        """Why the next start will not find the checkpoint of this run; empty: it will.
+
+        Spark notices nothing: it makes a folder that was removed again, for its next batch.
+        """
+        assert self._settled is not None, "settle comes first"
+        folder, identity = self._settled
+        found = folder.identity()
+        if found == identity:
+            return ""
+        what = "has been removed" if found is None else "is another one now"
+        return (
+            f"the checkpoint {what} under the running job, which goes on; the next start cannot. "
+            f"Stop the job, empty {folder.path}, and start with --rebuild."
+        )
+
+    def grown(self) -> list[Grown]:
+        """Topics to which partitions were added. Raises KafkaException, NotAllowed."""
+        layout, prefix, client = self.sink.layout, self._plane.prefix, self._options.client
+        if layout is None:
+            return []
+        names = recorded_partitions(prefix, layout)
+        found = look_up(open_admin(client, log_level=2), names, client)
+        return grown(prefix, layout, {name: len(each.partitions) for name, each in found.items()})
 
     def prepare(self, settings: ShardSettings, replay: Replay | None = None) -> None:
         """Find what the settled checkpoint goes on from. Raises StartRefused, CannotReach."""
@@ -224,7 +256,7 @@ class PlaneQuery:
             options.engine,
             _starting_offsets(continued.next_offsets, running, plane) if continued else None,
             running.size.records,
-            None if plane.owned is None else plane.owned.shards,
+            plane.shards(running.settings.shards),
         )
         if options.gives_way:
             rows = rows.coalesce(1)

@@ -35,6 +35,7 @@ from coordlib.streaming.beside.feeder import Feeder, FeederThread, Waiting, wait
 from coordlib.streaming.beside.kafka_decisions import KafkaDecisions
 from coordlib.streaming.beside.offset_watch import OffsetWatch
 from coordlib.streaming.beside.outbox_log import OutboxLog, OutboxThread
+from coordlib.streaming.beside.own_watch import OwnWatch
 from coordlib.streaming.beside.status_file import StatusFile
 from coordlib.streaming.beside.ticks import KafkaTicks, TickThread, TickWriter
 from coordlib.streaming.beside.topic_watch import KafkaCluster, TopicWatch
@@ -122,6 +123,7 @@ class Coordinator:
         self._offsets = OffsetWatch(
             self._client_options, options.prefix, options.config.engine, self.troubles
         )
+        self._own = OwnWatch(lambda: self._query, self.troubles)
 
     @property
     def query(self) -> "StreamingQuery | None":
@@ -153,7 +155,8 @@ class Coordinator:
         require_within(self._options.owned, layout.shards)
         shards = shards_of(self._options.owned, layout.shards)
         others = [shard for shard in range(layout.shards) if shard not in shards]
-        if self._options.is_rebuild and not self._options.accepts_loss:
+        is_rebuild = self._options.is_rebuild or self._query.must_begin_anew(layout.shards)
+        if is_rebuild and not self._options.accepts_loss:
             rebuild.refuse_cut(self._query.bounds_of_saved(shards))
         folder = self._query.settle(layout, self._options.is_rebuild)
         ends = partial(requests_ends, self._client_options, prefix, shards)
@@ -183,6 +186,7 @@ class Coordinator:
         query = self._query.begin()
         self._times.reach("query")
         self._offsets.start(layout.shards, shards)
+        self._own.start()
         self._ticks.start()
         self._feeder.start()
         if self._outboxes is not None:
@@ -258,6 +262,7 @@ class Coordinator:
         if self._control is not None:
             self._control.close()
         self._offsets.stop()
+        self._own.stop()
         with self._status.lock:
             self._status.status.state = "stopped" if self.failure is None else "failed"
             self._status.write()

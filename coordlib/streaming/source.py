@@ -26,7 +26,7 @@ def read_inputs(
     engine: EngineConfig,
     starting_offsets: Mapping[str, Mapping[str, int]] | None,
     records_max: int,
-    partitions: Sequence[int] | None = None,
+    partitions: Sequence[int],
 ) -> "DataFrame":
     """Columns shard, topic (an input's letter), offset, timestamp_ms, is_log_append, value.
 
@@ -36,22 +36,20 @@ def read_inputs(
         engine: how long a fetch may wait at its end.
         starting_offsets: topic -> partition -> next offset, of a new checkpoint; None: earliest.
         records_max: how many records a batch may have (`batch_size.py`).
-        partitions: those of each topic that are read; None: all.
+        partitions: those of each topic that are read: shards, and none that was added to a topic.
     """
     from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 
     letters = F.create_map(*(F.lit(x) for letter, topic in inputs.items() for x in (topic, letter)))
-    if partitions is None:
-        which = {"subscribe": ",".join(inputs.values())}
-    else:
-        which = {"assign": json.dumps({topic: list(partitions) for topic in inputs.values()})}
+    # Named, and not subscribed to: what is added to a topic is of no shard.  # INV-115
+    which = {topic: list(partitions) for topic in inputs.values()}
     start = json.dumps(starting_offsets) if starting_offsets else "earliest"
     return (
         spark.readStream.format("kafka")
         .option("kafka.fetch.max.wait.ms", engine.fetch_wait_ms)
         .option("kafkaConsumer.pollTimeoutMs", BROKER_TIMEOUT_MS)
         .options(**options)
-        .options(**which)
+        .option("assign", json.dumps(which))
         .option("startingOffsets", start)
         .option("maxOffsetsPerTrigger", records_max)
         .option("failOnDataLoss", "true")

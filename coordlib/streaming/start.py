@@ -4,7 +4,7 @@ Everything here decides from what it is shown; it refuses before anything is rea
 an older job of the same prefix would notice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
 import structlog
@@ -52,6 +52,10 @@ class Folder(Protocol):
 
     def has_committed_batches(self) -> bool: ...
 
+    def planned_partitions(self) -> Mapping[str, Collection[int]]: ...
+
+    def forget_batches(self) -> None: ...
+
     def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None: ...
 
 
@@ -93,7 +97,10 @@ def agree(
     identity, marker = folder.identity(), sink.marker
     incarnation = layout.topic_ids[plane.first_input][:8]
     if identity is not None:
-        return identity
+        if not must_begin_anew(folder, marker, layout.shards, plane):
+            return identity
+        _log.warning("the checkpoint is made anew: it cannot go on", folder=folder.path)
+        folder.forget_batches()
     if marker is None:
         return folder.create(prefix, layout.shards, incarnation, None, plane.owned)
     if layout.reply_partitions:
@@ -105,6 +112,23 @@ def agree(
         sink.withdraw(rebuild.withdrawn(newest_by_key, plane, replay))
     _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
     return folder.create(prefix, layout.shards, incarnation, marker, plane.owned)
+
+
+def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, plane: Plane) -> bool:
+    """Whether this plane's checkpoint cannot go on, and the state is to be taken from the topics.
+
+    Older code read partitions that were added to the topics, and Spark refuses to leave them out:
+    the source has lost data then.  # INV-115
+
+    A start that has begun to remove the batches, and died, goes on with that.
+    """
+    identity = folder.identity()
+    if identity is None or marker is None or marker.checkpoint != identity.checkpoint:
+        return False
+    if not folder.has_batches():
+        return True
+    recorded = set(plane.shards(shards))
+    return any(not recorded.issuperset(each) for each in folder.planned_partitions().values())
 
 
 def _agree_on_layout(sink: TransactionalSink, layout: Layout, plane: Plane) -> None:
@@ -181,6 +205,14 @@ def _refuse_wrong_checkpoint(
                 "Name an empty folder, or start without --rebuild.",
             )
         check_identity(identity, marker, layout, plane, folder.has_committed_batches())
+    elif folder.has_batches() and marker is not None:
+        raise StartRefused(
+            "This folder holds batches of a query, and not the file that says whose they are: the "
+            "rest of a checkpoint that was lost, or the checkpoint of something else. The topics "
+            f"have history up to batch {marker.batch} of checkpoint {marker.checkpoint}.",
+            folder.path,
+            "If it was this job's, empty it and start with --rebuild; else name another.",
+        )
     elif folder.has_batches():
         raise StartRefused(
             "This folder holds another query's checkpoint.", folder.path, "Name another."

@@ -108,6 +108,7 @@ def test_status_of_nothing_tells_what_is_known_without_a_broker(
             "marker_age_ms": None,
         },
         "lag": {"records": None, "ms": None},
+        "partitions_added": [],
         "offsets_failing": {},
         "watches_failing": {},
         "checkpoint": None,

@@ -2,6 +2,8 @@
 
 import uuid
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -62,6 +64,23 @@ def test_a_topic_that_is_hidden_is_not_said_to_be_missing(monkeypatch: pytest.Mo
 
     with pytest.raises(NotAllowed, match="Read on the topic __marshal"):
         coordination.create({"bootstrap.servers": "127.0.0.1:1"}, "coord", "__marshal", 1)
+
+
+@pytest.mark.parametrize("partitions", [4, 5, None])
+def test_a_topic_that_grew_under_the_query_ends_it_by_name(
+    partitions: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clients place messages by the new number: claims would look released that are held."""
+    seen = {} if partitions is None else {"t": SimpleNamespace(partitions=range(partitions))}
+    monkeypatch.setattr(coordination, "look_up", lambda *_: seen)
+    asks = partial(coordination.require_count, {"bootstrap.servers": "127.0.0.1:1"}, "p", "t", 4)
+    if partitions != 5:
+        asks()
+        return
+
+    with pytest.raises(StartRefused, match="t has 5 partitions; must be 4") as refused:
+        asks()
+    assert "coord topics create --prefix p --claims t" in refused.value.mend
 
 
 @pytest.mark.stack

@@ -85,7 +85,7 @@ def tell(monkeypatch: pytest.MonkeyPatch, places: list[Place], *told: int | None
 
 def lag() -> dict[str, int | None]:
     topics = {"coord.requests": SimpleNamespace(partitions=[0, 1])}
-    return status._lag(CLIENT, topics, "coord", None).of()
+    return status._lag(CLIENT, topics, "coord", 2, None).of()
 
 
 @pytest.mark.parametrize("told", [(None, None), (END, None), (1_000, None)])

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer
@@ -29,9 +28,15 @@ GOOD = findings.Seen(
 )
 
 
-def found(seen: findings.Seen, name: str = "requests", shards: int = 4) -> list[findings.Finding]:
+NEW = findings.Counts(4, 16, "the requests topic")
+RECORDED = replace(NEW, said_by=findings.RECORDED)
+
+
+def found(
+    seen: findings.Seen, name: str = "requests", counts: findings.Counts = NEW
+) -> list[findings.Finding]:
     full = f"coord.{name}"
-    return [*findings.differences({full: PLANS[name]}, {full: seen}, shards, "the requests topic")]
+    return [*findings.differences({full: PLANS[name]}, {full: seen}, counts)]
 
 
 def test_plan_covers_the_wire_format() -> None:
@@ -73,8 +78,30 @@ def test_dangerous_setting_is_fatal_and_mendable(key: str, value: str, what: str
     assert f"--add-config {key}=" in finding.mend
 
 
-def test_other_partition_count_than_the_requests_topic_is_fatal() -> None:
-    """Somebody added partitions to one topic by hand."""
+@pytest.mark.parametrize("name", PLANS)
+def test_partitions_that_are_added_to_a_recorded_prefix_are_told_and_refuse_nothing(
+    name: str,
+) -> None:
+    """Kafka cannot take them back: a refusal would be the end of the prefix.  # INV-115"""
+    must = PLANS[name].count(RECORDED.shards, RECORDED.responses)
+    grown = replace(GOOD, partitions=must + 1, config=dict(PLANS[name].config))
+
+    (finding,) = found(grown, name, RECORDED)
+
+    assert (finding.what, finding.is_fatal) == (f"has {must + 1} partitions", False)
+    assert finding.must == f"{must}, as the prefix was made"
+    assert "is not read" in finding.mend
+    assert found(replace(grown, partitions=must), name, RECORDED) == []
+
+
+def test_fewer_partitions_than_recorded_are_fatal() -> None:
+    """The topic was deleted and made again."""
+    (finding,) = found(replace(GOOD, partitions=3), counts=RECORDED)
+    assert finding.is_fatal
+
+
+def test_other_partition_count_than_the_requests_topic_is_fatal_before_a_first_start() -> None:
+    """Somebody added partitions to one topic by hand; nothing is lost yet."""
     (finding,) = found(replace(GOOD, partitions=6))
     assert str(finding).startswith(
         "coord.requests: has 6 partitions; must be 4, as the requests topic has."
@@ -97,7 +124,7 @@ def test_a_new_topic_has_the_partitions_of_its_prefix(
     asked: int | None, present: int | None, partitions: int
 ) -> None:
     """The default of 2 shards, on a prefix of 8, gave a topic that nothing could mend."""
-    there = {} if present is None else {"p.requests": SimpleNamespace(partitions=range(present))}
+    there = {} if present is None else {"p.requests": present}
     assert topics._agreed(asked, "p.requests", there, topics.SHARDS) == partitions
 
 

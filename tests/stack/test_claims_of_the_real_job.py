@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from coordlib.errors import CannotReach, SetupError
 from coordlib.history.sql import query_tables
-from coordlib.kafka.coordination import create_coordination
+from coordlib.kafka.coordination import create, create_coordination
 from coordlib.local.stack import Stack
 from coordlib.streaming import crash
 from tests.stack.claimants import HI_S, PREFIX, TOPIC, Claimants
@@ -244,11 +244,47 @@ def test_a_coordination_topic_that_grew_ends_claims_and_not_groups(
     time.sleep(1)
     claimants.send(b"banana", 4)
 
-    wait_until("it is refused", lambda: "must be 5" in str(failing(stack).get("claims")), 240.0)
+    for _ in range(2):  # under the query, and when it is to start
+        wait_until("it is refused", lambda: "must be 4" in str(failing(stack).get("claims")), 240.0)
+        with Wire(stack.bootstrap_servers) as wire:
+            settle([RawMember(wire, "g", "client", session_timeout_ms=60_000)])
+        stack.stop_job()
+        start()
+    wait_until("it is refused", lambda: "must be 4" in str(failing(stack).get("claims")), 240.0)
 
-    with Wire(stack.bootstrap_servers) as wire:
-        settle([RawMember(wire, "g", "client", session_timeout_ms=60_000)])
-    assert f"{PREFIX}.events" in str(failing(stack)["claims"]["error"])
+    own = [name for name in admin.list_topics(timeout=60).topics if name.startswith(PREFIX + ".")]
+    stack.stop_job()
+    for future in admin.delete_topics(own).values():
+        future.result(20)
+    wait_until("they are gone", lambda: not {*own} & {*admin.list_topics(timeout=60).topics})
+    create(claimants.client, "coord", TOPIC, 1)
+    stack.checkpoint.with_name("checkpoint-claims").rename(stack.home / "former")
+    start()
+    wait_until("claims run", lambda: told(stack).get("state") == "running", 240.0)
+
+
+@CHAOS
+def test_partitions_that_are_added_to_the_jobs_topics_for_claims_change_nothing(
+    stack: Stack, start: StartJob
+) -> None:
+    """Before a start, and under the query: it goes on with those that it has recorded."""
+    claimants = Claimants(stack.bootstrap_servers)
+    start()
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    own = [name for name in admin.list_topics(timeout=60).topics if name.startswith(PREFIX + ".")]
+    for number in (6, 7):
+        for future in admin.create_partitions(
+            [NewPartitions(each, number) for each in own]
+        ).values():
+            future.result(20)
+        claimants.turn(number)
+        claimants.until_all_is_judged()
+        stack.stop_job()
+        start()
+    claimants.turn(8)
+    claimants.until_all_is_judged()
+
+    assert "claims" not in failing(stack)
 
 
 @CHAOS

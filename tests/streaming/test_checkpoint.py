@@ -6,6 +6,7 @@ of starts and rebuilds.
 
 from collections.abc import Callable
 from pathlib import Path as LocalPath
+from shutil import rmtree
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,9 @@ class HadoopPath:
     def toUri(self) -> Any:  # noqa: N802  # Java's names
         return SimpleNamespace(getPath=lambda: str(self.local))
 
+    def getName(self) -> str:  # noqa: N802
+        return self.local.name
+
     def getParent(self) -> "HadoopPath":  # noqa: N802
         return HadoopPath(str(self.local.parent))
 
@@ -55,8 +59,9 @@ class Files:
     def exists(self, path: HadoopPath) -> bool:
         return path.local.exists()
 
-    def listStatus(self, path: HadoopPath) -> list[str]:  # noqa: N802
-        return [child.name for child in path.local.iterdir()]
+    def listStatus(self, path: HadoopPath) -> list[Any]:  # noqa: N802
+        paths = [HadoopPath(str(path.local), child.name) for child in path.local.iterdir()]
+        return [SimpleNamespace(getPath=lambda path=path: path) for path in paths]
 
     def create(self, path: HadoopPath, overwrite: bool) -> Any:
         path.local.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +89,10 @@ class Files:
 
     def delete(self, path: HadoopPath, recursive: bool) -> bool:
         self._live("delete")
-        path.local.unlink()
+        if path.local.is_dir():
+            rmtree(path.local)
+        else:
+            path.local.unlink()
         return True
 
     def rename(self, old: HadoopPath, new: HadoopPath) -> bool:
@@ -281,3 +289,54 @@ def test_shards_of_a_checkpoint_of_before_are_their_own_keys() -> None:
     fields = {"checkpoint": "c", "prefix": "coord", "shards": 3, "incarnation": "abcdefgh"}
 
     assert msgspec.convert(fields, Identity).keys_of_shards == (0, 1, 2)
+
+
+def planned(folder: CheckpointFolder, batch: int, *lines: str) -> None:
+    """Spark has planned this batch."""
+    file = LocalPath(folder.path) / "offsets" / str(batch)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *lines]))
+    file.with_name(f".{batch}.crc").write_text("checksum")
+
+
+def test_the_newest_planned_batch_names_its_partitions(
+    opened: Callable[[], CheckpointFolder],
+) -> None:
+    """Spark's log has many batches, numbered without leading zeros, and a checksum beside each."""
+    folder = opened()
+    assert folder.planned_partitions() == {}
+    planned(folder, 9, '{"r":{"0":4,"1":2}}')
+    planned(folder, 10, '{"r":{"0":5,"1":2,"2":0},"o":{"0":0,"1":0}}')
+
+    assert folder.planned_partitions() == {"r": {0, 1, 2}, "o": {0, 1}}
+
+
+def test_a_plan_without_offsets_names_none(opened: Callable[[], CheckpointFolder]) -> None:
+    folder = opened()
+    planned(folder, 0, "-")
+
+    assert folder.planned_partitions() == {}
+
+
+@pytest.mark.parametrize("call", ["rename", "delete", ""])
+def test_batches_are_forgotten_at_once_and_the_identity_stays(
+    opened: Callable[[], CheckpointFolder], files: Files, call: str
+) -> None:
+    """A start that dies between must find either all of Spark's plan, or none of it."""
+    folder = opened()
+    made = folder.create("coord", SHARDS, "topics")
+    planned(folder, 9, '{"r":{"0":4}}')
+    planned(folder, 10, '{"r":{"0":5}}')
+    committed(folder, 9)
+    files.dies_at = call
+    try:
+        folder.forget_batches()
+    except Died:
+        files.dies_at = ""
+
+    assert opened().identity() == made
+    assert opened().has_batches() == (call == "rename")
+    opened().forget_batches()
+    opened().forget_batches()
+    assert (opened().has_batches(), opened().has_committed_batches()) == (False, False)
+    assert opened().identity() == made

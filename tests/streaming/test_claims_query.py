@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.config import ClaimsConfig, CoordinatorConfig
 from coordlib.errors import CannotReach, LogCut, SetupError, StartRefused
@@ -237,3 +238,24 @@ def test_a_job_of_its_own_looks_at_the_executors_before_anything_else(
     with pytest.raises(SetupError if is_alone else CannotReach):
         query_with(is_alone=is_alone).run(threading.Event())
     assert asked == (["c"] if is_alone else [])
+
+
+def test_the_topic_is_asked_for_its_partitions_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its owner may add some at any time; a broker that is away ends nothing."""
+    asked: list[int] = []
+
+    def look(_: object, prefix: str, topic: str, recorded: int) -> None:
+        assert (prefix, topic) == ("coord", TOPIC)
+        asked.append(recorded)
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(claims.coordination, "require_count", look)
+    query: Any = query_with()
+    query._look_at_topic()  # nothing is recorded yet
+    query._query = SimpleNamespace(sink=SimpleNamespace(layout=SimpleNamespace(shards=4)))
+    query._look_at_topic()
+    query._look_at_topic()
+
+    assert asked == [4]

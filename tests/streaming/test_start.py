@@ -134,17 +134,111 @@ def test_output_topics_that_cannot_hold_a_large_answer(start, made, admin):
     assert "8388608" in refusal(start, made)
 
 
-def test_another_number_of_shards_than_the_recorded_one(start, made, admin):
-    """Somebody added partitions to every topic: groups would move to other shards."""
-    start(made)
-    names = ("requests", "offsets", "assignments", "groups", "committed", "events", "lag")
-    names += ("clusters", "metadata", "transactions", "outbox")
-    grown = [NewPartitions(f"{made}.{name}", 3) for name in names]
-    for future in admin.create_partitions(grown).values():
+def grow(admin: AdminClient, *names: str, to: int = 3) -> None:
+    """Somebody adds partitions (kafka-topics --alter)."""
+    for future in admin.create_partitions([NewPartitions(name, to) for name in names]).values():
         future.result(60)
-    time.sleep(1)
+    while any(len(admin.list_topics(n, timeout=60).topics[n].partitions) != to for n in names):
+        time.sleep(0.05)
 
-    assert "3 shards, not 2" in refusal(start, made)
+
+#: The shard of the group "g", of two.
+SHARD = 1
+
+
+def ask(broker: Broker, topic: str, partition: int = SHARD) -> None:
+    """A client writes a request there."""
+    request = rq.OffsetFetch(v=1, id="1", client="c", reply=0, group="g")
+    with closing(Producer({"bootstrap.servers": broker.bootstrap_servers})) as producer:
+        producer.produce(topic, codec.encode(request), b"g", partition=partition)
+        producer.flush(60)
+
+
+@pytest.fixture
+def answers(broker, made) -> Callable[[], int]:
+    """How many OffsetFetch were answered."""
+
+    def count() -> int:
+        client = {"bootstrap.servers": broker.bootstrap_servers}
+        found = read_to_end(client, f"{made}.responses", 0)
+        return sum(isinstance(each, rs.OffsetFetchResponse) for each in found)
+
+    return count
+
+
+@pytest.mark.parametrize("name", [plan.name for plan in read_plans()])
+def test_partitions_that_were_added_to_a_topic_are_not_read(
+    start, made, admin, broker, answers, name
+):
+    """One slip of an operator, and Kafka cannot take partitions back.  # INV-115"""
+    start(made)
+    grow(admin, f"{made}.{name}")
+    ask(broker, f"{made}.{name}", 2)
+    ask(broker, f"{made}.requests")
+
+    start(made, until=lambda: answers() == 1)
+
+    checked = topics.check({"bootstrap.servers": broker.bootstrap_servers}, made)
+    assert checked.layout is not None
+    assert (checked.layout.shards, checked.layout.responses) == (2, 2)
+    assert [(each.topic, each.what) for each in checked.warnings if "added" in each.mend] == [
+        (f"{made}.{name}", "has 3 partitions")
+    ]
+
+
+@pytest.mark.parametrize("name", ["requests", "offsets"])
+def test_partitions_that_are_added_under_a_job_are_not_read(
+    start, made, admin, broker, answers, name
+):
+    """A job over all shards once subscribed to its topics: it ended at the first record there."""
+    steps = iter(
+        [
+            lambda: grow(admin, f"{made}.{name}"),
+            lambda: ask(broker, f"{made}.{name}", 2),
+            lambda: ask(broker, f"{made}.requests"),
+        ]
+    )
+
+    def until() -> bool:
+        if step := next(steps, None):
+            step()
+        return answers() == 1
+
+    start(made, until=until)
+
+
+def test_a_checkpoint_that_has_read_an_added_partition_goes_on(
+    start, made, admin, broker, answers, tmp_path
+):
+    """Of older code: the batch with the record there ended the job, and Spark refuses to go on
+    without a partition that it has planned."""
+    start(made)
+    grow(admin, f"{made}.requests")
+    ask(broker, f"{made}.requests", 2)
+    ask(broker, f"{made}.requests")
+    folder = tmp_path / "checkpoint"
+    newest = max((folder / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
+    *head, offsets = newest.read_text().splitlines()
+    place = f'"{made}.requests":{{'
+    newest.write_text("\n".join([*head, offsets.replace(place, f'{place}"2":0,')]))
+    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    before = (folder / "coordinator.json").read_bytes()
+
+    start(made, until=lambda: answers() == 1)
+
+    assert (folder / "coordinator.json").read_bytes() != before
+    start(made)
+
+
+def test_the_rest_of_a_lost_checkpoint_is_named_so(start, made, tmp_path):
+    """The folder was removed under the running job, and Spark has made it again for its batches."""
+    start(made)
+    (tmp_path / "checkpoint" / "coordinator.json").unlink()
+
+    told = refusal(start, made)
+
+    assert "rest of a checkpoint that was lost" in told
+    assert "empty it and start with --rebuild" in told
 
 
 def test_an_upgrade_that_brings_a_topic(start, made, broker, monkeypatch):
