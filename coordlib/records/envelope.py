@@ -32,7 +32,14 @@ class Waits(Enum):
     ALWAYS = 1
     #: Only while its own group has unread ones: the group's members cannot go on without it.
     WITH_ITS_GROUP = 2
-    NEVER = 3
+    #: As ALWAYS; but a part is kept for groups that have nothing unread. It writes positions.
+    AS_A_COMMIT = 3
+    NEVER = 4
+
+    @property
+    def is_free_beside(self) -> bool:
+        """Whether it never waits in an input that moves no clock."""
+        return self in (Waits.AS_A_COMMIT, Waits.NEVER)
 
 
 class Request(

@@ -41,7 +41,7 @@ def rows_fault(rows: tuple[CommittedOffset, ...]) -> str | None:
 class OffsetCommit(Request, tag="OffsetCommit", kw_only=True, frozen=True):
     """Store positions; with generation -1 from a client that is no member."""
 
-    WAITS: ClassVar[Waits] = Waits.NEVER
+    WAITS: ClassVar[Waits] = Waits.AS_A_COMMIT
 
     generation: Generation = -1
     member: Name = ""

@@ -31,8 +31,7 @@ class PendingCommit(Request, tag="PendingCommit", kw_only=True, frozen=True):
     member. One row that cannot be stored refuses all rows: half of a commit is no unit.
     """
 
-    #: It says no more than its rows brought.
-    WAITS: ClassVar[Waits] = Waits.NEVER
+    WAITS: ClassVar[Waits] = Waits.AS_A_COMMIT
 
     generation: Generation = -1
     member: Name = ""

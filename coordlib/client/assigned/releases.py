@@ -141,7 +141,7 @@ class Releases:
     def _write(self, event: sg.CommitOffsets) -> None:
         me = self._me
         request = me.wording.commit(me.member, me.generation, event.offsets)
-        me.say(self._asks.ask(event.ticket, request))
+        me.say(self._asks.ask(event.ticket, request, event.is_waited))
 
     def _may_ride(self, event: sg.CommitOffsets) -> bool:
         held, named = self._me.held, _named(event)

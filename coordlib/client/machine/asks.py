@@ -3,7 +3,9 @@
 A fetch that meets a retriable error is asked again with back-off, and so is one of which a
 partition waits for the end of somebody's transaction: to begin at what is committed now would be to
 read again what is about to count as done. A commit is not: a later one may be under way, and the
-older would then overtake it; the caller decides whether to repeat it. One that a Delta table
+older would then overtake it; the caller decides whether to repeat it. For a commit without a
+waiting caller, which is refused because the coordinator has too much to write (THROTTLING), nobody
+could: it is repeated, but for the partitions that a later commit has named. One that a Delta table
 decides is: a member has one at a time, and it stays the same under its id. A Release is repeated,
 though it may carry offsets: until it is judged, no member gets its partitions, its own sender
 neither. Nor does a topic go before its brokers' reports of deletions are judged.
@@ -26,7 +28,7 @@ RETRY_MAX_MS = 5_000
 UNSTABLE_RETRY_MAX_MS = 2_000
 #: Longest wait that an answer can ask for; a rebalance timeout is six seconds at least.
 THROTTLE_MAX_MS = 5_000
-
+_LATER: Final = "Nothing: a later commit of the same partitions was written instead."
 
 #: Asked again when they were not written, or were refused for now.
 _REPEATED: Final = (
@@ -37,6 +39,8 @@ _REPEATED: Final = (
     rq.DecidePending,
 )
 _UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
+#: Those that carry positions.
+_Commit = rq.OffsetCommit | rq.Release | rq.PendingCommit
 
 
 def backoff_ms(attempt: int) -> int:
@@ -81,6 +85,8 @@ class _Ask:
     request: rq.Request
     #: Whether it is asked again when it was not written, or is refused for now.
     repeats: bool
+    #: Of a commit that no caller repeats: its number among all commits; None: of all others.
+    number: int | None = None
     attempt: int = 0
     #: When to ask again; None: asked, and waiting.
     again_ms: int | None = None
@@ -95,10 +101,18 @@ class Asks:
         self._open: dict[str, _Ask] = {}
         #: Id and key of the newest commit with writes that was accepted.
         self._accepted = "", ""
+        #: How many commits were asked, and the newest of each partition while some wait.
+        self._commits = 0
+        self._newest: dict[tuple[str, int], int] = {}
 
-    def ask(self, ticket: int | None, request: rq.Request) -> Output:
-        repeats = isinstance(request, _REPEATED)
-        self._open[request.id] = _Ask(ticket, request, repeats)
+    def ask(self, ticket: int | None, request: rq.Request, is_waited: bool = True) -> Output:
+        """Ask; `is_waited`: of a commit, whether its caller waits, and may repeat it."""
+        ask = _Ask(ticket, request, isinstance(request, _REPEATED))
+        if isinstance(request, _Commit):
+            ask.number = None if is_waited else self._commits
+            self._newest |= {(row.topic, row.partition): self._commits for row in request.offsets}
+            self._commits += 1
+        self._open[request.id] = ask
         return Send(request)
 
     def asked(self, id_: str) -> rq.Request | None:
@@ -123,6 +137,9 @@ class Asks:
         """Ask again what is due, under new ids."""
         for old_id, ask in list(self._open.items()):
             if ask.again_ms is None or ask.again_ms > now_ms:
+                continue
+            if ask.number is not None and (why := self._replaced(ask)) is not None:
+                yield from self._end(ask, error=why)
                 continue
             del self._open[old_id]
             # Twice in the log under one id, a commit with writes is one entry.
@@ -153,7 +170,8 @@ class Asks:
             return
         code = error_of(response)
         if code is not ErrorCode.NONE:
-            repeats = code.retriable and ask.repeats
+            is_put_off = ask.number is not None and code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            repeats = is_put_off or (code.retriable and ask.repeats)
             refusal = refusal_of(response, self._where)
             wait_ms = throttle_ms(response)
             yield from self._fail_or_retry(ask, refusal, repeats, now_ms, wait_ms)
@@ -217,7 +235,22 @@ class Asks:
         else:
             yield from self._end(ask, error=error)
 
+    def _replaced(self, commit: _Ask) -> CoordError | None:
+        """Leave out what later commits have named; the error, if nothing is left to repeat."""
+        assert isinstance(commit.request, rq.OffsetCommit)
+        rows = tuple(
+            row
+            for row in commit.request.offsets
+            if self._newest.get((row.topic, row.partition)) == commit.number
+        )
+        commit.request = msgspec.structs.replace(commit.request, offsets=rows)
+        return (
+            None if rows else GroupError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._where, _LATER)
+        )
+
     def _end(self, ask: _Ask, **outcome: Any) -> Iterator[Output]:
         del self._open[ask.request.id]
+        if not any(isinstance(each.request, _Commit) for each in self._open.values()):
+            self._newest.clear()
         if ask.ticket is not None:
             yield Answer(ask.ticket, **outcome)

@@ -217,7 +217,7 @@ class Life(ABC):
 
     def _write_commit(self, event: sg.CommitOffsets) -> None:
         request = self._me.wording.commit(self._me.member, self._me.generation, event.offsets)
-        self._me.say(self._asks.ask(event.ticket, request))
+        self._me.say(self._asks.ask(event.ticket, request, event.is_waited))
 
     def _commit_with_writes(self, event: sg.CommitWithWrites) -> None:
         me = self._me

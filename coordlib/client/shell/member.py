@@ -30,7 +30,7 @@ from coordlib.client.shell.looker import Looker
 from coordlib.client.shell.offsets import once, parts_of_commit, parts_of_fetch, rows_fault
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
 from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.errors import CannotReach, CoordError, GroupError, SetupError
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -41,6 +41,8 @@ Offsets = Mapping[TopicPartition, int] | Iterable[rq.CommittedOffset]
 LifeT = TypeVar("LifeT", bound=Life)
 WAIT_S = 0.05
 COMMIT_RETRY_S = 0.2
+#: The coordinator has too much to write: as long as it asks to wait.
+COMMIT_PUT_OFF_S = 1.0
 
 
 def default_client_id() -> str:
@@ -220,11 +222,13 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
                 return self._await(self._commit(rows, True), until - time.monotonic()).failed
             except GroupError as refusal:
                 # No later commit of this thread can be under way, so this one may be repeated.
-                if not refusal.code.retriable or time.monotonic() + COMMIT_RETRY_S > until:
+                is_put_off = refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+                pause_s = COMMIT_PUT_OFF_S if is_put_off else COMMIT_RETRY_S
+                if not refusal.code.retriable or time.monotonic() + pause_s > until:
                     raise
                 if not self.may_work():
                     raise
-                time.sleep(COMMIT_RETRY_S)
+                time.sleep(pause_s)
 
     def commit_async(self, offsets: Offsets) -> "Future[sg.Answer]":
         """Commit without waiting; the future ends with an Answer, or its `error` is set."""

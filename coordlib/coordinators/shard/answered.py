@@ -3,40 +3,49 @@
 A request of a few bytes may be answered with megabytes: an OffsetFetch of all offsets, the list of
 members for a leader, a new division of a large group. A batch is collected and written as a whole,
 and comes again as it is after every restart, so what one batch may say must be bounded by the log
-alone. No tick in a batch covers what that batch says. So the bytes that a step says beyond what its
-request brought are counted until a tick's `published` covers them, and too many of them are a
-reason to wait:
+alone. No tick in a batch covers what that batch says. So the bytes that a step says, but for about
+as many as its request brought, are counted until a tick's `published` covers them, and too many of
+them are a reason to wait:
 
     who only asks        is refused, as soon as its answer would be one too many
+    a commit             is refused likewise, whole: a row of 40 bytes writes 700, with the longest
+                         names. The last quarter is kept for groups that have nothing unread: one
+                         of them cannot take all. By clients or members no room is kept: they are
+                         words that anybody may choose
     a member's request   is refused only if its group has large outputs to be seen already: whatever
                          others do, each group makes one large step at a time. What it was asked
                          for by a date (to join again, to fetch its share) is never refused: the
                          list that a leader is told has no more bytes than the JoinGroups brought
     a deadline           waits for as long, on the same condition
     retention            waits while there are too many
-    a commit             says no more than its rows brought, so it is counted and not refused
-    topics               are the driver's own word; they are counted
+    topics, messages     of shards are the driver's own word; they are counted
 
 Whoever is refused hears THROTTLING_QUOTA_EXCEEDED and changes nothing. The driver owes a tick while
-anything is counted (rule 6), so nobody waits for ever. Records of `coord.offsets` count nothing:
-their place among the requests is not fixed, and commits are all that they hold.
+so much is counted that anybody may have to wait (rule 6), so nobody waits for ever. Records of
+`coord.offsets` count nothing: their place among the requests is not fixed. What they write, what
+messages lead to, and the bytes that are not counted, are bounded by how a batch is planned
+(`streaming/batch_size.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from coordlib import limits
 from coordlib.coordinators.shard.step import Step
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
+from coordlib.records import stored
 
 #: What one step says without being counted, beside this many times the bytes of its request.
 FREE_BYTES: Final = 8 * limits.KIB
-FREE_SHARE: Final = 8
+FREE_SHARE: Final = 2
 #: Neighbours are counted as one until they have so many bytes: some hundred rows at most.
 ROW_BYTES: Final = limits.MIB
 #: What one step counts as when it asks for room: else the largest would have to find it empty.
 STEP_BYTES_MAX: Final = limits.ANSWER_BYTES_MAX
+#: A tick is owed from this share of the bound on: the largest step has room until then, whoever
+#: makes it. Less is covered when a tick is written for another reason.
+OWED_SHARE: Final = 8
 #: Questions with small answers may use the last quarter, too: a few large ones do not stop them.
 SMALL_BYTES: Final = 64 * limits.KIB
 
@@ -63,6 +72,17 @@ def put_off(request: rq.Request, step: Step[Any]) -> None:
     """The step of a request that has to wait."""
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     step.refuse(request, code, TOO_MUCH_UNREAD, throttle_time_ms=THROTTLE_MS)
+    if isinstance(request, rq.OffsetCommit | rq.PendingCommit):
+        step.record(
+            stored.EVENT_COMMIT_REFUSED,
+            member=request.member,
+            reason=code.name,
+            detail={
+                "client": request.client,
+                "request": type(request).__name__,
+                "request_generation": request.generation,
+            },
+        )
 
 
 class Answered:
@@ -79,11 +99,6 @@ class Answered:
         self.rows: tuple[Row, ...] = tuple(rows)
         #: All that is not covered yet.
         self.total_bytes = sum(size for _, size in self.rows)
-
-    @property
-    def owed(self) -> int:
-        """The newest record with outputs that a tick is to cover; -1: none."""
-        return self.rows[-1][0] if self.rows else -1
 
     @property
     def is_full(self) -> bool:
@@ -115,8 +130,15 @@ class Answered:
         wanted_bytes = self.total_bytes + min(size_bytes, STEP_BYTES_MAX)
         if waits is rq.Waits.WITH_ITS_GROUP:
             return is_unread and wanted_bytes > limits.ANSWERED_BYTES_MAX
-        kept_bytes = 0 if size_bytes <= SMALL_BYTES else limits.ANSWERED_BYTES_MAX // 4
+        is_limited = is_unread if waits is rq.Waits.AS_A_COMMIT else size_bytes > SMALL_BYTES
+        kept_bytes = limits.ANSWERED_BYTES_MAX // 4 if is_limited else 0
         return wanted_bytes > limits.ANSWERED_BYTES_MAX - kept_bytes
+
+
+def owed_by(rows: Sequence[Row]) -> int:
+    """The newest record that a tick is to cover; -1: so little is counted that nobody waits."""
+    total_bytes = sum(size for _, size in rows)
+    return rows[-1][0] if total_bytes * OWED_SHARE >= limits.ANSWERED_BYTES_MAX else -1
 
 
 def counted_bytes(said_bytes: int, asked: Asked | None) -> int:

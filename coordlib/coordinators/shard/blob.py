@@ -7,6 +7,7 @@ import msgspec
 
 from coordlib.config import ShardConfig
 from coordlib.coordinators.shard.agenda import Agenda, Noted
+from coordlib.coordinators.shard.answered import owed_by
 from coordlib.coordinators.shard.channels import StoredChannels
 from coordlib.coordinators.shard.family import Family, Registry
 from coordlib.coordinators.shard.refusal_lines import Refusals
@@ -227,7 +228,7 @@ def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
 def status_of(shard: int, position: stored.ShardPosition, agenda: Agenda) -> Status:
     """What the driver must know."""
     waits_to = max(agenda.waits.values(), default=-1)
-    owed = max(waits_to, position.answered[-1][0] if position.answered else -1)
+    owed = max(waits_to, owed_by(position.answered))
     reports = agenda.reports.values()
     return Status(
         shard=shard,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from coordlib.coordinators.shard import quarantine
 from coordlib.coordinators.shard.agenda import Agenda, Noted, note
-from coordlib.coordinators.shard.answered import Answered, Asked
+from coordlib.coordinators.shard.answered import Answered, Asked, counted_bytes
 from coordlib.coordinators.shard.blob import ShardSettings, StoredShard, StoredWithChannels
 from coordlib.coordinators.shard.channels import Channels
 from coordlib.coordinators.shard.clock import Due
@@ -23,8 +23,8 @@ from coordlib.coordinators.shard.kind import NOT_INDEXED, Facts, Kind, Known
 from coordlib.coordinators.shard.outbox import Outbox
 from coordlib.coordinators.shard.refusal_lines import Refusals
 from coordlib.coordinators.shard.row import NothingToKeep, Row
-from coordlib.coordinators.shard.step import BrokenInvariant
-from coordlib.coordinators.shard.table import Table
+from coordlib.coordinators.shard.step import Around, BrokenInvariant
+from coordlib.coordinators.shard.table import Entries, Table
 from coordlib.coordinators.shard.transition import REQUESTS, At, Key
 from coordlib.effects import effect as fx
 
@@ -265,8 +265,25 @@ class Rows(ABC):
         self._replaced(key, before, row.facts, 0)
         return False
 
-    def _must_wait(self, asked: Asked, size_bytes: int, row: Row | None) -> bool:
-        return self._answered.must_wait(asked, size_bytes, self._is_unread(row))
+    def _around(self, at: At, key: Key, row: Row | None, asked: Asked | None) -> Around:
+        bytes_max, family = self.settings.bounds.bytes_max, self.families[key[0]]
+        return Around(
+            entries=row.entries if row else Entries,
+            tables=self.registry.tables[key[0]],
+            heard=row.heard if row else {},
+            may_create=row is not None or self._count_of[key[0]] < family.entities_max,
+            room_bytes=bytes_max - self._agenda.size_bytes,
+            shard_bytes_max=bytes_max,
+            must_wait=lambda said: self._must_wait(at, asked, row, counted_bytes(said, asked)),
+            family=family.around(at, row is None),
+            channels=lambda: self.channels,
+        )
+
+    def _must_wait(self, at: At, asked: Asked | None, row: Row | None, counted: int) -> bool:
+        """Whether a step is put off that says so much that counts; without a request none is."""
+        if asked is None or at.topic != REQUESTS:
+            return False
+        return self._answered.must_wait(asked, counted, self._is_unread(row))
 
     def _is_unread(self, row: Row | None) -> bool:
         """Whether an entity has said something large that no tick covers yet."""

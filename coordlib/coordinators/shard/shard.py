@@ -39,8 +39,7 @@ from coordlib.coordinators.shard.family import Registry
 from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.outbox import size_of
 from coordlib.coordinators.shard.row import Row, StoredRow
-from coordlib.coordinators.shard.step import Around, Decide, Held, Outcome, take
-from coordlib.coordinators.shard.table import Entries
+from coordlib.coordinators.shard.step import Decide, Held, Outcome, take
 from coordlib.coordinators.shard.transition import REQUESTS, At, Key
 from coordlib.effects.routing import Output, route
 from coordlib.errors import ErrorCode
@@ -163,15 +162,15 @@ class Shard(DriverRecords):
     def _why_not_beside(self, letter: str, request: rq.Request | rq.Control) -> str | None:
         """Why it must not stand in this input; None: it may.
 
-        No record of the job may, and no request that may have to wait: what it said is counted by
-        offsets of the requests alone (answered.py).
+        No record of the job may, and no request but commits that may have to wait: what it said is
+        counted by offsets of the requests alone (answered.py). Commits do not wait here.
         """
         belongs = self.registry.inputs[letter]
         try:
             why = belongs.fault(request)
         except Exception as problem:  # noqa: BLE001  INV-42: a defect, and the log must go on
             return f"It could not be judged: {type(problem).__name__}."
-        if why is None and (isinstance(request, rq.Control) or request.WAITS != rq.Waits.NEVER):
+        if why is None and (isinstance(request, rq.Control) or not request.WAITS.is_free_beside):
             return f"Write it to the requests: it does not belong into {belongs.topic}."
         return why
 
@@ -279,7 +278,7 @@ class Shard(DriverRecords):
         row = self.rows.get(key)
         if row is not None:
             self.touched.add(key)
-        around = self._around(at, key, row)
+        around = self._around(at, key, row, asked)
         held = Held(row.value, row.kind) if row else Held()
         done = take(decide, kind, key[1], held, at, around, named)
         if self.settings.checks_invariants and done.is_judged_by(kind):
@@ -289,7 +288,8 @@ class Shard(DriverRecords):
             effects = [*effects, rejection.kind_changed(row, at, kind)]
         outputs = self._outbox.ready(effects, at)
         counted = counted_bytes(size_of(outputs), asked)
-        if asked and counted and not done.is_reaction and self._must_wait(asked, counted, row):
+        is_free = done.is_reaction or not counted
+        if asked and not is_free and self._must_wait(at, asked, row, counted):
             self._outbox.undo()
             self._step(at, key, partial(answered.put_off, asked.request), kind, named)
             return
@@ -318,19 +318,6 @@ class Shard(DriverRecords):
         self.families[key[0]].created(at)
         self._count_of[key[0]] += 1
         self.rows[key] = row
-
-    def _around(self, at: At, key: Key, row: Row | None) -> Around:
-        bytes_max, family = self.settings.bounds.bytes_max, self.families[key[0]]
-        return Around(
-            entries=row.entries if row else Entries,
-            tables=self.registry.tables[key[0]],
-            heard=row.heard if row else {},
-            may_create=row is not None or self._count_of[key[0]] < family.entities_max,
-            room_bytes=bytes_max - self._agenda.size_bytes,
-            shard_bytes_max=bytes_max,
-            family=family.around(at, row is None),
-            channels=lambda: self.channels,
-        )
 
     # -- quarantine ------------------------------------------------------------------------
 

@@ -63,6 +63,8 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     room_bytes: int = limits.SHARD_BYTES_MAX
     #: How many bytes a shard may have.
     shard_bytes_max: int = limits.SHARD_BYTES_MAX
+    #: Whether the request would be refused for now if it said so many bytes (answered.py).
+    must_wait: "Callable[[int], bool] | None" = None
     #: What the family has beside its entities; see `Family.around`.
     family: Any = None
     #: Messages to and from other shards. Read only; None: there are no other shards.
@@ -139,6 +141,11 @@ class Step(Generic[V]):
     def room_bytes(self) -> int:
         """How many bytes more the shard takes of new entities and members."""
         return self.around.room_bytes
+
+    def must_wait(self, said_bytes: int) -> bool:
+        """Whether the request is put off if it says so much, before it has changed anything."""
+        ask = self.around.must_wait
+        return ask is not None and ask(said_bytes)
 
     def room_for(self, is_known: bool) -> int:
         """How many bytes more the shard takes of a sender; below 0 it is fuller than it may be.

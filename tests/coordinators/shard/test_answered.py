@@ -15,9 +15,10 @@ import msgspec
 import pytest
 
 from coordlib import limits
+from coordlib.coordinators.groups.offsets import offset_commit
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.shard import answered
-from coordlib.coordinators.shard.answered import Answered, Asked, counted_bytes
+from coordlib.coordinators.shard.answered import Answered, Asked, counted_bytes, owed_by
 from coordlib.coordinators.shard.outbox import size_of
 from coordlib.coordinators.shard.rows import Rows
 from coordlib.coordinators.shard.transition import REQUESTS, At
@@ -39,6 +40,7 @@ from tests.tools.driving import (
     heartbeat,
     join,
     leave,
+    pending_commit,
     settings,
     sync,
 )
@@ -66,11 +68,11 @@ def asked(request: rq.Request, size_bytes: int = 0) -> Asked:
 
 
 def test_ordinary_requests_count_nothing() -> None:
-    """What a request brings it may say again: a commit of ten thousand rows, a leader's shares."""
+    """What a request brings it may say again, and once more: a leader's shares."""
     assert counted_bytes(answered.FREE_BYTES, None) == 0
     assert counted_bytes(answered.FREE_BYTES + 5, None) == 5
-    assert counted_bytes(1_000_000, asked(commit("a"), 200_000)) == 0
-    assert counted_bytes(1_000_000, asked(fetch("a"), 100)) == 1_000_000 - 8 * limits.KIB - 800
+    assert counted_bytes(1_000_000, asked(sync("a", 1, "m"), 500_000)) == 0
+    assert counted_bytes(1_000_000, asked(fetch("a"), 100)) == 1_000_000 - 8 * limits.KIB - 200
 
 
 def test_what_is_covered_counts_no_more() -> None:
@@ -80,13 +82,21 @@ def test_what_is_covered_counts_no_more() -> None:
         count.count(offset, answered.ROW_BYTES)
 
     count.cover(5)
-    assert (count.rows, count.total_bytes, count.owed) == (
-        ((9, answered.ROW_BYTES),),
-        answered.ROW_BYTES,
-        9,
-    )
+    assert (count.rows, count.total_bytes) == (((9, answered.ROW_BYTES),), answered.ROW_BYTES)
     count.cover(20)
-    assert (count.rows, count.total_bytes, count.owed) == ((), 0, -1)
+    assert (count.rows, count.total_bytes) == ((), 0)
+
+
+def test_a_tick_is_owed_before_anybody_has_to_wait() -> None:
+    """Rule 6: an ordinary commit of a hundred rows is not worth a batch of its own."""
+    least = limits.ANSWERED_BYTES_MAX // answered.OWED_SHARE
+
+    assert owed_by(()) == -1
+    assert owed_by(((3, 5), (7, least - 6))) == -1
+    assert owed_by(((3, 5), (7, least - 5))) == 7
+    largest = answered.STEP_BYTES_MAX
+    for request in (fetch("a"), commit("a"), join("a")):
+        assert not Answered([(7, least)]).must_wait(asked(request), largest, is_unread=True)
 
 
 def test_small_counts_share_a_row() -> None:
@@ -118,9 +128,15 @@ def test_small_counts_share_a_row() -> None:
         (join("a"), 60 * limits.MIB, 4 * limits.MIB, True, False),
         (join("a"), 61 * limits.MIB, 4 * limits.MIB, True, True),
         (leave("a", "m"), 64 * limits.MIB, 1, True, True),
-        # What says no more than it brought is never refused.
+        # A group whose commits are unread leaves the last quarter to others, whatever it commits.
+        (commit("a"), 45 * limits.MIB, 3 * limits.MIB, True, False),
+        (commit("a"), 46 * limits.MIB, 3 * limits.MIB, True, True),
+        (commit("a"), 48 * limits.MIB, 1, True, True),
+        (commit("a"), 61 * limits.MIB, 3 * limits.MIB, False, False),
+        (commit("a"), 62 * limits.MIB, 3 * limits.MIB, False, True),
+        # What says little is never refused.
         (fetch("a"), 500 * limits.MIB, 0, True, False),
-        (commit("a"), 500 * limits.MIB, 9 * limits.MIB, True, False),
+        (commit("a"), 500 * limits.MIB, 0, True, False),
         (heartbeat("a", 1, "m"), 500 * limits.MIB, 9 * limits.MIB, True, False),
     ],
 )
@@ -136,7 +152,8 @@ def test_who_waits(
 def test_a_refusal_is_one_to_try_again() -> None:
     """Clients repeat what is refused so; no wire version is needed for it."""
     assert ErrorCode.THROTTLING_QUOTA_EXCEEDED.retriable
-    assert rq.OffsetCommit.WAITS is rq.Heartbeat.WAITS is rq.Waits.NEVER
+    assert rq.Heartbeat.WAITS is rq.Waits.NEVER
+    assert rq.OffsetCommit.WAITS is rq.PendingCommit.WAITS is rq.Waits.AS_A_COMMIT
 
 
 # ---- a model: all short courses -----------------------------------------------------------------
@@ -370,16 +387,64 @@ def test_who_is_put_off_changes_nothing_and_history_tells(small: None) -> None:
     assert talk.group("g") is before
 
 
-def test_commits_are_taken_whatever_was_said(small: None) -> None:
+def rows_of(count: int, metadata: str = "") -> tuple[rq.CommittedOffset, ...]:
+    return tuple(rq.CommittedOffset("t", p, 1, metadata=metadata) for p in range(count))
+
+
+def test_ordinary_commits_are_taken_whatever_was_said(small: None) -> None:
     """They are what a member must get rid of before it lets go."""
     talk = prepared()
     for number in range(30):
         talk.send(fetch("x", id=f"f{number}", group="k"))
-    rows = tuple(rq.CommittedOffset("t", p, 1, metadata="m" * 100) for p in range(30))
 
-    lines = talk.send(commit("tool", group="k", offsets=rows))
+    lines = talk.send(commit("tool", group="k", offsets=rows_of(2)))
 
     assert "answer[k] tool#c OffsetCommit" in lines
+
+
+def test_large_commits_wait_whole_and_history_tells(small: None) -> None:
+    """One client with a member's rights ended the job for good with 120 commits of 10,000 rows: a
+    row of 40 bytes writes 700, and a batch is planned by the bytes of its requests."""
+    talk = prepared()
+    large = [talk.send(commit("x", id=f"c{n}", group="k", offsets=rows_of(30))) for n in range(30)]
+    taken = ["answer[k]" in str(each) and THROTTLED not in str(each) for each in large]
+
+    assert taken == sorted(taken, reverse=True)
+    assert 1 < sum(taken) < 20
+    assert large[-1] == [
+        f"answer[k] x#c29 OffsetCommit {THROTTLED} throttle_time_ms={answered.THROTTLE_MS}",
+        f"event[k] CommitRefused cause=r0-{talk.next_offset - 1} reason={THROTTLED} client=x "
+        "request=OffsetCommit",
+    ]
+    other = talk.send(commit("x", group="other", offsets=rows_of(30)))
+    assert THROTTLED not in str(other)  # a group that has nothing unread has room
+    talk.tick()
+    assert THROTTLED not in str(talk.send(commit("x", group="k", offsets=rows_of(30))))
+
+
+def test_a_large_commit_that_waits_costs_no_judging(
+    small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of them would be judged row by row for nothing."""
+    talk = prepared()
+    for number in range(30):
+        talk.send(commit("x", id=f"c{number}", group="k", offsets=rows_of(30)))
+    monkeypatch.setattr(offset_commit, "store", None)
+
+    assert THROTTLED in talk.send(commit("x", id="last", group="k", offsets=rows_of(300)))[0]
+
+
+def test_pending_commits_wait_likewise(small: None) -> None:
+    """A flood of transactions' offsets is as large as one of commits."""
+    talk = prepared()
+    large = [
+        talk.send(pending_commit("x", id=f"c{n}", group="k", offsets=rows_of(30, "m" * 30)))
+        for n in range(30)
+    ]
+
+    assert THROTTLED not in str(large[0])
+    assert THROTTLED in large[-1][0]
+    assert talk.group("k").is_empty
 
 
 def test_positions_count_nothing_and_are_not_refused(small: None) -> None:
@@ -454,6 +519,7 @@ def test_retention_waits_too(small: None) -> None:
     talk.tick()
     for number in range(6):
         talk.send(commit("tool", group=f"k{number}", offsets=rows))
+        talk.tick()
     talk.tick(after_ms=9_000)
 
     left = []
@@ -565,12 +631,13 @@ def test_a_rebuilt_shard_owes_the_same_tick_and_counts_the_same() -> None:
     assert seen > 1
 
 
-def test_the_driver_owes_a_tick_for_large_answers_alone() -> None:
+def test_the_driver_owes_a_tick_for_large_answers_alone(small: None) -> None:
     """Rule 6: nobody is a member, and whoever asks again must be answered some day."""
     talk = Conversation(PRODUCTION)
-    rows = tuple(rq.CommittedOffset("t", p, p, metadata="m" * 100) for p in range(300))
-    talk.send(commit("tool", offsets=rows))
+    talk.send(commit("tool", offsets=rows_of(3, "m" * 500)))
     assert talk.shard.status().owed == -1
+    for _ in range(3):
+        talk.send(fetch("tool"))
     talk.send(fetch("tool"))
     assert talk.shard.status().owed == talk.next_offset - 1
     talk.tick()

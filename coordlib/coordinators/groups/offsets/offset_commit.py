@@ -18,10 +18,12 @@ from coordlib.coordinators.groups.offsets.table import (
     OFFSETS,
     KeptOffset,
     committed_value,
+    kept_member,
     offset_bytes,
     size_of,
 )
 from coordlib.coordinators.groups.step import SHARD_IS_THROTTLED, GroupStep
+from coordlib.coordinators.shard.answered import put_off
 from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.coordinators.shard.table import name_bytes
 from coordlib.coordinators.shard.transition import REQUESTS
@@ -31,6 +33,8 @@ from coordlib.records import responses as rs
 from coordlib.records import stored
 
 NO_GROUP: Final = "Join the group first, which does not exist, or commit with generation -1."
+#: What a stored row writes at least, beside the group's name: its record and its place in history.
+ROW_OUTPUT_BYTES_MIN: Final = 120
 _HAS_MEMBERS: Final = "Stop the group's members first, or commit as one of them: it is not Empty."
 
 #: Why a member may not commit, with a sentence of its own or the error's; None: it may.
@@ -57,6 +61,9 @@ def offset_commit(
             reason=code.name,
             detail={"client": request.client, "request_generation": request.generation},
         )
+        return
+    if step.must_wait(len(request.offsets) * (ROW_OUTPUT_BYTES_MIN + len(step.name))):
+        put_off(request, step)
         return
     room_bytes = step.room_for(is_known=request.generation >= 0)
     if step.value is None:
@@ -89,8 +96,8 @@ def _refused(step: GroupStep[Any], request: rq.OffsetCommit, of_member: OfMember
 class _Room:
     """The room that group and shard still have; the rows of a request use it up in their order."""
 
-    def __init__(self, step: GroupStep[Any], shard_bytes: int) -> None:
-        self._places, self._kept = Places(step), step.offsets
+    def __init__(self, step: GroupStep[Any], shard_bytes: int, member: str) -> None:
+        self._places, self._kept, self._member = Places(step), step.offsets, member
         #: Offsets that wait for a decision, as they were before this step.
         self.pending = step.entries(PENDING)
         #: Rows of partitions that had no offset.
@@ -103,9 +110,9 @@ class _Room:
         self._costs: dict[tuple[str, int], int] = {}
         self._topics: set[str] = set()
 
-    def take(self, row: rq.CommittedOffset, member: str) -> bool:
+    def take(self, row: rq.CommittedOffset) -> bool:
         """Whether the row can be stored; one that makes nothing larger always can."""
-        place = (row.topic, row.partition)
+        place, member = (row.topic, row.partition), self._member
         kept = self._kept.get(*place)
         is_first = place not in self._costs
         is_timed = row.timestamp_ms is not UNSET
@@ -174,11 +181,11 @@ def store(
     """
     accepted: list[rq.CommittedOffset] = []
     refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
-    room = _Room(step, shard_bytes)
+    room = _Room(step, shard_bytes, kept_member(request.generation, request.member))
     for row in request.offsets:
         code = of_row(request, row) if of_row else ErrorCode.NONE
         if code is ErrorCode.NONE:
-            code = _judge_row(step, request, row, room)
+            code = _judge_row(step, row, room)
         if code is ErrorCode.NONE:
             accepted.append(row)
         else:
@@ -231,15 +238,10 @@ def _named(row: rq.CommittedOffset) -> dict[str, object]:
     return named if row.timestamp_ms is UNSET else named | {"timestamp_ms": row.timestamp_ms}
 
 
-def _judge_row(
-    step: GroupStep[Any],
-    request: rq.OffsetCommit | rq.Release,
-    row: rq.CommittedOffset,
-    room: _Room,
-) -> ErrorCode:
+def _judge_row(step: GroupStep[Any], row: rq.CommittedOffset, room: _Room) -> ErrorCode:
     if is_metadata_too_large(step, row):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    if not room.take(row, request.member):
+    if not room.take(row):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     return ErrorCode.NONE
 

@@ -35,7 +35,11 @@ class KeptOffset(msgspec.Struct, frozen=True, array_like=True):
 def committed_value(
     at: At, row: CommittedOffset | PendingOffset, generation: int, member: str
 ) -> CommittedValue:
-    """An offset that is committed by this step; its age counts from here, also if it waited."""
+    """An offset that is committed by this step; its age counts from here, also if it waited.
+
+    Without a generation nobody looks at the member that a commit names, and it may be any text: it
+    is not kept, once for each row.
+    """
     return CommittedValue(
         offset=row.offset,
         leader_epoch=row.leader_epoch,
@@ -43,9 +47,14 @@ def committed_value(
         commit_ms=at.time_ms,
         commit_clock_ms=at.clock_ms,
         generation=generation,
-        member=member,
+        member=kept_member(generation, member),
         timestamp_ms=row.timestamp_ms,
     )
+
+
+def kept_member(generation: int, member: str) -> str:
+    """The member that an offset is kept with; empty: the commit was of no member."""
+    return member if generation >= 0 else ""
 
 
 def offset_bytes(metadata: str, member: str, is_timed: bool = False) -> int:
