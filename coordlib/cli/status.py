@@ -13,7 +13,7 @@ from coordlib import exit_codes
 from coordlib.cli.output import counted, error_fields, now
 from coordlib.cli.progress_view import Lag, cell_rows, read_progress
 from coordlib.cli.where import WhereTables
-from coordlib.errors import CannotReach, CoordError
+from coordlib.errors import CannotReach, CoordError, NotAllowed
 from coordlib.local.home import command_for
 from coordlib.records.own_topics import INPUTS, claims_prefix
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from coordlib.kafka.places import Place
 
 TIMEOUT_S = 5.0
+#: Names among what is late the requests that will be removed unread.
+RETENTION = "retention"
+#: Of the time that a topic keeps its records: how old a request that was not judged may become.
+_NEAR_RETENTION = 0.5
 #: Of each field that has a bound: what it tells, and the bound's option.
 _BOUNDS = {
     "lag": ("the age of the oldest request that was not judged", "--max-lag-ms"),
@@ -62,6 +66,8 @@ def collect(where: WhereTables) -> Status:
             },
             "lag": {"records": None, "ms": None},
             "partitions_added": [],
+            #: The shortest time that an input keeps its records; None: without end, or unknown.
+            "retention_ms": None,
             "offsets_failing": live.get("offsets_failing") or {},
             "watches_failing": live.get("watches_failing") or {},
             "claims": _claims_of(live),
@@ -117,9 +123,13 @@ def _claims_fail(found: Status) -> bool:
 
 def note_late(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | None) -> None:
     """Set the field `late`: which of these bounds is passed. What is not known passes it, too; of a
-    broker that does not answer nothing is told but that."""
+    broker that does not answer nothing is told but that. Requests that will soon be removed unread
+    are late without a bound."""
     bounds = {"lag": max_lag_ms, "archive_lag": max_archive_lag_ms}
-    found.fields["late"] = [
+    lag_ms, kept_ms = found.fields["lag"]["ms"], found.fields["retention_ms"]
+    is_near = None not in (lag_ms, kept_ms) and lag_ms > kept_ms * _NEAR_RETENTION
+    near = [{"what": RETENTION, "ms": lag_ms, "max_ms": kept_ms}] if is_near else []
+    found.fields["late"] = near + [
         {"what": what, "ms": found.fields[what]["ms"], "max_ms": max_ms}
         for what, max_ms in bounds.items()
         if found.is_reachable and max_ms is not None
@@ -151,6 +161,12 @@ def late_lines(found: Status) -> list[str]:
     """A sentence for each bound that is passed."""
     lines = []
     for each in found.fields["late"]:
+        if each["what"] == RETENTION:
+            lines.append(
+                f"Late: the oldest request that was not judged is {each['ms']} ms old, and it is "
+                f"removed unread at {each['max_ms']}: let the job run, or raise retention.ms"
+            )
+            continue
         subject, option = _BOUNDS[each["what"]]
         waits = "is not known" if each["ms"] is None else f"is {each['ms']} ms"
         lines.append(f"Late: {subject} {waits} ({option} {each['max_ms']})")
@@ -198,6 +214,7 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
     now_ms = round(found.as_of_time.timestamp() * 1000)
     lag = _lag(where.client(), topics, prefix, shards, seen.marker)
     found.fields["lag"] = lag.of()
+    found.fields["retention_ms"] = _retention_ms(where.client(), topics, prefix)
     found.fields["cells"] = rows = cell_rows(seen, lag, now_ms)
     found.fields["shards_without_job"] = seen.gaps
     marker, committed_ms = seen.markers.get(None), seen.committed_ms.get(None)
@@ -209,6 +226,20 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
         found.fields["checkpoint_id"] = marker.checkpoint
         age_ms = max(0, now_ms - committed_ms)
         found.fields["job"] |= {"batch_id": marker.batch, "marker_age_ms": age_ms}
+
+
+def _retention_ms(client: Mapping[str, str], topics: Mapping[str, Any], prefix: str) -> int | None:
+    """The shortest time that an input keeps its records; None: without end, or unknown."""
+    from coordlib.kafka.clients import open_admin
+    from coordlib.kafka.topics import describe
+
+    names = [name for name in (f"{prefix}.{each}" for each in INPUTS) if name in topics]
+    try:
+        seen = describe(open_admin(client), names, dict(client))
+    except NotAllowed:
+        return None  # whoever may look at the lag alone has no right to settings
+    told = [int(each.config.get("retention.ms", "-1")) for each in seen.values()]
+    return min((each for each in told if each >= 0), default=None)
 
 
 def _from_tables(found: Status, where: WhereTables) -> None:

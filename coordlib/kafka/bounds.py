@@ -106,6 +106,21 @@ def every_offset(
     }
 
 
+def leader_epochs(
+    admin: Admin, places: Iterable[Place], timeout_s: float
+) -> dict[Place, int | None]:
+    """The epoch of each partition's leader, of all of them; None: the brokers name none.
+
+    Raises KafkaException, TimeoutError: as `every_offset`.
+    """
+    newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    answers = _asked(admin, places, newest, timeout_s, is_committed=False)
+    return {
+        Place(at.topic, at.partition): answer.result(timeout_s).leader_epoch
+        for at, answer in answers.items()
+    }
+
+
 def _bounds(start: int | None, end: int | None) -> Bounds | None:
     # Between the two questions the log may have been cut at its end.
     return None if start is None or end is None else Bounds(min(start, end), end)

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from coordlib.kafka.clients import LEADER_MOVED, reader_config
 from coordlib.kafka.denied import denial, reading
+from coordlib.kafka.places import Place
 
 SILENCE_S: Final = 20.0
 _POLL_S: Final = 0.2
@@ -27,6 +28,8 @@ PASSING: Final = frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     }
 )
+#: What a client that reads at an offset hears where no record stands.
+_NOTHING_THERE: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET})
 
 
 class PartitionReader(AbstractContextManager["PartitionReader"]):
@@ -149,6 +152,36 @@ def read_range(
                 yield message
     finally:
         consumer.close()
+
+
+def records_at(
+    options: Mapping[str, Any], offsets: Mapping[Place, int], silence_s: float = SILENCE_S
+) -> dict[Place, Message | None]:
+    """The record at one offset of each partition, uncommitted ones too; None: there is none.
+
+    Raises KafkaException: a partition cannot be read, or the broker is silent.
+    """
+    uncommitted = reader_config(options, is_committed=False)
+    consumer = Consumer({**uncommitted, "auto.offset.reset": "error", "fetch.wait.max.ms": 20})
+    found: dict[Place, Message | None] = {}
+    heard_at = time.monotonic()
+    try:
+        consumer.assign([TopicPartition(*place, offset) for place, offset in offsets.items()])
+        while len(found) < len(offsets):
+            message = consumer.poll(_POLL_S)
+            error = None if message is None else message.error()
+            if message is not None and (error is None or error.code() in _NOTHING_THERE):
+                place = Place(message.topic() or "", message.partition() or 0)
+                is_it = error is None and message.offset() == offsets[place]
+                found.setdefault(place, message if is_it else None)
+                heard_at = time.monotonic()
+            elif error is not None and error.code() not in PASSING:
+                raise KafkaException(error)
+            elif time.monotonic() - heard_at > silence_s:
+                raise KafkaException(error or KafkaError(KafkaError._TIMED_OUT))
+    finally:
+        consumer.close()
+    return found
 
 
 def _bounds(consumer: Consumer, place: TopicPartition, silence_s: float) -> tuple[int, int]:

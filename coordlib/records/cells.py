@@ -7,15 +7,16 @@ job has fenced the other. Where a shard stands is in the marker that has judged 
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from coordlib.errors import SetupError
 from coordlib.records.stored import SEALED_VERSION, Marker
 
+_Value = TypeVar("_Value")
 #: The marker of a job over all shards that never was: it keeps code without cells from being one.
 NEVER_WAS: Final = Marker(
     v=SEALED_VERSION, checkpoint="", batch=-1, ranges={}, digest="", next_offsets={}, shards={}
@@ -205,7 +206,8 @@ def composed(markers: Mapping[Owned, Marker], owned: Owned, shards: int) -> Mark
         batch=max(part.batch for part in parts),
         ranges={},
         digest="",
-        next_offsets=_next_offsets(markers, furthest),
+        next_offsets=_of_shards(markers, furthest, lambda marker: marker.next_offsets),
+        judged=_of_shards(markers, furthest, lambda marker: marker.judged),
         shards={
             str(shard): markers[whose].shards[str(shard)]
             for shard, whose in sorted(furthest.items())
@@ -221,12 +223,15 @@ def _how_far(markers: Mapping[Owned, Marker], whose: Owned, shard: int) -> tuple
     return sum(judged), markers[whose].v != SEALED_VERSION, list(markers).index(whose)
 
 
-def _next_offsets(
-    markers: Mapping[Owned, Marker], furthest: Mapping[int, Owned]
-) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+def _of_shards(
+    markers: Mapping[Owned, Marker],
+    furthest: Mapping[int, Owned],
+    of: Callable[[Marker], Mapping[str, Mapping[str, _Value]]],
+) -> dict[str, dict[str, _Value]]:
+    """topic -> partition -> value, each of the marker that has judged most of that shard."""
+    found: dict[str, dict[str, _Value]] = {}
     for shard, whose in sorted(furthest.items()):
-        for topic, partitions in markers[whose].next_offsets.items():
-            if (offset := partitions.get(str(shard))) is not None:
-                found.setdefault(topic, {})[str(shard)] = offset
+        for topic, partitions in of(markers[whose]).items():
+            if (value := partitions.get(str(shard))) is not None:
+                found.setdefault(topic, {})[str(shard)] = value
     return found

@@ -61,6 +61,7 @@ EVENT_TRANSACTION_STARTED = "TransactionStarted"
 EVENT_TRANSACTION_PREPARED = "TransactionPrepared"
 EVENT_TRANSACTION_COMPLETED = "TransactionCompleted"
 EVENT_TRANSACTIONAL_ID_EXPIRED = "TransactionalIdExpired"
+EVENT_REQUESTS_LOST = "RequestsLost"
 EVENT_GROUP_QUARANTINED = "GroupQuarantined"
 EVENT_GROUP_RELEASED = "GroupReleased"
 #: Of claims (coordinators/claims/history.py).
@@ -339,6 +340,15 @@ class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
         return self.offsets.get(REQUESTS, -1)
 
 
+class JudgedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest judged record of an input, so that a start finds out whether it is still there."""
+
+    #: The broker's stamp, epoch milliseconds.
+    time_ms: int
+    #: Of its value.
+    digest: str
+
+
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
     """The newest committed batch. Key `marker` of `coord.progress`."""
 
@@ -352,6 +362,8 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     #: topic -> partition -> next offset to read: where a rebuilt job goes on.
     next_offsets: dict[str, dict[str, int]]
     shards: dict[str, ShardPosition]
+    #: topic -> partition -> the record before the next offset; absent: only its place is known.
+    judged: dict[str, dict[str, JudgedRecord]] = {}
 
 
 class _Position1(msgspec.Struct, frozen=True):

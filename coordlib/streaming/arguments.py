@@ -54,7 +54,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--accept-loss",
         action="store_true",
-        help="rebuild also from topics of which records have been deleted, with what is left",
+        help="rebuild also where requests are lost, or records of the topics, with what is left",
     )
     parser.add_argument(
         "--shards",

@@ -7,8 +7,12 @@ from typing import Any, Final
 import msgspec
 
 from coordlib import limits
-from coordlib.coordinators.shard.shard import Status
+from coordlib.coordinators.shard.shard import InputRecord, Status
 from coordlib.effects.routing import Output
+from coordlib.records.stored import JudgedRecord
+
+#: Of a record: it tells two apart that stand at one offset.
+_DIGEST_BYTES: Final = 16
 
 
 class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +25,15 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     #: Records that the batch brought, and bytes of their values.
     records: int = 0
     input_bytes: int = 0
+    #: Letter of an input -> the newest record that the batch brought.
+    newest: dict[str, JudgedRecord] = {}
+
+
+def judged_record(record: InputRecord) -> JudgedRecord:
+    """By what a judged record is found again: what was judged of it."""
+    value = b"-" if record.value is None else b"+" + record.value
+    digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES).hexdigest()
+    return JudgedRecord(time_ms=record.timestamp_ms, digest=digest)
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):

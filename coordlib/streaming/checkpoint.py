@@ -119,6 +119,10 @@ class CheckpointFolder:
         self._write(_IDENTITY, msgspec.json.encode(identity))
         return identity
 
+    def make(self) -> None:
+        """Make the folder, if there is none: where that is refused, nobody was fenced for it."""
+        self._fs.mkdirs(self._path(self.path))
+
     def clear(self) -> None:
         """Remove all of it: Spark's files, too."""
         path = self._path(self.path)

@@ -34,6 +34,7 @@ from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.checkpoint import CheckpointFolder
 from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.executors import require_executors
+from coordlib.streaming.judged_log import JudgedLog, KafkaInputs
 from coordlib.streaming.plane import claims
 from coordlib.streaming.plane_query import PlaneQuery
 from coordlib.streaming.replay import KafkaInput, Replay
@@ -49,6 +50,12 @@ CLAIMS: Final = "claims"
 LOOK_EVERY_S: Final = 0.5
 #: How often the coordination topic is asked for the number of its partitions: others may add some.
 LOOK_AT_TOPIC_S: Final = 5.0
+#: What to do where the coordination topic has lost its end: the job writes nothing there (INV-66).
+_CUT: Final = (
+    "Claims are judged by offsets, so that topic cannot go on. Stop all consumers, delete it "
+    "and create it again, and begin afresh: under a new prefix, or with new topics <prefix>.claims "
+    "and an empty folder."
+)
 #: Beside the groups, of a new checkpoint: a batch is one task, from Kafka to the outputs. It takes
 #: one of the slots that the groups' tasks need too, and nothing is shuffled. A checkpoint that was
 #: made with more state partitions keeps them: its batches end with as many tasks.
@@ -172,9 +179,11 @@ class ClaimsQuery:
         layout, settings = _layout_of(found), self._settings(found)
         query.sink.read_progress()
         refuse_other_topics(query.sink.layout, layout, self._plane.prefix)
+        log = JudgedLog(self._plane, KafkaInputs(client, self._plane), mend=_CUT)
+        log.settle(query.sink, layout)  # before a checkpoint is removed
         letter = next(iter(self._plane.inputs))
         replay = Replay.of(settings, KafkaInput(client, letter, options.topic, found.shards))
-        query.settle(layout, self._must_rebuild(query, replay), replay)
+        query.settle(layout, self._must_rebuild(query, replay), replay, log)
         query.prepare(settings, replay)
         query.begin()
         self._is_rebuild = self._is_cut = False

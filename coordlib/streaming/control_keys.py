@@ -5,20 +5,17 @@ number, and a key is known before it is used. Keys and numbers stand for ever in
 TIME-AND-FENCING.md, rule 17.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 import structlog
-from confluent_kafka import KafkaException
 
-from coordlib.errors import CannotReach, StartRefused
-from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import open_admin
+from coordlib.errors import StartRefused
 from coordlib.kafka.places import Place
 from coordlib.records.stored import ControlKey, ControlKeys, Marker
 from coordlib.streaming.checkpoint import SECRET_FILE
 from coordlib.streaming.control import Signer
+from coordlib.streaming.judged_log import bounds_of
 from coordlib.streaming.signatures import Signatures
 from coordlib.streaming.sink import TransactionalSink
 
@@ -27,9 +24,6 @@ _log = structlog.get_logger()
 _NAME_LENGTH: Final = 16
 #: From where a key counts in a shard in whose log its driver never writes: nowhere.
 NEVER: Final = 2**62
-#: How long a new topic may have no leader.
-_PATIENCE_S: Final = 20.0
-_PAUSE_S: Final = 0.2
 
 
 class Folder(Protocol):
@@ -128,21 +122,5 @@ def requests_ends(
     client_options: Mapping[str, str], prefix: str, shards: Iterable[int]
 ) -> dict[int, int]:
     """Shard -> the offset that its next request will have. Raises CannotReach."""
-    admin = open_admin(client_options, log_level=2)
     places = [Place(f"{prefix}.requests", shard) for shard in shards]
-    told, deadline_s = "no leader", time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline_s:
-        try:
-            found = log_bounds(admin, places)
-        except (KafkaException, TimeoutError) as problem:
-            told = repr(problem)
-            break
-        ends = {place.partition: each.end for place, each in found.items() if each is not None}
-        if len(ends) == len(places):
-            return ends
-        time.sleep(_PAUSE_S)
-    raise CannotReach(
-        f"Where the requests end cannot be asked: {told}",
-        f"{prefix}.requests",
-        "Check that the broker runs and that this job may describe the topic.",
-    )
+    return {at.partition: each.end for at, each in bounds_of(client_options, places).items()}

@@ -110,8 +110,9 @@ _KNOWN: Final[tuple[_Known, ...]] = (
     (
         r"KAFKA_DATA_LOSS|Some data may have been lost because they are not available in Kafka",
         StartRefused,
-        "Requests were deleted from their topic before the job had read them.",
-        "What they asked for is lost. Go on without them: an empty folder with --rebuild.",
+        "Requests were removed from their topic before the job had read them, or its end is lost.",
+        "Start the job again: it names what is lost. Where nothing that was judged is missing, an "
+        "empty folder with --rebuild goes on; else with --rebuild --accept-loss.",
     ),
     (
         r"TopicAuthorizationException: Not authorized to access topics: \[(?P<topic>[^\],]*)",

@@ -52,6 +52,14 @@ def next_marker(
     next_offsets = {t: dict(p) for t, p in before.next_offsets.items()} if before else {}
     for report in batch.reports:
         shards[str(report.status.shard)] = report.status.position
+    judged = {t: dict(p) for t, p in before.judged.items()} if before else {}
+    for report in batch.reports:
+        for letter in report.ranges:
+            newest, topic = report.newest.get(letter), inputs[letter]
+            known = judged.setdefault(topic, {})
+            known.pop(str(report.status.shard), None)
+            if newest is not None:
+                known[str(report.status.shard)] = newest
     ranges = batch.ranges(inputs)
     for topic, partitions in ranges.items():
         for partition, (_, last) in partitions.items():
@@ -63,6 +71,7 @@ def next_marker(
         digest=batch.digest(),
         next_offsets=next_offsets,
         shards=shards,
+        judged=judged,
     )
 
 

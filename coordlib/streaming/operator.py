@@ -24,7 +24,8 @@ from coordlib.coordinators.shard.shard import (
     UnknownStateVersion,
 )
 from coordlib.effects.routing import Output
-from coordlib.streaming.batch import BatchReport, pack_outputs
+from coordlib.records.stored import JudgedRecord
+from coordlib.streaming.batch import BatchReport, judged_record, pack_outputs
 from coordlib.streaming.batch_size import held_bytes_max, too_large
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.plane import Folding, FoldingPages, Plane
@@ -271,6 +272,7 @@ def _rows(
         state_bytes=state_bytes,
         records=len(records),
         input_bytes=_size_bytes(records),
+        newest=_newest(records),
     )
     rows: list[tuple[Any, ...]] = [
         (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outputs))
@@ -289,6 +291,15 @@ def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:
         times.tolist(),
         frame["value"].tolist(),
     )
+
+
+def _newest(records: list[InputRecord]) -> dict[str, JudgedRecord]:
+    newest: dict[str, InputRecord] = {}
+    for record in records:
+        known = newest.get(record.topic)
+        if known is None or known.offset < record.offset:
+            newest[record.topic] = record
+    return {letter: judged_record(record) for letter, record in sorted(newest.items())}
 
 
 def _ranges(records: list[InputRecord]) -> dict[str, tuple[int, int]]:

@@ -36,6 +36,8 @@ from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.beginning import beginning_of, size_of_batches, worker_memory_bytes
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
+from coordlib.streaming.judged_log import JudgedLog
+from coordlib.streaming.marker import next_marker
 from coordlib.streaming.operator import Beginning, judge
 from coordlib.streaming.plane import Plane
 from coordlib.streaming.progress import OtherCells
@@ -109,7 +111,9 @@ class PlaneQuery:
     def __init__(
         self, spark: "SparkSession", plane: Plane, options: QueryOptions, on_batch: OnBatch
     ) -> None:
-        self._spark, self._plane, self._options, self._on_batch = spark, plane, options, on_batch
+        #: What it reads and judges.
+        self.plane = plane
+        self._spark, self._options, self._on_batch = spark, options, on_batch
         self.newest_by_key = partial(compacted.newest_by_key, options.client)
         timeout_ms = options.engine.transaction_timeout_ms
         self.sink = TransactionalSink(
@@ -125,6 +129,7 @@ class PlaneQuery:
         self.query: StreamingQuery | None = None
         self.failure: CoordError | None = None
         self._settled: tuple[CheckpointFolder, Identity] | None = None
+        self._log: JudgedLog | None = None
         self._running: _Running | None = None
         #: Of the batches' size, which the query's thread and the owner's change.
         self._lock = threading.Lock()
@@ -145,7 +150,7 @@ class PlaneQuery:
 
         Raises CannotReach: no broker answers.
         """
-        prefix, names = self._plane.prefix, self._plane.restored_from
+        prefix, names = self.plane.prefix, self.plane.restored_from
         places = [Place(f"{prefix}.{name}", shard) for name in names for shard in shards]
         with reaching("It is not known where the topics begin.", "Check that the broker runs."):
             return log_bounds(open_admin(self._options.client, log_level=2), places)
@@ -153,22 +158,34 @@ class PlaneQuery:
     def must_begin_anew(self, shards: int) -> bool:
         """Whether the checkpoint has to be made anew from the topics. Raises StartRefused."""
         self.sink.read_progress()
-        return must_begin_anew(self.folder, self.sink.marker, shards, self._plane)
+        return must_begin_anew(self.folder, self.sink.marker, shards, self.plane)
 
     def settle(
-        self, layout: Layout, is_rebuild: bool = False, replay: Replay | None = None
+        self,
+        layout: Layout,
+        is_rebuild: bool = False,
+        replay: Replay | None = None,
+        log: JudgedLog | None = None,
     ) -> CheckpointFolder:
-        """Fence older drivers and settle which checkpoint goes on.
+        """Fence older drivers and settle which checkpoint goes on; `agree` has the arguments.
 
         Raises:
             StartRefused: the topics or the checkpoint are not what they must be.
             CannotReach: no broker answers.
         """
         folder = self.folder
+        folder.make()
         identity = agree(
-            self.sink, folder, layout, self._plane, self.newest_by_key, is_rebuild, replay
+            self.sink,
+            folder,
+            layout,
+            self.plane,
+            self.newest_by_key,
+            is_rebuild,
+            replay,
+            log=log,
         )
-        self._settled = folder, identity
+        self._settled, self._log = (folder, identity), log
         return folder
 
     def lost_checkpoint(self) -> str:
@@ -189,7 +206,7 @@ class PlaneQuery:
 
     def grown(self) -> list[Grown]:
         """Topics to which partitions were added. Raises KafkaException, NotAllowed."""
-        layout, prefix, client = self.sink.layout, self._plane.prefix, self._options.client
+        layout, prefix, client = self.sink.layout, self.plane.prefix, self._options.client
         if layout is None:
             return []
         names = recorded_partitions(prefix, layout)
@@ -202,7 +219,7 @@ class PlaneQuery:
         folder, identity = self._settled
         marker, engine = self.sink.marker, self._options.engine
         memory_bytes = worker_memory_bytes(self._spark, engine)
-        beginning = beginning_of(folder, identity, marker, self._plane, self.newest_by_key, replay)
+        beginning = beginning_of(folder, identity, marker, self.plane, self.newest_by_key, replay)
         self._running = _Running(
             settings=settings,
             identity=identity,
@@ -212,7 +229,7 @@ class PlaneQuery:
             starts=replay.starts if replay else {},
             memory_bytes=memory_bytes,
             size=size_of_batches(
-                self._options.client, self._plane, settings.shards, marker, engine, memory_bytes
+                self._options.client, self.plane, settings.shards, marker, engine, memory_bytes
             ),
         )
 
@@ -239,7 +256,7 @@ class PlaneQuery:
         _log.warning(
             "batches have another number of records from now on",
             records=records,
-            query=self._plane.query_name,
+            query=self.plane.query_name,
         )
         stop_between_batches(query)
         if query.exception() is None:
@@ -247,7 +264,7 @@ class PlaneQuery:
             self._begin(running)
 
     def _begin(self, running: _Running) -> "StreamingQuery":
-        options, spark, plane = self._options, self._spark, self._plane
+        options, spark, plane = self._options, self._spark, self.plane
         continued = running.identity.rebuilt_from
         rows = read_inputs(
             spark,
@@ -289,6 +306,10 @@ class PlaneQuery:
             columns = frame.toArrow().to_pydict()
             batch = assemble(number, zip(*columns.values(), strict=True))
             self._crash.strike("batch-judged", number)
+            if self._log is not None:
+                before, inputs = self.sink.marker, self.plane.inputs
+                after = next_marker(before, batch, running.identity, inputs)
+                self._log.require_same(before, after)
             written = self.sink.write(batch, running.identity, running.taken_over)
         except CoordError as problem:
             self.failure = problem

@@ -43,6 +43,7 @@ from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.control_keys import Authority, begin, requests_ends
 from coordlib.streaming.executors import require_executors
+from coordlib.streaming.judged_log import JudgedLog, KafkaInputs
 from coordlib.streaming.plane import groups
 from coordlib.streaming.plane_query import PlaneQuery, QueryOptions
 from coordlib.streaming.signatures import ED25519
@@ -158,7 +159,13 @@ class Coordinator:
         is_rebuild = self._options.is_rebuild or self._query.must_begin_anew(layout.shards)
         if is_rebuild and not self._options.accepts_loss:
             rebuild.refuse_cut(self._query.bounds_of_saved(shards))
-        folder = self._query.settle(layout, self._options.is_rebuild)
+        plane = self._query.plane
+        inputs = KafkaInputs(self._client_options, plane)
+        folder = self._query.settle(
+            layout,
+            self._options.is_rebuild,
+            log=JudgedLog(plane, inputs, accepts_loss=self._options.accepts_loss),
+        )
         ends = partial(requests_ends, self._client_options, prefix, shards)
         authority = begin(sink, folder, found.incarnation, ends, ED25519, others)
         self._control = ControlWriter(prefix, self._client_options, authority.signer)

@@ -16,6 +16,7 @@ from coordlib.records.cells import Owned, read_by_all
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.judged_log import JudgedLog
 from coordlib.streaming.marker import check_identity
 from coordlib.streaming.plane import Plane
 from coordlib.streaming.progress import NewestByKey
@@ -59,7 +60,7 @@ class Folder(Protocol):
     def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None: ...
 
 
-def agree(
+def agree(  # noqa: PLR0913  # the last three have a default
     sink: TransactionalSink,
     folder: Folder,
     layout: Layout,
@@ -67,14 +68,17 @@ def agree(
     newest_by_key: NewestByKey,
     is_rebuild: bool = False,
     replay: Replay | None = None,
+    *,
+    log: JudgedLog | None = None,
 ) -> Identity:
     """Fence older drivers and settle which checkpoint goes on.
 
     Args:
         replay: of a plane whose rebuild folds its input once more.
+        log: where lost requests are looked for; None: nowhere.
 
     Raises:
-        StartRefused: the topics or the checkpoint are not what they must be.
+        StartRefused: the topics or the checkpoint are not what they must be, or requests are lost.
         CannotReach: no broker answers.
     """
     prefix = plane.prefix
@@ -94,8 +98,10 @@ def agree(
     _agree_on_layout(sink, layout, plane)
     # Once more: the older driver may have committed a batch until it was fenced.
     _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
-    identity, marker = folder.identity(), sink.marker
     incarnation = layout.topic_ids[plane.first_input][:8]
+    if log is not None:
+        log.settle(sink, layout)
+    identity, marker = folder.identity(), sink.marker
     if identity is not None:
         if not must_begin_anew(folder, marker, layout.shards, plane):
             return identity

@@ -117,6 +117,7 @@ def test_status_of_nothing_tells_what_is_known_without_a_broker(
         "shards_without_job": [],
         "tables": {"events": None, "group_snapshots": None, "lag": None},
         "archive_lag": {"records": None, "ms": None},
+        "retention_ms": None,
         "claims": None,
         "late": [],
     }
@@ -154,7 +155,8 @@ def test_history_that_is_behind_is_an_exit_code(
 ) -> None:
     """A supervisor asks with a bound: what is not known is no good news. Who names none asks only
     whether the job runs."""
-    lags = {"lag": {"records": 1, "ms": None}, "archive_lag": {"records": 1, "ms": ms}}
+    lags = {"lag": {"records": 1, "ms": None}, "retention_ms": None}
+    lags |= {"archive_lag": {"records": 1, "ms": ms}}
     found = Status(datetime.now(UTC), lags, is_reachable=True)
 
     note_late(found, None, max_ms)

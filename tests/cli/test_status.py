@@ -120,6 +120,27 @@ def test_nobody_is_late_without_a_bound(
     assert json.loads(capsys.readouterr().out)["late"] == []
 
 
+@pytest.mark.parametrize(
+    ("lag_ms", "kept_ms", "is_late"),
+    [(49, 100, False), (51, 100, True), (51, None, False), (None, 100, False)],
+)
+def test_requests_that_will_be_removed_unread_are_told_of_before(
+    lag_ms: int | None,
+    kept_ms: int | None,
+    is_late: bool,
+    answers: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The job was away for days, members heartbeat on, and then no start went on."""
+    answers |= {"lag": {"records": 9, "ms": lag_ms}, "retention_ms": kept_ms}
+
+    assert main(["status", *NOBODY, "--format", "json"]) == (UNHEALTHY if is_late else OK)
+    told = capsys.readouterr()
+    late = [{"what": "retention", "ms": lag_ms, "max_ms": kept_ms}] if is_late else []
+    assert json.loads(told.out)["late"] == late
+    assert ("removed unread at 100" in told.err) is is_late
+
+
 def test_the_bound_of_history_needs_its_tables(
     answers: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,6 +116,27 @@ def test_what_an_operator_takes_from_a_member_is_handed_on_when_it_has_let_go(
     assert len(leaves(world, ill)) == 1
 
 
+@pytest.mark.parametrize("instance", [None, "till-7"])
+@pytest.mark.parametrize("assignors", ["range", (cooperative.assignor(),)])
+def test_a_member_of_a_log_that_was_cut_stops_and_joins_anew(
+    assignors: object, instance: str | None
+) -> None:
+    """Its heartbeats may stand at offsets that were judged before: nobody refuses them, and others
+    get its partitions while it believes that it lives.  # INV-105"""
+    world = World(assignors=assignors)  # type: ignore[arg-type]
+    (hit,) = world.join("hit", instance=instance)
+    (well,) = world.join("well")
+    assert len(hit.owns) == 2
+    before = hit.member.member_id
+    hit.member.feed(sg.LogCut(hit.member._transport.now_ms()))
+
+    assert hit.member.assignment == ()
+    world.run(9_000)
+    assert ("lost", ALL[:2]) in hit.told
+    assert sorted(hit.owns + well.owns) == list(ALL)
+    assert (hit.member.member_id == before) is (instance is not None)
+
+
 def test_one_that_was_only_cut_off_says_nothing() -> None:
     """Its fence stopped it, and it comes back: a LeaveGroup would throw it out."""
     world = World()

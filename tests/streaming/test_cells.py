@@ -352,7 +352,7 @@ def test_cells_sign_with_keys_and_numbers_of_their_own(prefix: Prefix) -> None:
     low, high = authorities[LOW].keys, authorities[HIGH].keys
     assert len(low) == 1
     assert high[0] == low[0]
-    assert low[0].since == {**dict.fromkeys("0123", 10), **dict.fromkeys("4567", NEVER)}
+    assert low[0].since == {**dict.fromkeys("0123", 0), **dict.fromkeys("4567", NEVER)}
     assert not low[0].counts_at(5, 1_000_000)
     again = prefix.job(LOW)
     again.sink.read_progress()

@@ -27,7 +27,7 @@ IDENTITY = Identity(checkpoint="c", prefix="coord", shards=1, incarnation="i")
 OF_BEFORE = (
     "85f0925d9f771c2c1911ab07e305222b1e15b0eb67d7342203e7136b9f8aeb3b",
     "b6ae806f7081549ae2aafecb90d5aed85ae46e40747931375751228d9ee4bd62",
-    "f49ce425c640e818b55a22dbe98e61c7d27dc04c7357fdfab800b923b269b602",
+    "7ea91fe6685a5b592d42cef0f360fb639adf395d5caa0784917b48728e877703",
 )
 
 

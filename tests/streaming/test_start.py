@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -26,7 +27,7 @@ from coordlib.local.broker import Broker
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.stored import Layout, ShardPosition, decode_marker
+from coordlib.records.stored import JudgedRecord, Layout, Marker, ShardPosition, decode_marker
 from coordlib.streaming import query
 from coordlib.streaming.checkpoint import SECRET_FILE
 from coordlib.streaming.control_keys import Authority
@@ -303,6 +304,88 @@ def test_a_rebuild_from_a_topic_of_which_records_were_deleted(start, made, admin
     assert "--accept-loss" in told
     start(made)
     start(made, "lost", is_rebuild=True, accepts_loss=True)
+
+
+def test_requests_that_were_removed_unread_are_skipped_on_demand(start, made, admin, broker):
+    """The job was away for longer than the topics keep records, and the way out that it named ended
+    in the same refusal.  # INV-104"""
+    client = {"bootstrap.servers": broker.bootstrap_servers}
+    start(made)
+    with closing(Producer(client)) as producer:
+        for number in range(20):
+            producer.produce(f"{made}.requests", b"%d" % number, partition=0)
+            producer.produce(f"{made}.offsets", b"%d" % number, partition=1)
+        producer.flush(60)
+    cut = [remove_unread(admin, client, f"{made}.requests", 0, 5)]
+    cut.append(remove_unread(admin, client, f"{made}.offsets", 1, 0))
+
+    for told in (refusal(start, made), refusal(start, made, "lost", is_rebuild=True)):
+        assert f"{made}.requests, partition 0, offsets " in told
+        assert f"to {cut[0] - 1}: removed before they were judged" in told
+        assert f"{made}.offsets, partition 1, offsets 0 to 19: removed before" in told
+        assert "--rebuild --accept-loss" in told
+    start(made, "lost", is_rebuild=True, accepts_loss=True)
+    start(made, "lost")
+
+    lost = [event for shard in (0, 1) for event in events_of(client, made, shard, "RequestsLost")]
+    assert [(each["detail"]["topic"], each["detail"]["to_offset"]) for each in lost] == [
+        *((f"{made}.requests", cut[0]), (f"{made}.offsets", cut[1]))
+    ]
+
+
+def remove_unread(
+    admin: AdminClient, client: dict[str, str], topic: str, partition: int, left: int
+) -> int:
+    """All but so many records; returns where the log begins then."""
+    with closing(Consumer({**client, "group.id": "t"})) as consumer:
+        end = consumer.get_watermark_offsets(TopicPartition(topic, partition))[1]
+    cut = TopicPartition(topic, partition, end - left)
+    admin.delete_records([cut])[cut].result(60)
+    return end - left
+
+
+def events_of(client: dict[str, str], prefix: str, shard: int, type_: str) -> list[dict[str, Any]]:
+    found = [msgspec.json.decode(v) for v in values_of(client, f"{prefix}.events", shard) if v]
+    return [event for event in found if event["type"] == type_]
+
+
+@pytest.mark.parametrize("is_regrown", [False, True])
+def test_a_log_that_is_not_the_one_that_was_judged(start, made, broker, is_regrown):
+    """A marker of a longer log, or of another record at the judged place, says what a log that was
+    cut says. No offset below the judged place is judged.  # INV-104"""
+    client = {"bootstrap.servers": broker.bootstrap_servers}
+
+    def marker() -> Marker:
+        return decode_marker(compacted.newest_by_key(client, f"{made}.progress", 0)[MARKER_KEY])
+
+    topics_of_both, known = (f"{made}.requests", f"{made}.offsets"), {}
+    start(made, until=lambda: len(marker().shards) == 2)
+    judged = marker()
+    if is_regrown:
+        known = {topics_of_both[0]: {"1": JudgedRecord(time_ms=1, digest="another")}}
+        altered = msgspec.structs.replace(judged, judged=known)
+    else:
+        beyond = {topic: {"0": 50, "1": 60} for topic in topics_of_both}
+        altered = msgspec.structs.replace(judged, next_offsets=beyond)
+    with closing(Producer(client)) as producer:
+        producer.produce(f"{made}.progress", codec.encode(altered), MARKER_KEY, partition=0)
+        producer.flush(60)
+
+    told = refusal(start, made)
+    assert told == refusal(start, made, "lost", is_rebuild=True)
+    assert "--rebuild --accept-loss" in told
+    start(made, "lost", is_rebuild=True, accepts_loss=True)
+    if is_regrown:
+        at = judged.next_offsets[topics_of_both[0]]["1"] - 1
+        assert f"{made}.requests, partition 1, offsets {at} to {at}: another record" in told
+        assert "partition 0" not in told
+    else:
+        assert told.count("the log is shorter") == 4
+        assert marker().ranges[topics_of_both[0]]["0"][0] == 50
+        filled = values_of(client, topics_of_both[1], 1)
+        assert len(filled) == 60
+        assert events_of(client, made, 1, "RequestRejected") == []
+    start(made, "lost")
 
 
 def test_a_checkpoint_of_other_topics(start, made, broker):

@@ -26,6 +26,7 @@ from coordlib.records import responses as rs
 DECLARED_INACTIVE = "the controller has declared it Inactive"
 REFUSED = "the controller expects no heartbeats of it"
 UNREGISTERED = "it was unregistered"
+LOG_CUT = "the log of requests has lost its end"
 UNPOLLED = "poll was not called within the release timeout"
 
 
@@ -118,6 +119,8 @@ class BrokerLife(Acting):
                 self._acknowledged(event)
             case sg.NotWritten():
                 self._not_written(event)
+            case sg.LogCut():
+                self._log_cut(event.now_ms)
 
     # ---- the user -----------------------------------------------------------------------------
 
@@ -308,7 +311,9 @@ class BrokerLife(Acting):
         elif code is ErrorCode.STALE_BROKER_EPOCH:
             self._replaced()
         elif code is ErrorCode.BROKER_ID_NOT_REGISTERED and not is_registration:
-            self._register_anew(response, now_ms)
+            # An operator has forgotten this broker.
+            former, cause = self._me.incarnation, offset_of(response.cause)
+            self._register_anew(UNREGISTERED, cause, now_ms, former)
         elif code.retriable:
             self._again(asked, response, now_ms)
         else:
@@ -325,13 +330,19 @@ class BrokerLife(Acting):
         self._parts.clear()
         me.take(now_ms, sg.Send(me.wording.register(me.said, previous)))
 
-    def _register_anew(self, response: rs.Response, now_ms: int) -> None:
-        """An operator has forgotten this broker; its process is another one from here on."""
+    def _log_cut(self, now_ms: int) -> None:
+        """Nothing tells whether its signs of life were judged. Its user may still be at work, so
+        the former process has not ended: it names none.  # INV-105"""
+        if self._me.state in REGISTERED and not self._leaving.is_closing:
+            self._register_anew(LOG_CUT, self._me.since, now_ms, previous=-1)
+
+    def _register_anew(self, why: str, offset: int, now_ms: int, previous: int) -> None:
+        """Its registration is over; its process is another one from here on."""
         me = self._me
-        self._out(UNREGISTERED, offset_of(response.cause))
+        self._out(why, offset)
         me.become(State.INITIAL)
-        self._has_session, former, me.member = False, me.incarnation, ""
-        self._register(now_ms, former)
+        self._has_session, me.member = False, ""
+        self._register(now_ms, previous)
 
     def _registered(self, asked: Step, part: rs.RegisterBrokerResponse, now_ms: int) -> None:
         me = self._me

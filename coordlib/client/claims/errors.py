@@ -5,7 +5,7 @@ CoordError
 ├── UnseenOffset            a commit of a message that was never handed out under this claim
 ├── ForeignToken            a token of another claim, consumer or process
 └── StartRefused
-    └── CoordinationTopicChanged    another topic id, or another number of partitions
+    └── CoordinationTopicChanged    another topic id or number of partitions, or its end is lost
 """
 
 from coordlib.errors import CoordError, StartRefused
@@ -48,8 +48,18 @@ class CoordinationTopicChanged(StartRefused):
     """The coordination topic is not the one that this process began to read.
 
     Epochs compare within one topic id, and messages stand where its number of partitions says.
+    Where the log has lost its end, epochs that were given out would be given out again.
     """
 
-    def __init__(self, what: str, where: str) -> None:
-        mend = "Stop all of its consumers, then start them again on the topic as it is now."
-        super().__init__(what, where, mend)
+    def __init__(self, what: str, where: str, mend: str = "") -> None:
+        usual = "Stop all of its consumers, then start them again on the topic as it is now."
+        super().__init__(what, where, mend or usual)
+
+
+def log_cut(topic: str, partition: int, known: int, now: str) -> CoordinationTopicChanged:
+    """What is raised where the log has lost its end; `known`: the newest offset that was there."""
+    return CoordinationTopicChanged(
+        f"The coordination topic has lost its end: offset {known} was there, and {now}.",
+        f"{topic}, partition {partition}",
+        "Stop all of its consumers, delete the topic and create it again, then start them.",
+    )

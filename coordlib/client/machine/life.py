@@ -143,6 +143,8 @@ class Life(ABC):
                 self._acknowledged(event)
             case sg.NotWritten():
                 self._not_written(event)
+            case sg.LogCut():
+                self._log_cut(event)
             case sg.Looked():
                 self._looked(event)
             case _:
@@ -289,6 +291,14 @@ class Life(ABC):
             self._me.fail(CoordError(why, self._me.where))
         else:
             step.repeat_later(event.now_ms)
+
+    def _log_cut(self, _: sg.LogCut) -> None:
+        """Nothing tells whether its signs of life were judged: silence below a Progress means that
+        they were accepted only while the log is the same.  # INV-105"""
+        me = self._me
+        if me.state in ACTIVE:
+            self._leaving.put_out(me.own_id())
+            me.forget(keeps_member=me.is_static)
 
     def _read_to_end(self, event: sg.ReadToEnd) -> None:
         self._me.fence.read_to_end(event.now_ms, event.asked_ms)

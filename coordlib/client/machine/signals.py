@@ -128,6 +128,13 @@ class NotWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class LogCut:
+    """The log of requests has lost its end, and with it perhaps requests of this member."""
+
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Received:
     """A response to a request of this member, or a notification to its group or shard."""
 
@@ -265,7 +272,7 @@ UserInput = (
     | Decide
 )
 #: Inputs from the log, from time and from tables, in both kinds of groups.
-LogInput = Received | ReadToEnd | Elapsed | Acknowledged | NotWritten | Looked
+LogInput = Received | ReadToEnd | Elapsed | Acknowledged | NotWritten | LogCut | Looked
 #: Inputs that only members of classic groups have.
 ClassicInput = WantTopics | Divided | NotDivided | AssignorFailed | TopicsSeen | TopicsNotSeen
 #: Inputs that only members of server-assigned groups have.

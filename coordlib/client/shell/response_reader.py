@@ -36,6 +36,8 @@ ASK_TIMEOUT_S = 5.0  # an answer that takes longer is of little use: its age cou
 REFRESH_TIMEOUT_S = 1.0  # reading stands still for as long
 WAIT_S = 0.02
 BATCH = 500
+#: Records were removed before they were read; or the partition has lost its end (KIP-320).
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 _LEVEL = IsolationLevel.READ_COMMITTED
 CONFIG: dict[str, Any] = {
     "isolation.level": "read_committed",
@@ -174,8 +176,8 @@ class ResponseReader:
             self._position = max(self._position, offset)
         elif denied := denial(error, reading(self._source.topic), self._config):
             raise denied
-        elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise CannotReach(f"Responses were deleted unread: {error.str()}", str(self._source))
+        elif error is not None and error.code() in _GONE:
+            raise CannotReach(f"Responses are gone unread: {error.str()}", str(self._source))
         elif error is not None:
             _log.warning("Reading the responses: %s", error)
         return None

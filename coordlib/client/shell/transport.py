@@ -32,7 +32,7 @@ from coordlib.client.shell.concerned import concerns
 from coordlib.client.shell.failing import NO_OFFSET, FailingTransport
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.job_reads import JobReads
-from coordlib.client.shell.proofs import Proofs
+from coordlib.client.shell.proofs import Mark, Proofs, Written
 from coordlib.client.shell.response_reader import ResponseReader
 from coordlib.client.shell.topic_metadata import read_counts, read_racks
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
@@ -46,6 +46,7 @@ from coordlib.records.partitioner import reply_partition_of, shard_of
 
 _log = logging.getLogger("coordlib.client")
 
+LOG_CUT = "the log has lost its end, and what stands there is not judged"
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
 TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
 PRODUCER_CONFIG: dict[str, Any] = {
@@ -223,7 +224,8 @@ class KafkaTransport(FailingTransport[Handler]):
     def send(self, handler: Handler, request: rq.Request) -> None:
         request = self._reads.as_read(request)
         produced_ms = self.now_ms()
-        told = partial(self._delivered, handler, request.id, produced_ms)
+        mark = self._proofs.mark(handler.identity.shard)
+        told = partial(self._delivered, handler, request.id, produced_ms, mark)
         try:
             value = codec.encode_request(request)
         except ValueError as problem:
@@ -273,17 +275,42 @@ class KafkaTransport(FailingTransport[Handler]):
         self._unsent.put(lambda: self._feed(handler, event(now_ms=self.now_ms())))
 
     def _delivered(
-        self, handler: Handler, id_: str, produced_ms: int, error: KafkaError | None, of: Message
+        self,
+        handler: Handler,
+        id_: str,
+        produced_ms: int,
+        mark: Mark,
+        error: KafkaError | None,
+        of: Message,
     ) -> None:
         offset = of.offset()
         if error is None and offset is None:
             self._feed(handler, sg.NotWritten(self.now_ms(), id_, NO_OFFSET, is_final=False))
         elif error is None and offset is not None:
-            self._proofs.acknowledged(handler.identity.shard, offset, produced_ms)
-            self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
+            written = self._proofs.acknowledged(handler.identity.shard, offset, produced_ms, mark)
+            if written is Written.NEWEST:
+                self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
+                return
+            if written is Written.CUT:
+                self._cut(handler.identity.shard, offset, mark)
+            self._feed(handler, sg.NotWritten(self.now_ms(), id_, LOG_CUT, is_final=False))
         elif error is not None:
             is_final = self._is_final(error)
             self._feed(handler, sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
+
+    def _cut(self, shard: int, offset: int, mark: Mark) -> None:
+        """The end of a shard's log is lost: its members do not know what was judged of theirs."""
+        _log.warning(
+            "%s has lost its end: a request stands at offset %d of partition %d, and there was %d. "
+            "Members of this shard stop all work and join anew.",
+            self.place.requests,
+            offset,
+            shard,
+            mark.newest,
+        )
+        for handler in self._all():
+            if handler.identity.shard == shard:
+                self._feed(handler, sg.LogCut(self.now_ms()))
 
     def _is_final(self, error: KafkaError) -> bool:
         denied = denial(error, writing(self.place.requests), self._config)

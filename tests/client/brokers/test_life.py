@@ -743,3 +743,24 @@ def _is_target(request: rq.Request) -> bool:
 
 def _without_id(request: rq.Request) -> rq.Request:
     return replace(request, id="")
+
+
+# ---- the log ----------------------------------------------------------------------------------
+
+
+def test_a_log_that_was_cut_ends_all_leaderships_and_another_process_registers() -> None:
+    """Its heartbeats may stand at offsets that are never judged, and nobody would refuse them.
+
+    # INV-105
+    """
+    play = Play()
+    play.active(row(0))
+    assert play.broker.may_lead(1_000, T0)
+
+    (sent,) = play.say(sg.LogCut(1_000))
+    assert isinstance(sent, sg.Send)
+    assert isinstance(sent.request, rq.RegisterBroker)
+    assert sent.request.previous == -1, "its user has not stopped yet"
+    assert not play.broker.may_lead(1_000, T0)
+    assert play.polled(1_100) == [Call(Callback.FENCED, ("the log of requests has lost its end",))]
+    assert play.say(sg.LogCut(1_200)) == [], "what is asked is repeated anyway"

@@ -15,6 +15,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from coordlib.client.claims.errors import CoordinationTopicChanged
 from coordlib.client.claims.shell import log_reader
 from coordlib.client.claims.shell.log_reader import ASK_INTERVAL_MS, LogReader
 
@@ -103,6 +104,26 @@ def test_an_end_that_the_log_has_lost_is_not_waited_for(reader: LogReader) -> No
     ends.of = {0: 5, 1: 5}
 
     assert proofs(reader, 1_000 + 2 * TURN_MS, 11_000)[0] > 10_000 - ASK_INTERVAL_MS
+
+
+def test_a_log_that_has_lost_what_was_read_ends_the_reading(reader: LogReader) -> None:
+    """An unclean election: epochs that were given out would be given out again.  # INV-105"""
+    ends: Any = reader.admin
+    ends.of = {0: 4, 1: 5}
+
+    with pytest.raises(CoordinationTopicChanged, match="offset 4 was there, and the next one is 4"):
+        proofs(reader, 1_000, 2_000)
+
+
+def test_a_log_that_was_cut_and_has_grown_again_ends_the_reading(reader: LogReader) -> None:
+    """The library compares the leaders' epochs; it was logged, and the reading stood still."""
+    silent: Any = reader._consumer
+    error = SimpleNamespace(code=lambda: KafkaError._LOG_TRUNCATION, str=lambda: "truncated")
+    told = SimpleNamespace(error=lambda: error, offset=lambda: 3, partition=lambda: 0)
+    silent.poll = lambda _: told
+
+    with pytest.raises(CoordinationTopicChanged, match="another record is there"):
+        reader.read()
 
 
 def test_a_long_log_is_read_to_the_end_that_was_asked_for_first(reader: LogReader) -> None:

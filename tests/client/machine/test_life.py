@@ -28,6 +28,7 @@ SHARED: dict[str, sg.Input] = {
     "_read_to_end": sg.ReadToEnd(0, 0),
     "_elapsed": sg.Elapsed(0),
     "_acknowledged": sg.Acknowledged(0, "cafe-1", 40, 0),
+    "_log_cut": sg.LogCut(0),
     "_not_written": sg.NotWritten(0, "cafe-1"),
 }
 CLASSIC: dict[str, sg.Input] = {

@@ -50,7 +50,7 @@ def main() -> int:
     begin = PlaneQuery.begin
 
     def noted(query: PlaneQuery) -> Any:
-        if query._plane.label == CLAIMS:
+        if query.plane.label == CLAIMS:
             queries.append(query)
         return begin(query)
 

@@ -17,7 +17,7 @@ import msgspec
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.later_fields import as_read
 from coordlib.client.shell.concerned import concerns
-from coordlib.client.shell.proofs import Proofs
+from coordlib.client.shell.proofs import Mark, Proofs, Written
 from coordlib.client.shell.transport import TIMER_INTERVAL_MS, Handler
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
@@ -64,6 +64,7 @@ class _Unwritten:
     handler: Handler
     request: rq.Request
     produced_ms: int
+    mark: Mark
     #: Offset at which the log took it; None: not taken yet.
     offset: int | None = None
 
@@ -129,7 +130,8 @@ class SimulatedTransport:
         if isinstance(request, rq.LeaveGroup):
             self.said_leave |= {each.member for each in request.members}
         known = as_read(request, FEATURES)
-        self._unwritten.append(_Unwritten(handler, known, self.now_ms()))
+        mark = self._proofs.mark(handler.identity.shard)
+        self._unwritten.append(_Unwritten(handler, known, self.now_ms(), mark))
         if not self._is_writing:
             self._is_writing = True
             self._process.after(self._network.latency_ms(), self._write)
@@ -202,11 +204,16 @@ class SimulatedTransport:
     def _acknowledge(self, written: _Unwritten) -> None:
         assert written.offset is not None
         shard = written.handler.identity.shard
-        self._proofs.acknowledged(shard, written.offset, written.produced_ms)
-        event = sg.Acknowledged(
-            self.now_ms(), written.request.id, written.offset, written.produced_ms
-        )
-        self._tell(written.handler, event)
+        id_, produced_ms, now_ms = written.request.id, written.produced_ms, self.now_ms()
+        told = self._proofs.acknowledged(shard, written.offset, produced_ms, written.mark)
+        if told is Written.NEWEST:
+            self._tell(written.handler, sg.Acknowledged(now_ms, id_, written.offset, produced_ms))
+            return
+        if told is Written.CUT:
+            for handler in list(self._handlers.values()):
+                if handler.identity.shard == shard:
+                    _feed(handler, sg.LogCut(now_ms))
+        self._tell(written.handler, sg.NotWritten(now_ms, id_, "the log was cut"))
 
     def _tell(self, handler: Handler, event: sg.Input) -> None:
         if handler.identity.token in self._handlers:

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib import limits
 from coordlib.client.claims import signals as sg
-from coordlib.client.claims.errors import CoordinationTopicChanged
+from coordlib.client.claims.errors import CoordinationTopicChanged, log_cut
 from coordlib.client.claims.shell.beginning import Beginnings
 from coordlib.client.claims.shell.log_reader import LogReader, LogRecord
 from coordlib.client.claims.shell.offsets import KafkaOffsets
@@ -140,7 +140,9 @@ class KafkaClaims(FailingTransport[Handler]):
         self, handler: Handler, id_: int, partition: int, made: Callable[[int], AnyMessage]
     ) -> None:
         produced_ms = self.now_ms()
-        told = partial(self._delivered, handler, id_, produced_ms)
+        view = self._views.get(partition)
+        newest = -1 if view is None else view.position - 1
+        told = partial(self._delivered, handler, id_, produced_ms, newest)
         value = marshal.encode(made(int(time.time())))
         try:
             self._producer.produce(self.place.topic, value, partition=partition, on_delivery=told)
@@ -187,13 +189,23 @@ class KafkaClaims(FailingTransport[Handler]):
     # ---- sending ------------------------------------------------------------------------------
 
     def _delivered(
-        self, handler: Handler, id_: int, produced_ms: int, error: KafkaError | None, of: Message
+        self,
+        handler: Handler,
+        id_: int,
+        produced_ms: int,
+        newest: int,
+        error: KafkaError | None,
+        of: Message,
     ) -> None:
+        """`newest`: it was read before this was produced, which must stand behind it: INV-105."""
         offset = of.offset()
         if error is not None:
             self._not_taken(handler, id_, error)
         elif offset is None:
             self._not_written(handler, id_, NO_OFFSET)
+        elif offset <= newest:
+            partition = of.partition() or 0
+            self._change(log_cut(self.place.topic, partition, newest, f"{offset} is written anew"))
         else:
             self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
 
@@ -285,9 +297,13 @@ class KafkaClaims(FailingTransport[Handler]):
                 f"and has {partitions} and {topic_id} now.",
                 was.topic,
             )
-            self._failure = changed
-            for handler in self._all():
-                handler.fail(changed)
+            self._change(changed)
+
+    def _change(self, changed: CoordError) -> None:
+        """Nobody goes on with this topic."""
+        self._failure = changed
+        for handler in self._all():
+            handler.fail(changed)
 
     # ---- small things -------------------------------------------------------------------------
 
@@ -299,11 +315,9 @@ class KafkaClaims(FailingTransport[Handler]):
         """Report a thread that dies; fences then close by themselves."""
         try:
             loop()
-        except NotAllowed as problem:
+        except (NotAllowed, CoordinationTopicChanged) as problem:
             _log.warning("A thread of the transport ends: %s", problem.what)
-            self._failure = problem
-            for handler in self._all():  # those that wait for something else than `check`
-                handler.fail(problem)
+            self._change(problem)  # also those that wait for something else than `check`
         except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
             _log.exception("A thread of the transport failed")
             # A topic that was made anew lacks the records that are to follow: that is the reason.

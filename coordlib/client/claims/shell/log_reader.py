@@ -22,6 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from coordlib.client.claims.errors import log_cut
 from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
 from coordlib.errors import CannotReach
 from coordlib.kafka.admin import Admin
@@ -100,7 +101,7 @@ class LogReader:
     def ask(self, now_ms: int) -> None:
         """Ask for the ends from time to time, before the reading that is to reach them.
 
-        Raises NotAllowed: the topic may not be read.
+        Raises NotAllowed: the topic may not be read; CoordinationTopicChanged: its end is lost.
         """
         if self._answers:
             self._hear()
@@ -116,7 +117,8 @@ class LogReader:
     def read(self) -> list[tuple[int, LogRecord]]:
         """What has come, with its partition; waits a moment when nothing has.
 
-        Raises CannotReach: records were deleted before they were read; NotAllowed.
+        Raises CannotReach: records were deleted before they were read; NotAllowed;
+        CoordinationTopicChanged: the log has lost its end.
         """
         first = self._consumer.poll(WAIT_S)
         if first is None:
@@ -151,7 +153,13 @@ class LogReader:
 
     def _aim(self, partition: int, end: int) -> None:
         """An older end that is not reached yet stays: who reads a long log would reach no newer
-        one. One that the log does not have any more gives way."""
+        one. One that the log does not have any more gives way.
+
+        Raises CoordinationTopicChanged: what was read is not there any more.
+        """
+        if end < self._positions.get(partition, 0):
+            known = self._positions[partition] - 1
+            raise log_cut(self._topic, partition, known, f"the next one is {end}")
         goal = self._goals.get(partition)
         if goal is None or end <= goal[1]:
             self._goals[partition] = (self._asked_ms, end)
@@ -193,6 +201,9 @@ class LogReader:
             return
         if error.code() == KafkaError._PARTITION_EOF and offset is not None:
             self._positions[partition] = max(self._positions[partition], offset)
+        elif error.code() == KafkaError._LOG_TRUNCATION:  # by the leader's epoch (KIP-320)
+            known = self._positions[partition] - 1
+            raise log_cut(self._topic, partition, known, "another record is there")
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             where = f"{self._topic}-{partition}"
             raise CannotReach(f"Claims were deleted before they were read: {error.str()}", where)

@@ -1,0 +1,353 @@
+"""Whether the inputs are still the logs that were judged, and what of them is lost.
+
+Retention, or an operator, removes requests before they were judged. A log loses its end by an
+unclean leader election, by a power cut, with a disk that is put back; and then it grows again, with
+other records at the offsets that were judged. So a start asks where each input begins and ends, and
+reads the newest judged record once more.
+
+What is lost is named, and skipped only where somebody has accepted that. No offset is judged twice,
+because ids and fencing tokens are offsets: a log that is shorter is filled up to the judged place,
+and whatever stands below it is lost, whoever wrote it.  # INV-104
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, Protocol
+from uuid import uuid4
+
+import structlog
+from confluent_kafka import KafkaException, Producer
+from msgspec.structs import replace
+
+from coordlib.effects.routing import EVENTS, Output
+from coordlib.errors import CannotReach, CoordError, StartRefused
+from coordlib.kafka.bounds import leader_epochs, log_bounds
+from coordlib.kafka.clients import open_admin, reaching, reason_of
+from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.reading import records_at
+from coordlib.records import codec
+from coordlib.records.requests import Tick
+from coordlib.records.stored import (
+    EVENT_REQUESTS_LOST,
+    MARKER_VERSION,
+    Event,
+    JudgedRecord,
+    Layout,
+    Marker,
+    ShardPosition,
+)
+from coordlib.streaming.batch import judged_record
+from coordlib.streaming.plane import Plane
+from coordlib.streaming.replay import record_of
+from coordlib.streaming.sink import TransactionalSink
+
+_log = structlog.get_logger()
+#: How long a new topic, or one whose broker has just started, may have no leader.
+_PATIENCE_S: Final = 20.0
+_PAUSE_S: Final = 0.2
+#: How long a batch waits for leaders.
+_LEADERS_S: Final = 60.0
+#: Partitions that a refusal names.
+_NAMED_MAX: Final = 20
+#: Records that are written at once where a log is filled.
+_FILLED_AT_ONCE: Final = 10_000
+#: Of a RequestsLost line among those of the record before: it has far fewer.
+_ORDINAL: Final = 1_000_000
+_FILLER: Final = codec.encode(Tick(v=1, published=-1))
+_WHERE: Final = "Check that the broker runs and that this job may read and write its topics."
+
+
+class Why(StrEnum):
+    """How requests were lost."""
+
+    REMOVED = "removed before they were judged"
+    SHORTER = "the log is shorter than what was judged of it"
+    OTHER = "another record stands there than was judged: the log was cut, and has grown again"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Lost(NamedTuple):
+    """What is gone of one partition: offsets from `first` up to `end`, exclusive."""
+
+    place: Place
+    first: int
+    end: int
+    why: Why
+
+    def __str__(self) -> str:
+        where = f"{self.place.topic}, partition {self.place.partition}"
+        return f"{where}, offsets {self.first} to {self.end - 1}: {self.why}"
+
+
+class Inputs(Protocol):
+    """The inputs of a plane. All methods raise CannotReach."""
+
+    def epochs(self, places: Iterable[Place]) -> Mapping[Place, int | None]:
+        """The epoch of each partition's leader."""
+
+    def bounds(self, places: Iterable[Place]) -> Mapping[Place, Bounds]:
+        """Where the logs begin and end."""
+
+    def judged(self, offsets: Mapping[Place, int]) -> Mapping[Place, JudgedRecord | None]:
+        """The records at these offsets; None: another one, or none, stands there. What was removed
+        meanwhile is left out."""
+
+    def fill(self, place: Place, end: int) -> None:
+        """Write records until the log ends there, or behind it."""
+
+
+def find_lost(marker: Marker, places: Iterable[Place], inputs: Inputs) -> list[Lost]:
+    """What is lost of these partitions of the inputs.
+
+    Of a record that retention has removed after it was judged nothing can be compared: there it is
+    asked only whether the log begins at or before the next one, and ends at or behind it.
+    """
+    lost: list[Lost] = []
+    known: dict[Place, JudgedRecord] = {}
+    newest: dict[Place, int] = {}
+    for place, (start, end) in inputs.bounds(places).items():
+        next_, record = _of(marker.next_offsets, place) or 0, _of(marker.judged, place)
+        if start > next_:
+            lost.append(Lost(place, next_, start, Why.REMOVED))
+        elif end < next_:
+            lost.append(Lost(place, end, next_, Why.SHORTER))
+        elif record is not None and start < next_:
+            known[place], newest[place] = record, next_ - 1
+    for place, found in inputs.judged(newest).items():
+        if found != known[place]:
+            lost.append(Lost(place, newest[place], newest[place] + 1, Why.OTHER))
+    return sorted(lost)
+
+
+def refusal(lost: Iterable[Lost], plane: Plane, mend: str = "") -> StartRefused:
+    """Names what is lost, and the way to go on."""
+    return StartRefused(
+        "The log of requests is not the one that was judged: requests are lost.",
+        f"prefix {plane.prefix}: {_named(list(lost))}",
+        mend
+        or "To go on without them, name an empty folder and add --rebuild --accept-loss. Nobody is "
+        "acknowledged for what is lost: members ask again, or their sessions end.",
+    )
+
+
+def _named(lost: list[Lost]) -> str:
+    some = "; ".join(map(str, lost[:_NAMED_MAX]))
+    return some if len(lost) <= _NAMED_MAX else f"{some}; and {len(lost) - _NAMED_MAX} more"
+
+
+def skipped(
+    marker: Marker, lost: Iterable[Lost], now: Mapping[Place, JudgedRecord | None]
+) -> Marker:
+    """The marker that goes on behind what is lost, of a checkpoint that never was: no older one may
+    go on from it.
+
+    Args:
+        now: the records that stand before what is judged next.
+    """
+    next_offsets = {topic: dict(each) for topic, each in marker.next_offsets.items()}
+    known = {topic: dict(each) for topic, each in marker.judged.items()}
+    for place, _, end, _ in lost:
+        shard = str(place.partition)
+        next_offsets.setdefault(place.topic, {})[shard] = end
+        known.setdefault(place.topic, {}).pop(shard, None)
+        if (newest := now.get(place)) is not None:
+            known[place.topic][shard] = newest
+    return replace(
+        marker,
+        v=MARKER_VERSION,
+        checkpoint=uuid4().hex,
+        ranges={},
+        digest="",
+        next_offsets=next_offsets,
+        judged=known,
+    )
+
+
+def lines_of(lost: Iterable[Lost], marker: Marker, plane: Plane, incarnation: str) -> list[Output]:
+    """A RequestsLost line of history for each, in the shard's partition."""
+    letters = {topic: letter for letter, topic in plane.inputs.items()}
+    return [_line(each, letters[each.place.topic], marker, incarnation) for each in lost]
+
+
+def _line(lost: Lost, letter: str, marker: Marker, incarnation: str) -> Output:
+    topic, shard = lost.place
+    position: ShardPosition | None = marker.shards.get(str(shard))
+    coordinate = f"{letter}{shard}-{lost.end - 1}"
+    event = Event(
+        event_id=f"{incarnation}-{coordinate}-{_ORDINAL}",
+        # Log time, as all other lines have it; a shard that has judged nothing has none.
+        time_ms=(position.previous_ms if position else 0) or time.time_ns() // 1_000_000,
+        group="",
+        protocol=None,
+        type=EVENT_REQUESTS_LOST,
+        generation=-1,
+        member="",
+        cause=coordinate,
+        reason=str(lost.why),
+        detail={
+            "topic": topic,
+            "partition": shard,
+            "from_offset": lost.first,
+            "to_offset": lost.end,
+        },
+    )
+    return Output(EVENTS, shard, b"", codec.encode(event))
+
+
+def _of(known: Mapping[str, Mapping[str, Any]], place: Place) -> Any:
+    return known.get(place.topic, {}).get(str(place.partition))
+
+
+class JudgedLog:
+    """The inputs of one driver: compared with what was judged when it starts, and whenever another
+    leader may have taken a partition over.
+
+    Args:
+        accepts_loss: a rebuild that goes on behind what is lost.
+        mend: where the job may write nothing into its input: what to do where that was cut. Records
+            that were removed unread are no concern of this class then.
+    """
+
+    def __init__(
+        self, plane: Plane, inputs: Inputs, *, accepts_loss: bool = False, mend: str = ""
+    ) -> None:
+        self._plane, self._inputs = plane, inputs
+        self._accepts_loss, self._mend = accepts_loss, mend
+        #: Of each partition's leader, when it was last known that the log is the judged one.
+        self._epochs: dict[Place, int | None] = {}
+
+    def settle(self, sink: TransactionalSink, layout: Layout) -> None:
+        """Go on behind what is lost, with lines of history. Raises StartRefused: not accepted."""
+        marker, plane, inputs = sink.marker, self._plane, self._inputs
+        shards = plane.shards(layout.shards)
+        places = [Place(topic, shard) for topic in plane.inputs.values() for shard in shards]
+        # Before the records are read: a log that is cut in between has another epoch afterwards.
+        self._epochs = dict(inputs.epochs(places))
+        lost = self._lost(marker, places) if marker else []
+        if not (marker and lost):
+            return
+        if not self._accepts_loss:
+            raise refusal(lost, plane, self._mend)
+        for each in lost:
+            _log.warning("requests are lost, and the job goes on without them", lost=str(each))
+            if each.why is Why.SHORTER:
+                inputs.fill(each.place, each.end)
+        newest = {each.place: each.end - 1 for each in lost if each.why is not Why.REMOVED}
+        behind = skipped(marker, lost, inputs.judged(newest))
+        incarnation = layout.topic_ids[plane.first_input][:8]
+        sink.skip(behind, lines_of(lost, marker, plane, incarnation))
+
+    def require_same(self, before: Marker | None, after: Marker) -> None:
+        """Look before a batch is written, when its records have been read.
+
+        Args:
+            before: the newest marker.
+            after: that of the batch.
+
+        Raises:
+            StartRefused: records that were judged are gone.
+            CoordError: records of this batch are gone, and nothing else.
+            CannotReach: no broker answers.
+        """
+        epochs = self._inputs.epochs(self._epochs)
+        changed = [place for place, epoch in epochs.items() if epoch != self._epochs[place]]
+        if not changed:
+            return
+        _log.info("another leader has taken inputs over", partitions=len(changed))
+        if lost := self._lost(before, changed) if before else []:
+            raise refusal(lost, self._plane, self._mend)
+        if lost := self._lost(after, changed):
+            raise CoordError(
+                "An input lost its end under the job. Nothing that was committed is missing.",
+                _named(lost),
+                "Start the job again: the batch is judged as the log has it now. If it is refused, "
+                "name an empty folder and add --rebuild.",
+            )
+        self._epochs |= epochs
+
+    def _lost(self, marker: Marker, places: Iterable[Place]) -> list[Lost]:
+        lost = find_lost(marker, places, self._inputs)
+        return [each for each in lost if not self._mend or each.why is not Why.REMOVED]
+
+
+class KafkaInputs:
+    """`Inputs` over confluent-kafka, read uncommitted, as the query reads them."""
+
+    def __init__(self, client_options: Mapping[str, Any], plane: Plane) -> None:
+        self._options = client_options
+        self._letters = {topic: letter for letter, topic in plane.inputs.items()}
+        self._admin = open_admin(client_options, log_level=2)
+
+    def epochs(self, places: Iterable[Place]) -> dict[Place, int | None]:
+        asked, until_s = list(places), time.monotonic() + _LEADERS_S
+        while True:
+            try:
+                return leader_epochs(self._admin, asked, _PATIENCE_S)
+            except (KafkaException, TimeoutError) as problem:
+                if time.monotonic() > until_s:
+                    what = f"It is not known who leads the inputs: {reason_of(problem)}"
+                    raise CannotReach(what, ", ".join(self._letters), _WHERE) from problem
+            time.sleep(_PAUSE_S)
+            self._admin.forget(place.topic for place in asked)
+
+    def bounds(self, places: Iterable[Place]) -> dict[Place, Bounds]:
+        return bounds_of(self._options, places)
+
+    def judged(self, offsets: Mapping[Place, int]) -> dict[Place, JudgedRecord | None]:
+        if not offsets:
+            return {}
+        with reaching("What was judged cannot be read again", _WHERE):
+            messages = records_at(self._options, offsets)
+        found = {
+            place: None
+            if message is None
+            else judged_record(record_of(self._letters[place.topic], message))
+            for place, message in messages.items()
+        }
+        missing = [place for place, record in found.items() if record is None]
+        if missing:  # removed since it was asked where the log begins?
+            starts = self.bounds(missing)
+            gone = [place for place in missing if starts[place].start > offsets[place]]
+            found = {place: record for place, record in found.items() if place not in gone}
+        return found
+
+    def fill(self, place: Place, end: int) -> None:
+        producer = Producer({**self._options, "enable.idempotence": True, "log_level": 2})
+        try:
+            # Others write as well, so half of what lacks, until one is left.
+            while (lacking := end - self.bounds([place])[place].end) > 0:
+                for _ in range(min((lacking + 1) // 2, _FILLED_AT_ONCE)):
+                    producer.produce(place.topic, _FILLER, partition=place.partition)
+                with reaching(f"{place.topic} cannot be filled", _WHERE):
+                    if producer.flush(_PATIENCE_S):
+                        raise TimeoutError("records were not acknowledged")
+        finally:
+            producer.purge()
+            producer.close()
+
+
+def bounds_of(client_options: Mapping[str, Any], places: Iterable[Place]) -> dict[Place, Bounds]:
+    """Where the logs begin and end: of all of them.
+
+    Raises CannotReach: no broker answers, or a partition has no leader for long.
+    """
+    asked, admin = list(places), open_admin(client_options, log_level=2)
+    told, deadline_s = "no leader", time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline_s:
+        try:
+            found = log_bounds(admin, asked)
+        except (KafkaException, TimeoutError) as problem:
+            told = reason_of(problem)
+            break
+        bounds = {place: each for place, each in found.items() if each is not None}
+        if len(bounds) == len(asked):
+            return bounds
+        time.sleep(_PAUSE_S)
+    raise CannotReach(
+        f"Where the requests begin and end cannot be asked: {told}",
+        ", ".join(sorted({place.topic for place in asked})),
+        "Check that the broker runs and that this job may describe the topic.",
+    )
