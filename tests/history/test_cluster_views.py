@@ -15,7 +15,7 @@ from coordlib.effects.routing import METADATA, Output
 from coordlib.history.delta_files import declare
 from coordlib.history.tables import COLUMNS, EVENTS
 from coordlib.history.views import register_duckdb
-from coordlib.records.stored import PartitionValue
+from coordlib.records.clusters import PartitionValue
 from tests.history.cluster_life import (
     ASK_UNPROVED,
     CLUSTER,

@@ -14,7 +14,7 @@ from coordlib.coordinators.brokers import telling
 from coordlib.coordinators.shard.table import Place
 from coordlib.effects.routing import RESPONSES
 from coordlib.records import requests as rq
-from coordlib.records.stored import PartitionValue
+from coordlib.records.clusters import PartitionValue
 from tests.tools import clusters as c
 from tests.tools.broker_processes import Disk, Process
 from tests.tools.cluster_soundness import (

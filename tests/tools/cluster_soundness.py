@@ -15,7 +15,7 @@ from coordlib.coordinators.brokers.states import ReplicaState
 from coordlib.coordinators.shard.table import Place
 from coordlib.effects.routing import METADATA, Output
 from coordlib.records import codec
-from coordlib.records.stored import PartitionValue
+from coordlib.records.clusters import PartitionValue
 
 Rows = Mapping[Place, Partition]
 

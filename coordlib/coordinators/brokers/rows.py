@@ -11,7 +11,7 @@ import msgspec
 from coordlib.coordinators.shard.table import Place, Table
 from coordlib.effects.routing import METADATA
 from coordlib.records import codec
-from coordlib.records.stored import PartitionValue, TopicValue
+from coordlib.records.clusters import PartitionValue, TopicValue
 
 #: A row without its lists and texts, and its share of a block, at most.
 ROW_BYTES: Final = 96

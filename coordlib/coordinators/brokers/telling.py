@@ -12,7 +12,7 @@ from coordlib.effects import effect as fx
 from coordlib.effects.routing import METADATA
 from coordlib.records import codec
 from coordlib.records import responses as rs
-from coordlib.records.stored import BrokerEndpoint, BrokerValue
+from coordlib.records.clusters import BrokerEndpoint, BrokerValue
 
 if TYPE_CHECKING:
     from coordlib.coordinators.brokers.step import ClusterStep

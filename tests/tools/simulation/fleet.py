@@ -19,8 +19,8 @@ from coordlib.coordinators.registry import REGISTRY
 from coordlib.kafka.layout import Place as Where
 from coordlib.records import codec
 from coordlib.records import requests as rq
+from coordlib.records.clusters import PartitionValue
 from coordlib.records.partitioner import shard_of
-from coordlib.records.stored import PartitionValue
 from tests.tools.simulation.disks import Disk, Entry, Place
 from tests.tools.simulation.scheduler import Clock, Process, rate_of
 from tests.tools.simulation.signed_worlds import believes_forgeries

@@ -18,7 +18,7 @@ from coordlib.coordinators.brokers.states import BrokerState
 from coordlib.effects.routing import METADATA, Output
 from coordlib.records import requests as rq
 from coordlib.records import stored
-from coordlib.records.stored import PartitionValue
+from coordlib.records.clusters import PartitionValue
 from tests.tools.cluster_soundness import changes
 from tests.tools.simulation.disks import Place
 from tests.tools.simulation.evidence import Asked, Evidence, Told

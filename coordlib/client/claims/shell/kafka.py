@@ -317,7 +317,9 @@ class KafkaClaims(FailingTransport[Handler]):
             loop()
         except (NotAllowed, CoordinationTopicChanged) as problem:
             _log.warning("A thread of the transport ends: %s", problem.what)
-            self._change(problem)  # also those that wait for something else than `check`
+            self._failure = problem
+            for handler in self._all():  # those that wait for something else than `check`
+                handler.fail(problem)
         except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
             _log.exception("A thread of the transport failed")
             # A topic that was made anew lacks the records that are to follow: that is the reason.
