@@ -11,7 +11,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.errors import ErrorCode
-from coordlib.records import codec, stored
+from coordlib.records import clusters, codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.cells import CellValue
