@@ -26,7 +26,7 @@ from coordlib.kafka.bounds import leader_epochs, log_bounds
 from coordlib.kafka.clients import open_admin, reaching, reason_of
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.reading import records_at
-from coordlib.records import codec
+from coordlib.records import cells, codec
 from coordlib.records.requests import Tick
 from coordlib.records.stored import (
     EVENT_REQUESTS_LOST,
@@ -238,7 +238,10 @@ class JudgedLog:
         newest = {each.place: each.end - 1 for each in lost if each.why is not Why.REMOVED}
         behind = skipped(marker, lost, inputs.judged(newest))
         incarnation = layout.topic_ids[plane.first_input][:8]
-        sink.skip(behind, lines_of(lost, marker, plane, incarnation))
+        key = cells.key_of(cells.MARKER, plane.owned)
+        row = Output("progress", 0, key, codec.encode(behind))
+        sink.progress.note_marker(behind, plane.owned)
+        sink.write_beside([row, *lines_of(lost, marker, plane, incarnation)])
 
     def require_same(self, before: Marker | None, after: Marker) -> None:
         """Look before a batch is written, when its records have been read.

@@ -188,20 +188,12 @@ class TransactionalSink:
         self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
         self._settle()
 
-    def withdraw(self, outputs: Iterable[Output]) -> None:
-        """Write records that no batch has: tombstones, which may be written again."""
+    def write_beside(self, outputs: Iterable[Output]) -> None:
+        """Write records that no batch has, which may be written again. Raises as `write`."""
         rows = [(o.topic, o.partition, o.key, o.value) for o in outputs]
         if rows:
             self._transact(rows)
             self._settle()
-
-    def skip(self, marker: Marker, lines: Iterable[Output]) -> None:
-        """Go on behind lost requests: this marker, and lines of history. Raises as `write`."""
-        rows = [(o.topic, o.partition, o.key, o.value) for o in lines]
-        own_key = cells.key_of(MARKER, self._plane.owned)
-        self._transact([*rows, ("progress", 0, own_key, codec.encode(marker))])
-        self.progress.note_marker(marker, self._plane.owned)
-        self._settle()
 
     def write(self, batch: Batch, identity: Identity, taken_over: int = -1) -> Written:
         """Commit a batch, unless it is committed already; returns where its outputs end.

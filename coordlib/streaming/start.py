@@ -115,7 +115,7 @@ def agree(  # noqa: PLR0913  # the last three have a default
     for shard, blob in seeds.items():
         folder.write_seed(shard, blob, marker)
     if replay is not None:
-        sink.withdraw(rebuild.withdrawn(newest_by_key, plane, replay))
+        sink.write_beside(rebuild.withdrawn(newest_by_key, plane, replay))
     _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
     return folder.create(prefix, layout.shards, incarnation, marker, plane.owned)
 

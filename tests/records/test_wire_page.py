@@ -139,7 +139,7 @@ def fields_of(kind: Any) -> set[str]:
     found = set(kind.__struct_encode_fields__)
     for field in msgspec.structs.fields(kind):
         for part in re.findall(r"coordlib\.records\.\w+\.(\w+)", str(field.type)):
-            inner = next(getattr(m, part) for m in (rq, rs, stored) if hasattr(m, part))
+            inner = next(getattr(m, part) for m in (rq, rs, stored, clusters) if hasattr(m, part))
             found |= set(inner.__struct_encode_fields__)
     return found
 

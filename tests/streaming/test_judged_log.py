@@ -7,10 +7,18 @@ import msgspec
 import pytest
 
 from coordlib.coordinators.shard.shard import InputRecord
+from coordlib.effects.routing import Output
 from coordlib.errors import CoordError, StartRefused
 from coordlib.kafka.places import Bounds, Place
 from coordlib.records.cells import ShardRange, composed
-from coordlib.records.stored import EVENT_REQUESTS_LOST, Event, JudgedRecord, Layout, Marker
+from coordlib.records.stored import (
+    EVENT_REQUESTS_LOST,
+    Event,
+    JudgedRecord,
+    Layout,
+    Marker,
+    decode_marker,
+)
 from coordlib.records.stored import ShardPosition as Position
 from coordlib.streaming.batch import judged_record
 from coordlib.streaming.judged_log import JudgedLog, Lost, Why, find_lost
@@ -103,9 +111,18 @@ class Sink:
         self.marker = marker
         self.lines: list[Event] = []
 
-    def skip(self, marker: Marker, lines: Iterable[Any]) -> None:
+    @property
+    def progress(self) -> "Sink":
+        return self
+
+    def note_marker(self, marker: Marker, owned: Any) -> None:
         self.marker = marker
-        self.lines += [msgspec.json.decode(each.value, type=Event) for each in lines]
+
+    def write_beside(self, outputs: Iterable[Output]) -> None:
+        row, *lines = outputs
+        assert (row.topic, row.key) == ("progress", b"marker")
+        assert decode_marker(row.value or b"") == self.marker
+        self.lines += [msgspec.json.decode(each.value or b"", type=Event) for each in lines]
 
 
 @pytest.fixture(params=[REQUESTS, OFFSETS])
