@@ -14,7 +14,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.member import Member
-from coordlib.client.shell.proofs import Proofs
+from coordlib.client.shell.proofs import Mark, Proofs
 from coordlib.client.shell.transport import KafkaTransport
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.layout import Place
@@ -145,7 +145,7 @@ def test_a_member_that_breaks_at_an_acknowledgement_ends_no_other() -> None:
     """INV-70: an exception inside a delivery report would come out of the producer's poll."""
     broken = Handler("aa", sg.Acknowledged)
     transport = BareTransport(broken)
-    transport._delivered(broken, "aa-1", 3, None, Written())  # type: ignore[arg-type]
+    transport._delivered(broken, "aa-1", Mark(3), None, Written())  # type: ignore[arg-type]
 
     assert len(broken.problems) == 1
 

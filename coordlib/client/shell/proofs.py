@@ -31,8 +31,9 @@ class Written(Enum):
 
 
 class Mark(NamedTuple):
-    """What was known of a shard's log at a produce()."""
+    """What was known of a shard's log at a first produce()."""
 
+    produced_ms: int = 0
     #: The newest record; -1: none.
     newest: int = -1
     #: How often the log had been found cut.
@@ -51,19 +52,20 @@ class Proofs:
         self._uncovered: dict[int, deque[tuple[int, int]]] = {}
         self._known: dict[int, Mark] = {}
 
-    def mark(self, shard: int) -> Mark:
+    def mark(self, shard: int, now_ms: int) -> Mark:
         """What is known of the log; to be asked before produce()."""
-        return self._known.get(shard, Mark())
+        return self._known.get(shard, Mark())._replace(produced_ms=now_ms)
 
-    def acknowledged(self, shard: int, offset: int, produced_ms: int, mark: Mark) -> Written:
+    def acknowledged(self, shard: int, offset: int, mark: Mark) -> Written:
         """The log took a request of this transport; `mark`: as of its produce()."""
+        produced_ms = mark.produced_ms
         with self._lock:
-            known = self.mark(shard)
+            known = self.mark(shard, produced_ms)
             if offset <= mark.newest:
                 if mark.cuts < known.cuts:
                     return Written.LOST
                 # What stands above is forgotten: the next requests stand behind this one.
-                self._known[shard] = Mark(offset, known.cuts + 1)
+                self._known[shard] = Mark(produced_ms, offset, known.cuts + 1)
                 self._uncovered.pop(shard, None)
                 return Written.CUT
             self._known[shard] = known._replace(newest=max(known.newest, offset))
@@ -76,7 +78,7 @@ class Proofs:
         """A Progress was read: as of when all has been read by now; None: it proves nothing new."""
         asked_ms = None
         with self._lock:
-            known = self.mark(shard)
+            known = self.mark(shard, 0)
             self._known[shard] = known._replace(newest=max(known.newest, offset))
             waiting = self._uncovered.get(shard, ())
             while waiting and waiting[0][0] <= offset:

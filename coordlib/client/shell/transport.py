@@ -223,9 +223,8 @@ class KafkaTransport(FailingTransport[Handler]):
 
     def send(self, handler: Handler, request: rq.Request) -> None:
         request = self._reads.as_read(request)
-        produced_ms = self.now_ms()
-        mark = self._proofs.mark(handler.identity.shard)
-        told = partial(self._delivered, handler, request.id, produced_ms, mark)
+        mark = self._proofs.mark(handler.identity.shard, self.now_ms())
+        told = partial(self._delivered, handler, request.id, mark)
         try:
             value = codec.encode_request(request)
         except ValueError as problem:
@@ -275,39 +274,25 @@ class KafkaTransport(FailingTransport[Handler]):
         self._unsent.put(lambda: self._feed(handler, event(now_ms=self.now_ms())))
 
     def _delivered(
-        self,
-        handler: Handler,
-        id_: str,
-        produced_ms: int,
-        mark: Mark,
-        error: KafkaError | None,
-        of: Message,
+        self, handler: Handler, id_: str, mark: Mark, error: KafkaError | None, of: Message
     ) -> None:
-        offset = of.offset()
-        if error is None and offset is None:
-            self._feed(handler, sg.NotWritten(self.now_ms(), id_, NO_OFFSET, is_final=False))
-        elif error is None and offset is not None:
-            written = self._proofs.acknowledged(handler.identity.shard, offset, produced_ms, mark)
-            if written is Written.NEWEST:
-                self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
-                return
-            if written is Written.CUT:
-                self._cut(handler.identity.shard, offset, mark)
-            self._feed(handler, sg.NotWritten(self.now_ms(), id_, LOG_CUT, is_final=False))
-        elif error is not None:
+        offset, now_ms, shard = of.offset(), self.now_ms(), handler.identity.shard
+        if error is not None:
             is_final = self._is_final(error)
-            self._feed(handler, sg.NotWritten(self.now_ms(), id_, error.str(), is_final))
+            self._feed(handler, sg.NotWritten(now_ms, id_, error.str(), is_final))
+        elif offset is None:
+            self._feed(handler, sg.NotWritten(now_ms, id_, NO_OFFSET, is_final=False))
+        elif (written := self._proofs.acknowledged(shard, offset, mark)) is Written.NEWEST:
+            self._feed(handler, sg.Acknowledged(now_ms, id_, offset, mark.produced_ms))
+        else:
+            if written is Written.CUT:
+                self._cut(shard, offset, mark.newest)
+            self._feed(handler, sg.NotWritten(now_ms, id_, LOG_CUT, is_final=False))
 
-    def _cut(self, shard: int, offset: int, mark: Mark) -> None:
+    def _cut(self, shard: int, offset: int, newest: int) -> None:
         """The end of a shard's log is lost: its members do not know what was judged of theirs."""
-        _log.warning(
-            "%s has lost its end: a request stands at offset %d of partition %d, and there was %d. "
-            "Members of this shard stop all work and join anew.",
-            self.place.requests,
-            offset,
-            shard,
-            mark.newest,
-        )
+        where = f"{self.place.requests}, partition {shard}"
+        _log.warning("%s has lost its end: %d is written behind %d", where, offset, newest)
         for handler in self._all():
             if handler.identity.shard == shard:
                 self._feed(handler, sg.LogCut(self.now_ms()))

@@ -68,7 +68,7 @@ def test_a_request_without_a_place_in_the_log_is_tried_again() -> None:
     """The same for members, of whom no heartbeat would have followed."""
     handler: Any = Handler()
     transport = KafkaTransport.__new__(KafkaTransport)
-    transport._delivered(handler, "q7", 1_000, Mark(), None, UNKNOWN)
+    transport._delivered(handler, "q7", Mark(1_000), None, UNKNOWN)
 
     (event,) = handler.fed
     assert isinstance(event, members.NotWritten)

@@ -7,7 +7,7 @@ def test_a_progress_proves_a_reading_as_of_the_newest_request_that_it_covers() -
     """It was written after that request, so all that could be read at its produce() is before."""
     proofs = Proofs()
     for offset, produced_ms in ((10, 1_000), (11, 2_000), (12, 3_000)):
-        proofs.acknowledged(0, offset, produced_ms, Mark())
+        proofs.acknowledged(0, offset, Mark(produced_ms))
     assert proofs.progressed(0, 11) == 2_000
     assert proofs.progressed(0, 12) == 3_000
 
@@ -15,7 +15,7 @@ def test_a_progress_proves_a_reading_as_of_the_newest_request_that_it_covers() -
 def test_a_progress_that_covers_nothing_new_proves_nothing() -> None:
     """Others' requests move the shard on; they say nothing of when this program asked."""
     proofs = Proofs()
-    proofs.acknowledged(0, 10, 1_000, Mark())
+    proofs.acknowledged(0, 10, Mark(1_000))
     assert proofs.progressed(0, 9) is None
     assert proofs.progressed(0, 10) == 1_000
     assert proofs.progressed(0, 50) is None
@@ -24,7 +24,7 @@ def test_a_progress_that_covers_nothing_new_proves_nothing() -> None:
 def test_a_progress_of_another_shard_proves_nothing() -> None:
     """Offsets of different shards have no order."""
     proofs = Proofs()
-    proofs.acknowledged(0, 10, 1_000, Mark())
+    proofs.acknowledged(0, 10, Mark(1_000))
     assert proofs.progressed(1, 99) is None
 
 
@@ -32,7 +32,7 @@ def test_a_crowd_on_one_transport_is_not_kept_request_by_request() -> None:
     """Thousands of members heartbeat over one transport while the job is away for hours."""
     proofs = Proofs()
     for number in range(10 * KEPT):
-        proofs.acknowledged(0, number, number * STEP_MS // 2, Mark())
+        proofs.acknowledged(0, number, Mark(number * STEP_MS // 2))
     assert len(proofs._uncovered[0]) == KEPT
     newest = proofs._uncovered[0][-1]
     assert proofs.progressed(0, 10 * KEPT) == newest[1] >= (10 * KEPT - 2) * STEP_MS // 2
@@ -41,12 +41,12 @@ def test_a_crowd_on_one_transport_is_not_kept_request_by_request() -> None:
 def test_a_request_that_stands_behind_all_that_was_known_is_the_newest() -> None:
     """Answers and acknowledgements come in two threads: what was read meanwhile says nothing."""
     proofs = Proofs()
-    mark = proofs.mark(0)
+    mark = proofs.mark(0, 1_000)
     proofs.progressed(0, 105)
 
-    assert proofs.acknowledged(0, 100, 1_000, mark) is Written.NEWEST
-    assert proofs.acknowledged(0, 106, 1_000, proofs.mark(0)) is Written.NEWEST
-    assert proofs.acknowledged(1, 3, 1_000, proofs.mark(1)) is Written.NEWEST
+    assert proofs.acknowledged(0, 100, mark) is Written.NEWEST
+    assert proofs.acknowledged(0, 106, proofs.mark(0, 1_000)) is Written.NEWEST
+    assert proofs.acknowledged(1, 3, proofs.mark(1, 1_000)) is Written.NEWEST
 
 
 def test_a_request_below_what_was_read_or_written_shows_that_the_log_was_cut() -> None:
@@ -56,12 +56,12 @@ def test_a_request_below_what_was_read_or_written_shows_that_the_log_was_cut() -
         if was_read:
             proofs.progressed(0, 100)
         else:
-            proofs.acknowledged(0, 100, 1_000, Mark())
-        before = proofs.mark(0)
+            proofs.acknowledged(0, 100, Mark(1_000))
+        before = proofs.mark(0, 2_000)
 
-        assert proofs.acknowledged(0, 60, 2_000, before) is Written.CUT
-        assert proofs.acknowledged(0, 61, 2_000, before) is Written.LOST, "it is told once"
-        assert proofs.acknowledged(0, 62, 2_100, proofs.mark(0)) is Written.NEWEST
+        assert proofs.acknowledged(0, 60, before) is Written.CUT
+        assert proofs.acknowledged(0, 61, before) is Written.LOST, "it is told once"
+        assert proofs.acknowledged(0, 62, proofs.mark(0, 2_100)) is Written.NEWEST
         assert proofs.progressed(0, 61) is None
         proofs.progressed(0, 130)
-        assert proofs.acknowledged(0, 63, 2_200, proofs.mark(0)) is Written.CUT
+        assert proofs.acknowledged(0, 63, proofs.mark(0, 2_200)) is Written.CUT

@@ -130,7 +130,7 @@ class SimulatedTransport:
         if isinstance(request, rq.LeaveGroup):
             self.said_leave |= {each.member for each in request.members}
         known = as_read(request, FEATURES)
-        mark = self._proofs.mark(handler.identity.shard)
+        mark = self._proofs.mark(handler.identity.shard, self.now_ms())
         self._unwritten.append(_Unwritten(handler, known, self.now_ms(), mark))
         if not self._is_writing:
             self._is_writing = True
@@ -205,7 +205,7 @@ class SimulatedTransport:
         assert written.offset is not None
         shard = written.handler.identity.shard
         id_, produced_ms, now_ms = written.request.id, written.produced_ms, self.now_ms()
-        told = self._proofs.acknowledged(shard, written.offset, produced_ms, written.mark)
+        told = self._proofs.acknowledged(shard, written.offset, written.mark)
         if told is Written.NEWEST:
             self._tell(written.handler, sg.Acknowledged(now_ms, id_, written.offset, produced_ms))
             return
