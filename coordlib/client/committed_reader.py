@@ -5,12 +5,18 @@ For topics into which producers write whose transactions the coordinator decides
 coordinator where a marker stays away, and holds back what is undecided. It joins no group and
 commits nothing: programs name the partitions, or read them in a group by a `CoordinatedConsumer`
 with `coord.decided.by`.
+
+What is read and held back is changed whole (`shell/uninterrupted.py`), and records that may be
+delivered wait until the line that returns them notes them as handed out (`shell/handing_out.py`).
 """
 
+import math
+import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -18,17 +24,20 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell import offsets as of
-from coordlib.client.shell.coordinator_options import Options, take_apart
-from coordlib.client.shell.data_consumer import open_reader
+from coordlib.client.shell.coordinator_options import take_apart
+from coordlib.client.shell.data_consumer import AsksCluster, open_reader, seek_to
 from coordlib.client.shell.describing import Describing
-from coordlib.client.shell.settings import Settings
+from coordlib.client.shell.handing_out import HandingOut, Ready
 from coordlib.client.shell.transport import Transport
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.committed import PartitionReader
 from coordlib.client.transactions.verdict import GONE, OPEN, TornTransaction, UndecidedTransaction
 from coordlib.errors import CoordError
 from coordlib.kafka.denied import denial, reading
 from coordlib.records.data_headers import Txn, read_headers
 
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 SLICE_S: Final = 0.05
 #: How often it is looked for what the coordinator is to be asked.
 LOOK_S: Final = 0.1
@@ -41,7 +50,21 @@ KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
 AT_ONCE_MAX: Final = 1_000
 
 
-class CommittedReader(Closing):
+def _changing(
+    method: Callable[Concatenate["CommittedReader", Params], Result],
+) -> Callable[Concatenate["CommittedReader", Params], Result]:
+    """A method that is done whole, after what was returned before counts as delivered."""
+
+    @wraps(method)
+    def whole(self: "CommittedReader", /, *args: Params.args, **named: Params.kwargs) -> Result:
+        with self._lock:
+            self._note_handed()
+            return method(self, *args, **named)
+
+    return uninterrupted(whole)
+
+
+class CommittedReader(AsksCluster, Closing):
     """A consumer of the partitions that it is given.
 
     Args:
@@ -65,7 +88,7 @@ class CommittedReader(Closing):
     ) -> None:
         options = take_apart(config)
         self._options = options.data
-        self._data = data_consumer or _open(options)
+        self._data = data_consumer or open_reader({**options.data, "enable.partition.eof": True})
         self._describing = Describing(options, transport)
         self._partitions: dict[TopicPartition, PartitionReader[Message]] = {}
         #: Those that may have something to deliver, the next one first.
@@ -77,27 +100,34 @@ class CommittedReader(Closing):
         self._paused: set[TopicPartition] = set()
         self._full: set[TopicPartition] = set()
         self._looked_s = 0.0
-        #: What the next call raises, since this one has returned records.
+        #: Records that may be delivered, and events of the library, which are of no partition.
+        self._out = HandingOut()
+        #: What is raised when no record is left before it.
         self._problem: BaseException | None = None
+        self._lock = threading.RLock()
 
     # ---- partitions ---------------------------------------------------------------------------
 
+    @_changing
     def assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Read these, and no others. Without an offset they begin by `auto.offset.reset`."""
         self._forget(list(self._partitions))
         self._data.assign(list(partitions))
         self._begin(partitions)
 
+    @_changing
     def incremental_assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Read these, too."""
         self._data.incremental_assign(list(partitions))
         self._begin(partitions)
 
+    @_changing
     def incremental_unassign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Read these no more."""
         self._forget(of.ours(partitions))
         self._data.incremental_unassign(list(partitions))
 
+    @_changing
     def unassign(self) -> None:
         """Read nothing."""
         self._forget(list(self._partitions))
@@ -112,17 +142,20 @@ class CommittedReader(Closing):
         mend = "CoordinatedConsumer with coord.decided.by=coordinator; or call assign."
         raise CoordError("A CommittedReader joins no group.", "", mend)
 
+    @_changing
     def seek(self, partition: KafkaTopicPartition) -> None:
         """Go on from another offset."""
-        self._data.seek(partition)
+        seek_to(self._data, partition)
         self._forget(of.ours([partition]), is_paused_still=True)
         self._begin([partition])
 
+    @_changing
     def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Deliver nothing of these until `resume`."""
         self._paused.update(each for each in of.ours(partitions) if each in self._partitions)
         self._data.pause(list(partitions))
 
+    @_changing
     def resume(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Deliver these again."""
         ours = of.ours(partitions)
@@ -131,10 +164,12 @@ class CommittedReader(Closing):
         going = tuple(each for each in ours if each not in self._full)
         self._data.resume(of.kafka_of(going))
 
+    @_changing
     def position(self, partitions: Sequence[KafkaTopicPartition]) -> list[KafkaTopicPartition]:
         """After the last record that was returned; OFFSET_INVALID before the first."""
         return of.with_offsets(of.ours(partitions), self._positions)
 
+    @_changing
     def last_stable(self, partition: KafkaTopicPartition) -> int:
         """Offset of the first record whose transaction is undecided, as far as it has read.
 
@@ -143,6 +178,7 @@ class CommittedReader(Closing):
         (ours,) = of.ours([partition])
         return self._reader_of(ours).last_stable
 
+    @_changing
     def give_up(self, torn: TornTransaction, partition: KafkaTopicPartition) -> None:
         """Go on without the records of a torn transaction in this partition."""
         (ours,) = of.ours([partition])
@@ -164,51 +200,37 @@ class CommittedReader(Closing):
             NotAllowed: a topic may not be read, or the coordinator not be asked.
             CannotReach: the coordinator must be asked, and is not there.
         """
-        if self._problem is not None:
-            problem, self._problem = self._problem, None
-            raise problem
-        until = None if timeout is None or timeout < 0 else monotonic() + timeout
-        looked = 0
+        until, out = None if timeout is None or timeout < 0 else monotonic() + timeout, self._out
         while True:
-            found = self._take()
-            if found is not None:
-                return found
-            self._ask()
-            left_s = SLICE_S if until is None else max(0.0, min(SLICE_S, until - monotonic()))
-            message = self._data.poll(left_s)
-            if message is not None:
-                event = self._read(message)
-                if event is not None:
-                    return event
-                looked += 1
-            self._ready.extend(self._torn)
-            self._torn.clear()
-            is_over = until is not None and monotonic() >= until
-            if is_over and (message is None or looked >= AT_ONCE_MAX):
-                return self._take()
+            is_over, prepared = self._turn(1, until)
+            if prepared:
+                message = prepared[0].message
+                if out.prepared is prepared: out.handed = prepared; return message  # noqa: E701, E702  # fmt: skip
+            elif (problem := self._problem) is not None:
+                self._problem = None
+                raise problem
+            elif is_over:
+                return None
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Up to so many records, as `poll` returns them; fewer when time is up.
 
-        Raises what `poll` raises; with records already taken, the next call raises it. So does an
-        interruption (Ctrl-C).
+        Raises what `poll` raises; with records already taken, the next call raises it. What a call
+        that was interrupted (Ctrl-C) had taken comes with the next one.
         """
-        until = None if timeout is None or timeout < 0 else monotonic() + timeout
-        found: list[Message] = []
-        while len(found) < num_messages:
-            left_s = None if until is None else max(0.0, until - monotonic())
-            try:
-                message = self.poll(left_s)
-            except BaseException as problem:  # also Ctrl-C: nobody else is given what was taken
-                if not found:
-                    raise
-                self._problem = problem
-                break
-            if message is None:
-                break
-            found.append(message)
-        return found
+        until, out = None if timeout is None or timeout < 0 else monotonic() + timeout, self._out
+        while True:
+            is_over, prepared = self._turn(num_messages, until)
+            problem, found = self._problem, [each.message for each in prepared]
+            if found and (is_over or problem is not None or len(found) >= num_messages):
+                if out.prepared is prepared: out.handed = prepared; return found  # noqa: E701, E702  # fmt: skip
+            elif problem is not None:
+                self._problem = None
+                raise problem
+            elif is_over:
+                return found
 
+    @_changing
     def close(self) -> None:
         """End."""
         try:
@@ -216,36 +238,18 @@ class CommittedReader(Closing):
         finally:
             self._data.close()
 
-    # ---- asked of the cluster -----------------------------------------------------------------
-
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Metadata of the cluster and of one topic or all: a ClusterMetadata."""
-        return self._data.list_topics(topic, timeout)
-
-    def get_watermark_offsets(
-        self, partition: KafkaTopicPartition, timeout: float = -1, cached: bool = False
-    ) -> Any:
-        """First offset of a partition and the one after its last; None: no answer in time."""
-        return self._data.get_watermark_offsets(partition, timeout, cached)
-
-    def offsets_for_times(
-        self, partitions: Sequence[KafkaTopicPartition], timeout: float = -1
-    ) -> list[KafkaTopicPartition]:
-        """The first offset at or after each time, given as `offset` in ms; -1: none."""
-        found: list[KafkaTopicPartition] = self._data.offsets_for_times(list(partitions), timeout)
-        return found
-
     # ---- small things -------------------------------------------------------------------------
 
     def _begin(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         for each, ours in zip(partitions, of.ours(partitions), strict=True):
             where = f"{ours.topic}-{ours.partition}"
-            self._partitions[ours] = PartitionReader(where, each.offset, _size_of)
+            self._partitions[ours] = PartitionReader(where, each.offset, len)
 
     def _forget(self, gone: Sequence[TopicPartition], is_paused_still: bool = False) -> None:
         # librdkafka keeps the pause of a partition until its next assignment, and through it.
         if full := tuple(each for each in gone if each in self._full - self._paused):
             self._data.resume(of.kafka_of(full))
+        self._out.forget(gone)
         for each in gone:
             self._partitions.pop(each, None)
             self._positions.pop(each, None)
@@ -254,14 +258,51 @@ class CommittedReader(Closing):
                 self._paused.discard(each)
 
     def _reader_of(self, partition: TopicPartition) -> PartitionReader[Message]:
-        found = self._partitions.get(partition)
-        if found is None:
+        if (found := self._partitions.get(partition)) is None:
             raise CoordError("This partition is not read here.", f"{partition}")
         return found
 
-    def _take(self) -> Message | None:
-        """The next record that may be delivered; partitions take turns."""
-        while self._ready:
+    def _note_handed(self) -> None:
+        for each in self._out.note():
+            if each.place is not None:
+                self._positions[each.place] = each.offset + 1
+
+    @uninterrupted
+    def _turn(self, count: int, until: float | None) -> tuple[bool, list[Ready]]:
+        """Prepare what may be delivered, and wait a moment for more; whether time is up."""
+        with self._lock:
+            self._note_handed()
+            if self._problem is None:
+                try:
+                    self._gather(count, until)
+                except BaseException as problem:  # noqa: BLE001  # behind the records before it
+                    self._problem = problem
+            prepared = self._out.prepare(count, self._paused)
+        return until is not None and monotonic() >= until, prepared
+
+    def _gather(self, count: int, until: float | None) -> None:
+        """Take what may be delivered, until there are so many; read on for a moment."""
+        wanted, looked = count - self._out.count(self._paused), 0
+        end_s = min(monotonic() + SLICE_S, math.inf if until is None else until)
+        while True:
+            wanted -= self._take(wanted)
+            if wanted <= 0:
+                return
+            self._ask()
+            message = self._data.poll(max(0.0, end_s - monotonic()))
+            if message is not None:
+                wanted -= self._read(message)
+                looked += 1
+            self._ready.extend(self._torn)
+            self._torn.clear()
+            if monotonic() >= end_s and (message is None or looked >= AT_ONCE_MAX):
+                self._take(wanted)
+                return
+
+    def _take(self, wanted: int) -> int:
+        """Take up to so many records that may be delivered; partitions take turns."""
+        left = wanted
+        while self._ready and left > 0:
             place = self._ready.popleft()
             reader = self._partitions.get(place)
             if reader is None or place in self._paused:
@@ -274,24 +315,24 @@ class CommittedReader(Closing):
             self._bound(place, reader)
             if taken is not None:
                 self._ready.append(place)
-                self._positions[place] = taken[0] + 1
-                return taken[1]
-        return None
+                self._out.add(Ready(place, *taken))
+                left -= 1
+        return wanted - left
 
-    def _read(self, message: Message) -> Message | None:
-        """Take in what was fetched; returns an event that is the program's."""
+    def _read(self, message: Message) -> bool:
+        """Take in what was fetched; whether it is an event that is the program's."""
         error = message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             if denied := denial(error, reading(message.topic() or ""), self._options):
                 raise denied
-            return message
+            self._out.add(Ready(None, -1, message))
+            return True
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if topic is None or partition is None or offset is None:
-            return None
+            return False
         place = TopicPartition(topic, partition)
-        reader = self._partitions.get(place)
-        if reader is None:
-            return None  # fetched before it was unassigned
+        if (reader := self._partitions.get(place)) is None:
+            return False  # fetched before it was unassigned
         if error is not None:
             reader.reached(offset)
         else:
@@ -299,13 +340,13 @@ class CommittedReader(Closing):
             reader.add(offset, header, message, _now_ms())
         self._ready.append(place)
         self._bound(place, reader)
-        return None
+        return False
 
     def _bound(self, place: TopicPartition, reader: PartitionReader[Message]) -> None:
         """Fetch no more where too much waits, unless the end of the wait is only to be read."""
-        is_full = reader.kept >= KEPT_MAX or reader.kept_bytes >= KEPT_BYTES_MAX
-        is_low = reader.kept < KEPT_MAX // 2 and reader.kept_bytes < KEPT_BYTES_MAX // 2
-        must_go_on = reader.must_read_on
+        kept, kept_bytes, must_go_on = reader.kept, reader.kept_bytes, reader.must_read_on
+        is_full = kept >= KEPT_MAX or kept_bytes >= KEPT_BYTES_MAX
+        is_low = kept < KEPT_MAX // 2 and kept_bytes < KEPT_BYTES_MAX // 2
         if is_full and not must_go_on and place not in self._full:
             self._full.add(place)
             self._data.pause(of.kafka_of((place,)))
@@ -355,36 +396,5 @@ class CommittedReader(Closing):
         return None if found is None else int(found[1])
 
 
-def _open(options: Options) -> Any:
-    return open_reader({**options.data, "enable.partition.eof": True})
-
-
-def _size_of(message: Message) -> int:
-    return len(message)
-
-
 def _now_ms() -> int:
     return int(monotonic() * 1000)
-
-
-def data_consumer_of(settings: Settings, transport: Transport, given: Any = None) -> Any:
-    """What reads the messages of a group's consumer.
-
-    Args:
-        given: by the program, in place of a confluent-kafka Consumer.
-    """
-    options = {
-        **settings.common,
-        **({"client.id": settings.client} if settings.client else {}),
-        "auto.offset.reset": settings.auto_offset_reset,
-    }
-    if settings.is_decided_here:
-        return CommittedReader(options, transport=transport, data_consumer=given)
-    return given or open_reader(options)
-
-
-def give_up_in(data: Any, torn: TornTransaction, partition: KafkaTopicPartition) -> None:
-    """Go on without a torn transaction. Raises CoordError: records are read as they are."""
-    if not isinstance(data, CommittedReader):
-        raise CoordError("Only a consumer with coord.decided.by=coordinator has torn transactions.")
-    data.give_up(torn, partition)

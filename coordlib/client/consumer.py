@@ -16,11 +16,12 @@ from confluent_kafka import Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.closing import Closing
-from coordlib.client.committed_reader import data_consumer_of, give_up_in
+from coordlib.client.data_readers import data_consumer_of, give_up_in
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, Partitions
 from coordlib.client.shell import offsets as of
-from coordlib.client.shell.reading import Reading
+from coordlib.client.shell.data_consumer import AsksCluster
+from coordlib.client.shell.reading import Reading, Taken
 from coordlib.client.shell.settings import ASSIGNED_KIND, member_of, read_settings
 from coordlib.client.shell.transport import Transport
 from coordlib.client.transactions.metadata import GroupMetadata
@@ -35,7 +36,7 @@ CONSUME_MAX = 1_000_000  # as in confluent-kafka
 OnPartitions = Callable[["CoordinatedConsumer", list[KafkaTopicPartition]], None]
 
 
-class CoordinatedConsumer(Closing):
+class CoordinatedConsumer(AsksCluster, Closing):
     """A consumer in a group that the job coordinates. Once it is closed, calls raise CoordError.
 
     Args:
@@ -79,8 +80,8 @@ class CoordinatedConsumer(Closing):
             self._settings.start_offset,
             self._settings.common,
         )
-        #: The partitions of a running `on_revoke`; None: it does not run.
-        self._revoking: Partitions | None = None
+        self.member.before_callback = self._reading.before_callback
+        self.member.after_callback = self._reading.after_callback
         self._on_assign: OnPartitions | None = None
         self._on_revoke: OnPartitions | None = None
         self._on_lost: OnPartitions | None = None
@@ -140,7 +141,12 @@ class CoordinatedConsumer(Closing):
             NotAllowed: the brokers refuse the requests, the answers or a topic.
             CoordError: the consumer is closed, or has failed.
         """
-        return next(iter(self._consume(1, timeout)), None)
+        while True:
+            taken = self._next(1, timeout)
+            if not taken.messages:
+                return None
+            message, reading = taken.messages[0], self._reading
+            if reading.prepared is taken: reading.handed = taken; return message  # noqa: E701, E702  # fmt: skip
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Up to `num_messages` messages, as `poll` would return them; fewer when time is up.
@@ -158,9 +164,15 @@ class CoordinatedConsumer(Closing):
         """
         if not 0 <= num_messages <= CONSUME_MAX:
             raise ValueError(f"num_messages must be between 0 and {CONSUME_MAX:,}")
-        return self._consume(num_messages, timeout)
+        while True:
+            taken = self._next(num_messages, timeout)
+            messages, reading = taken.messages, self._reading
+            if not messages:
+                return messages
+            if reading.prepared is taken: reading.handed = taken; return messages  # noqa: E701, E702  # fmt: skip
 
-    def _consume(self, count: int, timeout: float | None) -> list[Message]:
+    def _next(self, count: int, timeout: float | None) -> Taken:
+        """What is to be returned. It is handed out by the line that returns it, without a call."""
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
         wait_s = 0.0
         if self._is_closed:
@@ -169,16 +181,20 @@ class CoordinatedConsumer(Closing):
             was_called_back = self.member.poll(wait_s)
             self._tell_commits()
             if self._is_closed:
-                return []  # in one of the callbacks
-            self._reading.start(self.member.may_work())
+                return Taken()  # in one of the callbacks
             left_s = SLICE_S if until is None else max(0.0, until - monotonic())
             # In a group that fills, an early member is asked for one part after another.
-            kept = self._reading.fetch(count, 0.0 if was_called_back else min(SLICE_S, left_s))
+            slice_s = 0.0 if was_called_back else min(SLICE_S, left_s)
+            kept = self._reading.turn(count, slice_s, self.member.may_work)
+            problem = self._reading.problem
+            if problem is not None:
+                self._reading.problem = None
+                raise problem
             is_over = until is not None and monotonic() >= until
             if kept >= count or is_over:
-                messages = self._reading.take(count, lambda: self.member.assignment)
-                if messages or is_over or not count:
-                    return messages
+                taken = self._reading.take(count, lambda: self.member.assignment)
+                if taken.messages or is_over or not count:
+                    return taken
             # Enough is here, but the fence is closed: the reader is not asked, so wait elsewhere.
             wait_s = min(SLICE_S, left_s) if kept >= count else 0.0
 
@@ -186,14 +202,16 @@ class CoordinatedConsumer(Closing):
         """Give up the partitions (callbacks run), leave the group, and end.
 
         Waits up to `timeout` until the log has taken the LeaveGroup. Inside a callback it does not
-        wait, and the `poll` around it returns nothing.
+        wait, and the `poll` around it returns nothing. One that was interrupted goes on when it is
+        called again.
         """
         self._is_closed = True
         try:
             self.member.close(timeout_s)
             self._tell_commits()
         finally:
-            self._reading.close()
+            if self.member.has_ended:
+                self._reading.close()
 
     # ---- transactions -------------------------------------------------------------------------
 
@@ -242,8 +260,7 @@ class CoordinatedConsumer(Closing):
         In a server-assigned group, everything inside `on_revoke` means the revoked partitions:
         their commit is written in one record with the Release.
 
-        Returns:
-            None when asynchronous (the outcome goes to `on_commit`), else what was committed.
+        Returns None when asynchronous (`on_commit` gets the outcome), else what was committed.
 
         Raises:
             MemberFenced: the member may not act; another member may own the partitions.
@@ -280,7 +297,7 @@ class CoordinatedConsumer(Closing):
 
     def position(self, partitions: Sequence[KafkaTopicPartition]) -> list[KafkaTopicPartition]:
         """After the last message that `poll` returned; OFFSET_INVALID before the first."""
-        known = {each: offset for each, (offset, _) in self._reading.positions.copy().items()}
+        known = {each: offset for each, (offset, _) in self._reading.positions().items()}
         return of.with_offsets(of.ours(partitions), known)
 
     def seek(self, partition: KafkaTopicPartition) -> None:
@@ -310,8 +327,8 @@ class CoordinatedConsumer(Closing):
 
         Inside `on_revoke` only the revoked partitions stop: a cooperative member reads on the rest.
         """
-        going = self._reading.partitions() if self._revoking is None else self._revoking
-        self._reading.let_go(going)
+        revoking = self._reading.revoking
+        self._reading.let_go(self._reading.partitions() if revoking is None else revoking)
 
     def incremental_assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """For `on_assign`: start these partitions at their own offsets, not at the committed ones.
@@ -333,47 +350,20 @@ class CoordinatedConsumer(Closing):
         """Fetch these again."""
         self._reading.resume(partitions)
 
-    # ---- asked of the cluster, as confluent-kafka's Consumer answers it ------------------------
-
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Metadata of the cluster and of one topic or all: a ClusterMetadata."""
-        return self._data.list_topics(topic, timeout)
-
-    def get_watermark_offsets(
-        self, partition: KafkaTopicPartition, timeout: float = -1, cached: bool = False
-    ) -> tuple[int, int] | None:
-        """First offset of a partition and the one after its last; None: no answer in time."""
-        found: tuple[int, int] | None = self._data.get_watermark_offsets(partition, timeout, cached)
-        return found
-
-    def offsets_for_times(
-        self, partitions: Sequence[KafkaTopicPartition], timeout: float = -1
-    ) -> list[KafkaTopicPartition]:
-        """The first offset at or after each time, given as `offset` in ms; -1: none."""
-        found: list[KafkaTopicPartition] = self._data.offsets_for_times(list(partitions), timeout)
-        return found
-
     # ---- callbacks of the member --------------------------------------------------------------
 
     def _assigned(self, partitions: Partitions) -> None:
-        self._reading.add(partitions)
-        if self._on_assign is not None:
-            self._on_assign(self, of.kafka_of(partitions))
+        self._run(self._on_assign, partitions)
 
     def _revoked(self, partitions: Partitions) -> None:
-        self._revoking = partitions
-        try:
-            if self._on_revoke is not None:
-                self._on_revoke(self, of.kafka_of(partitions))
-        finally:
-            self._revoking = None
-            self._reading.drop(partitions)
+        self._run(self._on_revoke, partitions)
 
     def _lost(self, partitions: Partitions) -> None:
-        self._reading.drop(partitions)
-        told = self._on_lost or self._on_revoke
-        if told is not None:
-            told(self, of.kafka_of(partitions))
+        self._run(self._on_lost or self._on_revoke, partitions)
+
+    def _run(self, users: OnPartitions | None, partitions: Partitions) -> None:
+        if users is not None:
+            users(self, of.kafka_of(partitions))
 
     # ---- small things -------------------------------------------------------------------------
 
@@ -394,7 +384,8 @@ class CoordinatedConsumer(Closing):
             return of.rows_of_positions(dict((of.after(message),)))
         if offsets is not None:
             return of.rows_of_kafka(offsets)
-        positions = self._reading.positions.copy()  # another thread may poll meanwhile
-        if self._revoking is not None and self._settings.kind == ASSIGNED_KIND:
-            positions = {each: at for each, at in positions.items() if each in self._revoking}
+        positions = self._reading.positions()
+        revoking = self._reading.revoking
+        if revoking is not None and self._settings.kind == ASSIGNED_KIND:
+            positions = {each: at for each, at in positions.items() if each in revoking}
         return of.rows_of_positions(positions)

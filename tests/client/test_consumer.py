@@ -680,7 +680,7 @@ def test_a_thread_may_commit_while_another_one_polls(log: FakeLog) -> None:
     a = Program(log, "a")
     a.settle()
     a.settle()
-    positions = a.consumer._reading.positions = _Growing({TopicPartition("t", 0): (1, -1)})  # type: ignore[dict-item]
+    positions = a.consumer._reading._positions = _Growing({TopicPartition("t", 0): (1, -1)})  # type: ignore[dict-item]
 
     a.consumer.commit()
     a.consumer.position([TopicPartition("t", 0)])

@@ -8,9 +8,11 @@ from coordlib.client.assigned.membership import AssignedMembership
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, TopicPartition
 from coordlib.client.machine.wording import Timing
-from coordlib.client.shell.member import Member, Name, OnPartitions
+from coordlib.client.shell.member import Member, OnPartitions
+from coordlib.client.shell.names import Name
 from coordlib.client.shell.subscribing import topics_of
 from coordlib.client.shell.transport import Transport
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import SetupError
 
 NO_STATIC = "Members of a server-assigned group have no instance id."
@@ -79,6 +81,7 @@ class AssignedMember(Member[AssignedMembership]):
         """The group's strategy; empty before the member joined."""
         return self._membership.strategy
 
+    @uninterrupted
     def fence_of(self, topic: str, partition: int) -> int | None:
         """The fencing token of one partition, for systems that refuse older ones.
 
@@ -121,4 +124,4 @@ class AssignedMember(Member[AssignedMembership]):
             strategy=self._strategy,
             capacity=self._capacity,
         )
-        self.feed(sg.WantSubscription(self._transport.now_ms(), wanted))
+        self._give(sg.WantSubscription(self._transport.now_ms(), wanted))

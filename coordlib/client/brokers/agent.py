@@ -16,8 +16,9 @@ from coordlib.client.brokers.signals import Callback, Following, Leadership
 from coordlib.client.brokers.wording import BrokerTiming, Registration, check_named
 from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.signals import Partitions, TopicPartition
-from coordlib.client.shell.member import Name, default_client_id
+from coordlib.client.shell.names import Name, default_client_id
 from coordlib.client.shell.transport import KafkaTransport, Transport
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import SetupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -138,6 +139,7 @@ class BrokerAgent(Running):
         """Initial, Inactive, Active or Stopping, as it has read; then Failed, Leaving, Left."""
         return self._life.state.value
 
+    @uninterrupted
     def may_lead(self, topic: str, partition: int, epoch: int | None = None) -> bool:
         """Whether it acts as leader at this moment: ask before anything is acknowledged or read.
 
@@ -150,6 +152,7 @@ class BrokerAgent(Running):
             now_ms = self._transport.now_ms()
             return not is_broken and self._life.may_lead(now_ms, place, epoch)
 
+    @uninterrupted
     def must_acknowledge(self, topic: str, partition: int) -> frozenset[int]:
         """The brokers who must have a write before it is committed (rule 16).
 
@@ -186,22 +189,31 @@ class BrokerAgent(Running):
         """
         place = TopicPartition(topic, partition)
         named = {index(broker): index(incarnation) for broker, incarnation in isr.items()}
-        with self._changed:
-            ticket, future = self._futures.expect()
-        self.feed(bs.AlterIsr(self._transport.now_ms(), ticket, place, named, bool(has_recovered)))
-        with self._changed:
-            if self._broken is not None or self._is_closed:
-                self._futures.abandon(self._broken)
+        future = self._alter_isr(place, named, bool(has_recovered))
         self._futures.tell()
         return future
 
+    @uninterrupted
+    def _alter_isr(
+        self, place: TopicPartition, isr: Mapping[int, int], has_recovered: bool
+    ) -> "Future[rs.AlteredRow]":
+        with self._changed:
+            ticket, future = self._futures.expect()
+            now_ms = self._transport.now_ms()
+            self._step(bs.AlterIsr(now_ms, ticket, place, isr, has_recovered))
+            if self._broken is not None or self._is_closed:
+                self._futures.abandon(self._broken)
+        return future
+
     @property
+    @uninterrupted
     def is_fenced(self) -> bool:
         """Whether its door is closed: it takes no requests and shows no metadata."""
         with self._changed:
             is_broken = self._broken is not None
             return is_broken or self._life.is_fenced(self._transport.now_ms())
 
+    @uninterrupted
     def metadata(self) -> ClusterMetadata:
         """Brokers, topics and partitions as it has read of them; stays as it is.
 
@@ -216,6 +228,7 @@ class BrokerAgent(Running):
                 raise self._broken
             return self._life.metadata(self._transport.now_ms())
 
+    @uninterrupted
     def stopped_by(self) -> Stop | None:
         """The rule by which it leads nothing at this moment; None: it may, or is not Active."""
         with self._changed:

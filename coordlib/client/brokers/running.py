@@ -17,9 +17,11 @@ from coordlib.client.brokers.life import BrokerLife
 from coordlib.client.brokers.signals import Call, Callback
 from coordlib.client.brokers.standing import State
 from coordlib.client.machine import signals as sg
+from coordlib.client.shell.callbacks import Callbacks
 from coordlib.client.shell.driven import Driven
 from coordlib.client.shell.member import WAIT_S
 from coordlib.client.shell.transport import Transport
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import CoordError
 
 #: How long `close` waits until the log has its last word.
@@ -51,13 +53,11 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
         super().__init__(life)  # type: ignore[arg-type]  # members' own inputs are not fed
         self.identity = life.identity
         self._life, self._transport, self._home = life, transport, home
-        self._callbacks, self._stop_timeout_s = callbacks, stop_timeout_s
+        self._users, self._stop_timeout_s = callbacks, stop_timeout_s
         self._owns_transport = False
-        self._calls: list[Call] = []
-        #: The thread in which a callback runs; None: none runs.
-        self._running: int | None = None
+        self._callbacks = Callbacks(self._call_user, self._called_back)
         self._raised: CoordError | None = None
-        self._is_left = self._is_closed = False
+        self._is_left = self._is_closed = self._has_ended = False
         self._futures = Futures(self._where)
 
     def _begin(self, owns_transport: bool) -> None:
@@ -65,7 +65,7 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
         self._owns_transport = owns_transport
         try:
             self._transport.attach(self)
-            self.feed(bs.Begin(self._transport.now_ms()))
+            self._give(bs.Begin(self._transport.now_ms()))
         except BaseException:
             self._transport.detach(self)
             raise
@@ -74,14 +74,14 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
 
     def ready(self) -> None:
         """Be Active: what it has is loaded. One that stops goes on."""
-        self.feed(bs.Ready(self._transport.now_ms()))
+        self._give(bs.Ready(self._transport.now_ms()))
 
     def stop(self) -> None:
         """Let others lead what this broker leads; from any thread, callbacks and signal handlers.
 
         `poll` goes on, and returns False when nothing is left that another could lead.
         """
-        self.feed(bs.Stop(self._transport.now_ms()))
+        self._give(bs.Stop(self._transport.now_ms()))
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Run the callbacks that are due; wait for one up to `timeout_s`.
@@ -106,8 +106,7 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
             if left_s <= 0 and not has_run:
                 return True
             if not has_run:
-                with self._changed:
-                    self._changed.wait(min(WAIT_S, left_s))
+                self._wait(min(WAIT_S, left_s))
 
     def close(self, timeout_s: float | None = None) -> None:
         """Let others lead, then on_fenced, leave, and end. A second call does nothing.
@@ -118,30 +117,38 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
             timeout_s: how long others may take to lead what it leads; None: `stop_timeout_s`. 0:
                 nothing is waited for.
 
-        Raises what a callback raises, when all else is done.
+        Raises what a callback raises, when all else is done. One that was interrupted goes on when
+        it is called again.
         """
-        if self._running == threading.get_ident():
+        if self._callbacks.is_inside(threading.get_ident()):
             raise CoordError("close was called in a callback.", self._where, "Call stop there.")
-        if self._is_closed:
+        if self._has_ended:
             return
         patience_s = self._stop_timeout_s if timeout_s is None else timeout_s
-        try:
-            self._stop_in_order(patience_s)
-        finally:
+        raised: Exception | None = None
+        for step, most_s in (
+            (self._stop_in_order, patience_s),
+            (self._leave, LEAVE_TIMEOUT_S if patience_s > 0 else 0.0),
+        ):
             try:
-                self._leave(LEAVE_TIMEOUT_S if patience_s > 0 else 0.0)
-            finally:
-                self._end()
+                step(most_s)
+            except Exception as problem:  # noqa: BLE001  # raised when all else is done
+                raised = raised or problem
+        self._end()
+        self._futures.tell()
+        if raised is not None:
+            raise raised
 
     def _stop_in_order(self, timeout_s: float) -> None:
+        if self._is_closed:
+            return  # in a close that was interrupted later
         self.stop()
         until = time.monotonic() + timeout_s
         while time.monotonic() < until and self._broken is None and not self._life.is_done:
             if self._is_cut_off():
                 return
             if not self._poll_once(raises=False):
-                with self._changed:
-                    self._changed.wait(WAIT_S)
+                self._wait(WAIT_S)
 
     def _is_cut_off(self) -> bool:
         """Whether the transport has failed: nobody will answer any more."""
@@ -153,18 +160,20 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
 
     def _leave(self, timeout_s: float) -> None:
         self._is_closed = True
-        self.feed(bs.Close(self._transport.now_ms()))
+        self._give(bs.Close(self._transport.now_ms()))
         if self._broken is None:
             self._poll_once(raises=False)
         # Whose user could not be told does not leave: nothing is to be waited for.
         wait_s = timeout_s if self._life.state is State.LEAVING else 0.0
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_left or self._broken is not None, wait_s)
+        self._wait(wait_s, lambda: self._is_left or self._broken is not None)
 
+    @uninterrupted
     def _end(self) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
         with self._changed:
             self._abandon()
-        self._futures.tell()
         self._transport.detach(self)
         self._home.close(has_stopped=self._life.state in (State.LEAVING, State.LEFT))
         if self._owns_transport:
@@ -172,14 +181,7 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
 
     # ---- the transport's side -----------------------------------------------------------------
 
-    def feed(self, event: sg.Input | bs.OwnInput) -> None:
-        """Take what happened. Not under the agent's lock: futures may end by it."""
-        super().feed(event)
-        self._futures.tell()
-
-    def fail(self, problem: Exception) -> None:
-        """Stop for good, as `Driven`; what waits for an answer ends."""
-        super().fail(problem)
+    def _tell(self) -> None:
         self._futures.tell()
 
     def _do(self, output: bs.Output) -> None:
@@ -187,7 +189,7 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
             case sg.Send(request):
                 self._transport.send(self, request)
             case Call():
-                self._calls.append(output)
+                self._callbacks.due.append(output)
             case bs.Altered():
                 self._futures.settle(output)
             case bs.Registered(incarnation):
@@ -204,28 +206,23 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
         """Run all callbacks that are due by now; whether there was one."""
         has_run = False
         while True:
-            self.feed(sg.Polled(self._transport.now_ms()))
-            raised, self._raised = self._broken or self._raised, None
+            self._give(sg.Polled(self._transport.now_ms()))
+            raised = self._broken or self._raised
             if raises and raised is not None:
+                self._raised = None
                 raise raised
-            calls, self._calls = self._calls, []
-            if not calls:
+            if not self._callbacks.run():
                 return has_run
             has_run = True
-            for call in calls:
-                self._run(call)
+            self._tell()
 
-    def _run(self, call: Call) -> None:
+    def _call_user(self, call: Call) -> None:
         """Outside the lock: a callback may ask the agent, and wait for other threads."""
-        self._running = threading.get_ident()
-        has_raised = True
-        try:
-            if (function := self._callbacks[call.callback]) is not None:
-                function(*call.arguments)
-            has_raised = False
-        finally:
-            self._running = None
-            self.feed(bs.CalledBack(self._transport.now_ms(), call, has_raised))
+        if (function := self._users[call.callback]) is not None:
+            function(*call.arguments)
+
+    def _called_back(self, call: Call, has_raised: bool) -> None:
+        self._step(bs.CalledBack(self._transport.now_ms(), call, has_raised))
 
     def _abandon(self) -> None:
         self._futures.abandon(self._broken)

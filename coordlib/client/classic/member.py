@@ -12,7 +12,8 @@ from coordlib.client.classic.tasks import TaskCounts, Tasks, check_type
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.wording import Timing
-from coordlib.client.shell.member import Member, Name, OnPartitions
+from coordlib.client.shell.member import Member, OnPartitions
+from coordlib.client.shell.names import Name
 from coordlib.client.shell.subscribing import is_pool, topics_of
 from coordlib.client.shell.transport import Transport
 from coordlib.records import consumer_protocol as cp
@@ -100,7 +101,7 @@ class ClassicMember(Member[ClassicMembership]):
         if not wanted:
             self.unsubscribe()
             return
-        self.feed(sg.WantTopics(self._transport.now_ms(), wanted))
+        self._give(sg.WantTopics(self._transport.now_ms(), wanted))
 
     @property
     def _metadata(self) -> Metadata:

@@ -26,7 +26,7 @@ from coordlib.client.shell.data_cluster import (
     Writes,
     open_idempotent,
 )
-from coordlib.client.shell.member import default_client_id
+from coordlib.client.shell.names import default_client_id
 from coordlib.client.shell.outgoing import Given, Outgoing
 from coordlib.client.shell.transactional import TIMEOUT, TRANSACTION_TIMEOUT_MS, not_delivered
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at

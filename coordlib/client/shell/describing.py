@@ -8,7 +8,7 @@ import queue
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.shell.coordinator_options import Options
-from coordlib.client.shell.member import default_client_id
+from coordlib.client.shell.names import default_client_id
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
 from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.verdict import verdict_of

@@ -6,10 +6,11 @@ for good, sends nothing any more, and its fence and its session end by themselve
 
 import threading
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from coordlib.client.closing import Closing
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import CoordError, NotAllowed
 
 InputT = TypeVar("InputT")
@@ -45,13 +46,32 @@ class Driven(Closing, Generic[InputT, OutputT]):
         self._broken: CoordError | None = None
 
     def feed(self, event: InputT) -> None:
-        """Take what happened (the transport's threads, and the user's methods)."""
+        """Take what happened (the transport's threads)."""
+        self._step(event)
+        self._tell()
+
+    def _give(self, event: InputT) -> None:
+        """The same from the user's thread: a step that was interrupted is done all the same."""
+        self._step_whole(event)
+        self._tell()
+
+    def _step(self, event: InputT) -> None:
         with self._changed:
             if self._broken is not None:
                 return
             for output in self._machine.handle(event):
                 self._do(output)
             self._changed.notify_all()
+
+    _step_whole = uninterrupted(_step)
+
+    @uninterrupted
+    def _wait(self, timeout_s: float, is_so: Callable[[], bool] | None = None) -> bool:
+        """Until something has happened, or until this is so; False: time was up."""
+        with self._changed:
+            if is_so is None:
+                return self._changed.wait(timeout_s)
+            return self._changed.wait_for(is_so, timeout_s)
 
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest; None: not before something else."""
@@ -78,6 +98,7 @@ class Driven(Closing, Generic[InputT, OutputT]):
                 self._broken.__cause__ = problem
             self._abandon()
             self._changed.notify_all()
+        self._tell()
 
     @abstractmethod
     def _do(self, output: OutputT) -> None:
@@ -86,6 +107,10 @@ class Driven(Closing, Generic[InputT, OutputT]):
     @abstractmethod
     def _abandon(self) -> None:
         """No answer will come any more: end what waits for one."""
+
+    @abstractmethod
+    def _tell(self) -> None:
+        """End the futures that have their answers. Not under the lock: they call the user."""
 
     @property
     @abstractmethod

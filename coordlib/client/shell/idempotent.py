@@ -19,7 +19,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import backoff_ms, error_of, refusal_of
 from coordlib.client.shell.coordinator_options import take_apart
 from coordlib.client.shell.data_cluster import DataCluster, Writes, open_idempotent
-from coordlib.client.shell.member import default_client_id
+from coordlib.client.shell.names import default_client_id
 from coordlib.client.shell.outgoing import Given, Outgoing, Record
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
 from coordlib.client.shell.unfenced import Unfenced

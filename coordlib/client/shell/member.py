@@ -5,18 +5,13 @@ Heartbeats and reading go on by themselves. Callbacks come only from the thread 
 `close`, so user code needs no locks for them; `may_work` may be asked from any thread.
 """
 
-import os
 import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass
-from secrets import token_hex
+from concurrent.futures import Future, wait
 from typing import Any, Generic, TypeVar
 
-from coordlib import limits
 from coordlib.client.answers import Answers, of_all
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.errors import MemberFenced
@@ -24,63 +19,27 @@ from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
 from coordlib.client.machine.wording import Identity
+from coordlib.client.shell.callbacks import Callbacks
 from coordlib.client.shell.driven import Driven
-from coordlib.client.shell.host import own_host
 from coordlib.client.shell.looker import Looker
+from coordlib.client.shell.names import Name, default_client_id
 from coordlib.client.shell.offsets import once, parts_of_commit, parts_of_fetch, rows_fault
-from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
+from coordlib.client.shell.transport import KafkaTransport, Transport
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
-from coordlib.records import consumer_protocol as cp
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.checks import is_name
 
 OnPartitions = Callable[[Partitions], None]
+OnCall = Callable[[Callback, Partitions], None]
 Offsets = Mapping[TopicPartition, int] | Iterable[rq.CommittedOffset]
 LifeT = TypeVar("LifeT", bound=Life)
 WAIT_S = 0.05
+AWAIT_S = 0.2  # one wait for an answer; a call that is interrupted may wait so long still
 COMMIT_RETRY_S = 0.2
 #: The coordinator has too much to write: as long as it asks to wait.
 COMMIT_PUT_OFF_S = 1.0
-
-
-def default_client_id() -> str:
-    """`<host>-<process>-<random>`: shows where a member runs, and never repeats."""
-    return f"{(own_host() or 'host')[:80]}-{os.getpid()}-{token_hex(4)}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Name:
-    """The names given by the user, checked before any network call."""
-
-    group: str
-    client: str | None = None
-    instance: str | None = None
-    rack: str | None = None
-    prefix: str = "coord"
-    #: What the group shares: `consumer` is partitions of topics.
-    protocol_type: str = cp.CONSUMER
-
-    def __post_init__(self) -> None:
-        if not is_name(self.group, limits.NAME_LENGTH_MAX):
-            raise SetupError("A group needs a name of 1 to 249 bytes.", repr(self.group))
-        if self.client and not is_name(self.client, limits.CLIENT_LENGTH_MAX):
-            raise SetupError("A client id needs 1 to 150 bytes.", repr(self.client))
-        if self.instance is not None and not is_name(self.instance, limits.NAME_LENGTH_MAX):
-            raise SetupError("An instance id needs 1 to 249 bytes.", repr(self.instance))
-
-    def identity(self, client: str, transport: Transport) -> Identity:
-        """The same over one transport, with a token that no other member has."""
-        return identity_at(
-            transport,
-            self.group,
-            client,
-            instance=self.instance,
-            rack=self.rack,
-            host=transport.host,
-            protocol_type=self.protocol_type,
-        )
 
 
 class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
@@ -108,14 +67,17 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         self._own = transport is None
         self._transport = transport or KafkaTransport(config or {}, name.prefix, client)
         self.identity = name.identity(client, self._transport)
-        self._callbacks = callbacks
+        self._users = callbacks
+        #: What a consumer does itself before and after the user's callback; done whole.
+        self.before_callback: OnCall = lambda *_: None
+        self.after_callback: OnCall = lambda *_: None
         self._membership = life_of(self.identity)
         super().__init__(self._membership)
-        self._calls: list[sg.Call] = []
-        #: The callback that runs, and its thread; None: none runs, or it has called `close`.
-        self._running: tuple[sg.Call, int] | None = None
+        self._callbacks = Callbacks(self._call_user, self._called_back, self._calls_back)
         self._raised: CoordError | None = None
-        self._is_left = self._is_closed = False
+        self._is_left = self._is_closing = False
+        #: Whether `close` has come to its end.
+        self.has_ended = False
         self._answers = Answers()
         #: Looks into Delta tables for this member; a reader with Spark gives it another opener.
         self.looker = Looker(
@@ -124,11 +86,16 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
             self._transport.now_ms,
             spawn=lambda look: self._transport.beside(self, look),
         )
+        self._attach()
+
+    @uninterrupted
+    def _attach(self) -> None:
         self._transport.attach(self)
 
     # ---- what it holds ------------------------------------------------------------------------
 
     @property
+    @uninterrupted
     def assignment(self) -> Partitions:
         """What may be worked on at this moment; empty while the member is fenced."""
         with self._changed:
@@ -155,17 +122,20 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         """A number that rises with every assignment, for systems that refuse older ones."""
         return self._membership.held.fence_token
 
+    @uninterrupted
     def may_work(self) -> bool:
         """Whether acting on the assignment is safe at this moment (rules 8 to 11)."""
         with self._changed:
             is_broken = self._broken is not None
             return not is_broken and self._membership.fence.may_work(self._transport.now_ms())
 
+    @uninterrupted
     def stopped_by(self) -> Stop | None:
         """The rule that fenced the member; None while it works or holds nothing."""
         with self._changed:
             return self._membership.fence.stopped_by(self._transport.now_ms())
 
+    @uninterrupted
     def metadata(self) -> GroupMetadata:
         """Who it is at this moment. Raises MemberFenced: it may not act."""
         with self._changed:
@@ -181,7 +151,7 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
 
     def unsubscribe(self) -> None:
         """Let go (in `poll`), leave the group, and hold nothing until the next `subscribe`."""
-        self.feed(sg.Unsubscribe(self._transport.now_ms()))
+        self._give(sg.Unsubscribe(self._transport.now_ms()))
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Run the callback that is due; wait for one up to `timeout_s`. Whether one was run.
@@ -197,15 +167,14 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         until = time.monotonic() + timeout_s
         while True:
             self._transport.check()
-            self.feed(sg.Polled(self._transport.now_ms()))
+            self._give(sg.Polled(self._transport.now_ms()))
             self._raise_failure()
             if self._run_calls():
                 return True
             left_s = until - time.monotonic()
             if left_s <= 0:
                 return False
-            with self._changed:
-                self._changed.wait(min(WAIT_S, left_s))
+            self._wait(min(WAIT_S, left_s))
 
     def commit(self, offsets: Offsets, timeout_s: float = 60.0) -> tuple[rs.FailedPartition, ...]:
         """Commit next offsets to read, and wait for the answer. Returns partitions refused.
@@ -259,42 +228,63 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         """Let go (on_revoked or on_lost is called), leave, and end. A second call does nothing.
 
         Inside a callback too: to close is to let go of what the callback is about. There it waits
-        for the answers of commits, and not for the log to take that the member leaves.
+        for the answers of commits, and not for the log to take that the member leaves. A close that
+        was interrupted goes on when it is called again.
         """
-        if self._is_closed:
+        me = threading.get_ident()
+        if self.has_ended or (self._is_closing and self._callbacks.is_inside(me)):
             return
-        self._is_closed = True
-        inside = self._end_callback()
-        try:
-            self.feed(sg.Close(self._transport.now_ms(), reason, inside))
-            self._run_calls()
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_over(inside), timeout_s)
-                self._abandon()
-            self._answers.tell()
-        finally:
-            self._transport.detach(self)
-            if self._own:
-                self._transport.close()
+        self._begin_close(reason, inside := self._callbacks.end_this(me))
+        raised = self._let_go(inside, timeout_s)
+        self._end()
+        self._answers.tell()
+        if raised is not None:
+            raise raised
+
+    @uninterrupted
+    def _begin_close(self, reason: str | None, inside: sg.Call | None) -> None:
+        if inside is not None:
+            self.after_callback(inside.callback, inside.partitions)
+        if not self._is_closing:
+            self._is_closing = True
+            callback = None if inside is None else inside.callback
+            self._step(sg.Close(self._transport.now_ms(), reason, callback))
+
+    def _let_go(self, inside: sg.Call | None, timeout_s: float) -> Exception | None:
+        """Run the callbacks, and wait until the member has left; what a callback has raised."""
+        until, raised = time.monotonic() + timeout_s, None
+        while True:
+            try:
+                has_run = self._callbacks.run()
+            except Exception as problem:  # noqa: BLE001  # raised when all else is done
+                has_run, raised = True, raised or problem
+            if self._is_over(inside):
+                return raised
+            if not has_run and not self._wait(
+                max(0.0, until - time.monotonic()),
+                lambda: self._is_over(inside) or self._callbacks.is_ready,
+            ):
+                return raised
+
+    @uninterrupted
+    def _end(self) -> None:
+        if self.has_ended:
+            return
+        self.has_ended = True
+        with self._changed:
+            self._abandon()
+        self._transport.detach(self)
+        if self._own:
+            self._transport.close()
 
     # ---- the transport's side -----------------------------------------------------------------
-
-    def feed(self, event: sg.Input) -> None:
-        """Take what happened. Not under the member's lock: futures may end by it."""
-        super().feed(event)
-        self._answers.tell()
-
-    def fail(self, problem: Exception) -> None:
-        """Stop for good, as `Driven`; what waits for an answer ends."""
-        super().fail(problem)
-        self._answers.tell()
 
     def _do(self, output: sg.Output) -> None:
         match output:
             case sg.Send(request):
                 self._transport.send(self, request)
             case sg.Call():
-                self._calls.append(output)
+                self._callbacks.due.append(output)
             case sg.Answer():
                 self._answers.settle(output)
             case sg.LookInto():
@@ -308,27 +298,25 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
 
     def _run_calls(self) -> bool:
         """Outside the lock: a callback may commit, and wait for it."""
-        calls, self._calls = self._calls, []
-        for call in calls:
-            running = self._running = call, threading.get_ident()
-            try:
-                if (function := self._callbacks[call.callback]) is not None:
-                    function(call.partitions)
-            finally:
-                if self._running is running:
-                    self._running = None
-                    self.feed(sg.CalledBack(self._transport.now_ms(), call.callback))
-        return bool(calls)
+        has_run = self._callbacks.run()
+        self._tell()
+        return has_run
 
-    def _end_callback(self) -> Callback | None:
-        """End the callback that runs on this thread: `close` ends it."""
-        running = self._running
-        if running is None or running[1] != threading.get_ident():
-            return None
-        self._running = None
-        return running[0].callback
+    def _calls_back(self, call: sg.Call) -> None:
+        self.before_callback(call.callback, call.partitions)
 
-    def _is_over(self, inside: Callback | None) -> bool:
+    def _call_user(self, call: sg.Call) -> None:
+        if (function := self._users[call.callback]) is not None:
+            function(call.partitions)
+
+    def _called_back(self, call: sg.Call, _has_raised: bool) -> None:
+        self.after_callback(call.callback, call.partitions)
+        self._step(sg.CalledBack(self._transport.now_ms(), call.callback))
+
+    def _tell(self) -> None:
+        self._answers.tell()
+
+    def _is_over(self, inside: sg.Call | None) -> bool:
         """Whether `close` need not wait any more."""
         is_written = inside is not None and not self._answers.commits_are_open
         return self._is_left or self._broken is not None or is_written
@@ -338,8 +326,11 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         return f"group {self.identity.group}, client {self.identity.client}"
 
     def _raise_failure(self) -> None:
-        raised, self._raised = self._broken or self._raised, None
+        if self._broken is not None:
+            raise self._broken
+        raised = self._raised
         if raised is not None:
+            self._raised = None
             raise raised
 
     def _commit(self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool) -> "Future[sg.Answer]":
@@ -360,13 +351,19 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         self, event: Callable[[int, int], sg.Input], is_commit: bool = False
     ) -> "Future[sg.Answer]":
         """Feed an event made of the time and a ticket; the future ends with its Answer."""
+        future = self._expect(event, is_commit)
+        self._answers.tell()
+        return future
+
+    @uninterrupted
+    def _expect(
+        self, event: Callable[[int, int], sg.Input], is_commit: bool
+    ) -> "Future[sg.Answer]":
         with self._changed:
             ticket, future = self._answers.expect(is_commit)
-        self.feed(event(self._transport.now_ms(), ticket))
-        with self._changed:
-            if self._broken is not None:
+            self._step(event(self._transport.now_ms(), ticket))
+            if self._broken is not None or self.has_ended:
                 self._abandon()
-        self._answers.tell()
         return future
 
     def _abandon(self) -> None:
@@ -375,15 +372,22 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         self._answers.abandon(self._broken or closed)
 
     def _await(self, future: "Future[sg.Answer]", timeout_s: float) -> sg.Answer:
-        try:
-            answer = future.result(max(0.0, timeout_s))
-        except FutureTimeout:
+        until = time.monotonic() + timeout_s
+        while not self._is_done(future, min(AWAIT_S, max(0.0, until - time.monotonic()))):
+            if time.monotonic() < until:
+                continue
             where = f"group {self.identity.group}, shard {self.identity.shard}"
             mend = self.looker.trouble or "Look whether the coordinator runs: coord status"
-            raise CannotReach("The coordinator did not answer in time.", where, mend) from None
+            raise CannotReach("The coordinator did not answer in time.", where, mend)
+        answer = future.result()
         if answer.error is not None:
             raise answer.error
         return answer
+
+    @staticmethod
+    @uninterrupted
+    def _is_done(future: "Future[sg.Answer]", timeout_s: float) -> bool:
+        return bool(wait([future], timeout_s).done)
 
 
 def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:

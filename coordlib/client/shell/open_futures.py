@@ -8,11 +8,24 @@ the client's lock, and told outside it.
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
+from threading import get_ident
 from typing import Generic, TypeVar
+
+from coordlib.client.shell.uninterrupted import may_call_user
 
 Result = TypeVar("Result")
 Given = TypeVar("Given")
+
+
+@dataclass(slots=True, eq=False)
+class _Answered(Generic[Result, Given]):
+    future: "Future[Result]"
+    answer: Given
+    #: The thread that completes it.
+    teller: int | None = None
 
 
 class OpenFutures(Generic[Result, Given]):
@@ -27,7 +40,7 @@ class OpenFutures(Generic[Result, Given]):
         self._tickets = count(1)
         self._open: dict[int, Future[Result]] = {}
         #: Those whose answer is here, and is to be told.
-        self._answered: deque[tuple[Future[Result], Given]] = deque()
+        self._answered: deque[_Answered[Result, Given]] = deque()
 
     @property
     def tickets(self) -> list[int]:
@@ -44,15 +57,24 @@ class OpenFutures(Generic[Result, Given]):
         """Note the answer of a future; one without an open future is dropped."""
         future = self._open.pop(ticket, None)
         if future is not None:
-            self._answered.append((future, answer))
+            self._answered.append(_Answered(future, answer))
 
     def tell(self) -> None:
-        """Complete those whose answer is here. To be called without the client's lock."""
-        while True:
-            try:
-                future, answer = self._answered.popleft()
-            except IndexError:
-                return
+        """Complete those whose answer is here, unless that is for another thread to do.
+
+        To be called without the client's lock.
+
+        One stays here until it is complete: a thread that was interrupted goes on with it.
+        """
+        me = get_ident()
+        if not may_call_user():
+            return
+        for each in list(self._answered):
+            if each.teller not in (None, me):
+                continue
+            each.teller, future = me, each.future
             # False: it was cancelled, and its waiters were notified then.
-            if future.set_running_or_notify_cancel():
-                self._complete(future, answer)
+            if future.running() or (not future.done() and future.set_running_or_notify_cancel()):
+                self._complete(future, each.answer)
+            with suppress(ValueError):  # its own callback may have told the others
+                self._answered.remove(each)

@@ -4,11 +4,17 @@ Partitions come and go one by one, and those that stay are read on without a gap
 fetched first and handed out later, and only then count as read. One that was fetched ahead of a
 revoke is never handed out; one that came while the fence was closed is kept for the moment when it
 opens again, since no other member can have read it then.
+
+Every change is done whole (`uninterrupted`). Messages are handed out in two steps: `turn` prepares
+what is to be returned, and the line that returns it notes it as handed out. The next change of any
+kind counts it as read.
 """
 
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,6 +25,8 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.shell import offsets as of
+from coordlib.client.shell.data_consumer import seek_to
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.unit import Outcome, Unit
 from coordlib.errors import CoordError
 from coordlib.kafka.denied import denial, reading
@@ -36,6 +44,16 @@ class _Start:
     #: Of a unit whose outcome is unknown: where it began, and the offset that is committed if it
     #: counts. Any other offset, or none, means that it does not.
     spans: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Taken:
+    """Messages that are to be handed out, and what follows when they are."""
+
+    messages: list[Message] = field(default_factory=list)
+    read: list[tuple[TopicPartition, tuple[int, int]]] = field(default_factory=list)
+    #: Kept behind them, or before them for want of a fence that is open.
+    rest: deque[Message] = field(default_factory=deque)
 
 
 class Reading:
@@ -66,29 +84,79 @@ class Reading:
         self._is_closed = False
         #: Fetched and not handed out: messages and error events, in their order.
         self._kept: deque[Message] = deque()
-        #: Fetched by a call that was interrupted (Ctrl-C) before it had looked at the message.
-        self._come: deque[Message | None] = deque()
-        #: Next offset to read of each partition from which `take` has returned a message.
-        self.positions: dict[TopicPartition, tuple[int, int]] = {}
+        #: Next offset to read of each partition of which a message was handed out.
+        self._positions: dict[TopicPartition, tuple[int, int]] = {}
+        #: The partitions of a running `on_revoke`; None: it does not run.
+        self.revoking: Partitions | None = None
         #: The unit of work to which messages belong; None: to none.
         self._unit: Unit | None = None
+        #: Not held while the reader waits, nor ever by a program's main thread.
+        self._lock = threading.RLock()
+        #: What the newest turn has prepared; None: something has changed since.
+        self.prepared: Taken | None = None
+        #: What was returned, and does not count as read yet.
+        self.handed: Taken | None = None
+        #: To be raised by the call that finds it, since another one may have been interrupted.
+        self.problem: Exception | None = None
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock:
+            self.prepared = None
+            handed = self.handed
+            if handed is not None:
+                self.handed = None
+                self._positions.update(handed.read)
+                if self._unit is not None:
+                    for partition, position in handed.read:
+                        self._unit.read(partition, *position)
+                self._kept = handed.rest
+            yield
+
+    @uninterrupted
+    def positions(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Next offset to read, and the leader epoch before it, of all that was handed out."""
+        with self._changing():
+            return dict(self._positions)
+
+    # ---- around the user's callbacks ----------------------------------------------------------
+
+    def before_callback(self, callback: sg.Callback, partitions: Partitions) -> None:
+        match callback:
+            case sg.Callback.ASSIGNED:
+                self.add(partitions)
+            case sg.Callback.REVOKED:
+                self.revoking = partitions
+            case sg.Callback.LOST:
+                self.drop(partitions)
+
+    def after_callback(self, callback: sg.Callback, partitions: Partitions) -> None:
+        if callback is sg.Callback.REVOKED:
+            self.revoking = None
+            self.drop(partitions)
 
     # ---- partitions come and go ---------------------------------------------------------------
 
+    @uninterrupted
     def add(self, partitions: Partitions) -> None:
         """Read these too, once their start positions are here."""
-        self._note_moved(partitions)
-        if partitions:
-            self._fetch_start(partitions, {})
+        with self._changing():
+            self._note_moved(partitions)
+            if partitions:
+                self._fetch_start(partitions, {})
 
     def _fetch_start(
         self, partitions: Partitions, spans: Mapping[TopicPartition, tuple[int, int]]
     ) -> None:
         self._starts.append(_Start(partitions, self._fetch(partitions), spans))
 
+    @uninterrupted
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop these partitions, and messages that were fetched ahead from them."""
-        gone = set(partitions)
+        with self._changing():
+            self._drop(set(partitions))
+
+    def _drop(self, gone: set[TopicPartition]) -> None:
         self._note_moved(gone)
         for start in self._starts:
             start.partitions = tuple(each for each in start.partitions if each not in gone)
@@ -97,7 +165,7 @@ class Reading:
         paused = tuple(sorted(self._paused & self._read & gone))
         self._paused -= gone
         for each in gone:
-            self.positions.pop(each, None)
+            self._positions.pop(each, None)
             self._sought.pop(each, None)
         stops = tuple(sorted(self._read & gone))
         self._read -= gone
@@ -120,16 +188,20 @@ class Reading:
         if self._is_closed:
             raise CoordError("The consumer is closed.")
 
+    @uninterrupted
     def start(self, may_work: bool) -> None:
-        """Begin to read where start positions are here. Raises the error of a fetch."""
-        for start in [each for each in self._starts if each.answer.done()]:
-            self._starts.remove(start)
-            answer = start.answer.result()
-            if answer.error is not None:
-                if may_work:
-                    self._fetch_start(start.partitions, start.spans)
-                raise answer.error
-            self._begin(start, answer)
+        """Begin to read where start positions are here; the error of a fetch is a problem."""
+        with self._changing():
+            for start in [each for each in self._starts if each.answer.done()]:
+                answer = start.answer.result()
+                if answer.error is None:
+                    self._begin(start, answer)
+                    self._starts.remove(start)
+                elif self.problem is None:
+                    self.problem = answer.error
+                    self._starts.remove(start)
+                    if may_work:
+                        self._fetch_start(start.partitions, start.spans)
 
     def _begin(self, start: _Start, answer: sg.Answer) -> None:
         partitions = start.partitions
@@ -146,6 +218,7 @@ class Reading:
         if paused:
             self._reader.pause(of.kafka_of(paused))
 
+    @uninterrupted
     def partitions(self) -> Partitions:
         """What is read, and what will be once its start position is here."""
         starting = {each for start in self._starts for each in start.partitions}
@@ -153,76 +226,72 @@ class Reading:
 
     # ---- messages -----------------------------------------------------------------------------
 
-    def fetch(self, count: int, timeout_s: float) -> int:
-        """Wait for a message, and take others that are here, until `count` messages are kept.
+    @uninterrupted
+    def turn(self, count: int, timeout_s: float, may_work: Callable[[], bool]) -> int:
+        """Begin where it can begin, wait for a message, and take others that are here.
 
-        Returns the number of messages kept. Raises NotAllowed: a topic may not be read.
+        Returns the number of messages that are kept. What has failed is a `problem`.
         """
-        while self._come or len(self._kept) < count:
-            if not self._come:
-                # Fetched and put away by one call: an exception of a signal handler comes behind
-                # it. The reader does not give a message again, and the next commit covers it.
-                self._come.extend(map(self._reader.poll, (timeout_s,)))
-            timeout_s = 0.0
-            if not self._look_at_next():
+        self.start(may_work())
+        while self.problem is None and len(self._kept) < count:
+            message = self._reader.poll(timeout_s)
+            if message is None:
                 break
+            timeout_s = 0.0
+            with self._changing():
+                self._keep(message)
         return len(self._kept)
 
-    def _look_at_next(self) -> bool:
-        """Keep what came, if it is to be handed out; whether anything came. Raises NotAllowed."""
-        message = self._come[0]
-        if message is None:
-            self._come.popleft()
-            return False
+    def _keep(self, message: Message) -> None:
+        """Keep what came, if it is to be handed out; a right that is missing is a problem."""
         if denied := denial(message.error(), reading(message.topic() or ""), self._options):
-            self._come.popleft()
-            raise denied
-        is_read = message.error() is not None or of.after(message)[0] in self._read
-        # Kept by a call that was interrupted right then, it is not kept twice.
-        if is_read and not (self._kept and self._kept[-1] is message):
+            self.problem = denied
+        elif message.error() is not None or of.after(message)[0] in self._read:
             self._kept.append(message)
-        self._come.popleft()
-        return True
 
-    def take(self, count: int, usable: Callable[[], Partitions]) -> list[Message]:
-        """Up to this number of kept error events and of messages that may be processed now."""
-        # Asked only when it matters: the call may latch a stop of the member's fence.
-        may_use = usable() if any(each.error() is None for each in self._kept) else ()
-        taken: list[Message] = []
-        read: list[tuple[TopicPartition, tuple[int, int]]] = []
-        # Fenced while the reader waited. The user was not notified of a loss yet: if none comes,
-        # reading goes on, and these messages must not be missing.
-        fenced: list[Message] = []
-        for message in self._kept:
-            if len(taken) == count:
-                break
-            if message.error() is None:
-                partition, position = of.after(message)
-                if partition not in may_use:
-                    fenced.append(message)
-                    continue
-                read.append((partition, position))
-            taken.append(message)
-        # Only now, and at once: whoever is interrupted before has taken nothing.
-        rest = deque((*fenced, *islice(self._kept, len(fenced) + len(taken), None)))
-        self.positions.update(read)
-        if self._unit is not None:
-            for partition, position in read:
-                self._unit.read(partition, *position)
-        self._kept = rest
+    @uninterrupted
+    def take(self, count: int, usable: Callable[[], Partitions]) -> Taken:
+        """Prepare up to this number of error events and of messages that may be processed now."""
+        with self._changing():
+            # Asked only when it matters: the call may latch a stop of the member's fence.
+            may_use = usable() if any(each.error() is None for each in self._kept) else ()
+            taken = Taken()
+            # Fenced while the reader waited. The user was not notified of a loss yet: if none
+            # comes, reading goes on, and these messages must not be missing.
+            fenced: list[Message] = []
+            for message in self._kept:
+                if len(taken.messages) == count:
+                    break
+                if message.error() is None:
+                    partition, position = of.after(message)
+                    if partition not in may_use:
+                        fenced.append(message)
+                        continue
+                    taken.read.append((partition, position))
+                taken.messages.append(message)
+            rest = islice(self._kept, len(fenced) + len(taken.messages), None)
+            taken.rest = deque((*fenced, *rest))
+            self.prepared = taken
         return taken
 
     # ---- units of work ------------------------------------------------------------------------
 
+    @uninterrupted
     def begin_unit(self) -> Unit:
         """What is taken belongs to this unit. Raises CoordError: there is one."""
-        if self._unit is not None:
-            raise CoordError("A unit of work is open.", "", "End it first.")
-        self._unit = Unit()
-        return self._unit
+        with self._changing():
+            if self._unit is not None:
+                raise CoordError("A unit of work is open.", "", "End it first.")
+            self._unit = Unit(self.positions)
+            return self._unit
 
+    @uninterrupted
     def end_unit(self, outcome: Outcome) -> None:
         """It belongs to none any more; go back to where the unit began, if it does not count."""
+        with self._changing():
+            self._end_unit(outcome)
+
+    def _end_unit(self, outcome: Outcome) -> None:
         unit, self._unit = self._unit, None
         if unit is None or outcome is Outcome.COMMITTED or self._is_closed:
             return
@@ -239,7 +308,7 @@ class Reading:
         if not spans:
             return
         paused = self._paused & set(spans)
-        self.drop(spans)
+        self._drop(set(spans))
         self._paused |= paused
         self._fetch_start(tuple(sorted(spans)), spans)
 
@@ -247,22 +316,25 @@ class Reading:
         if self._unit is not None:
             self._unit.moved(partitions)
 
+    @uninterrupted
     def seek(self, partition: KafkaTopicPartition) -> None:
         """Go on from another offset. Raises CoordError: not one of this consumer's partitions."""
         self.require_open()
-        (ours,) = of.ours([partition])
-        if ours in self._read:
-            self._reader.seek(partition)
-            self._forget_kept({ours})
-        elif any(ours in start.partitions for start in self._starts):
-            self._sought[ours] = partition.offset
-        else:
-            raise CoordError("This consumer does not have the partition.", f"{ours}")
-        # A commit must not name positions from before the seek.
-        self.positions.pop(ours, None)
-        if partition.offset >= 0:
-            self.positions[ours] = (partition.offset, -1)
+        with self._changing():
+            (ours,) = of.ours([partition])
+            if ours in self._read:
+                seek_to(self._reader, partition)
+                self._forget_kept({ours})
+            elif any(ours in start.partitions for start in self._starts):
+                self._sought[ours] = partition.offset
+            else:
+                raise CoordError("This consumer does not have the partition.", f"{ours}")
+            # A commit must not name positions from before the seek.
+            self._positions.pop(ours, None)
+            if partition.offset >= 0:
+                self._positions[ours] = (partition.offset, -1)
 
+    @uninterrupted
     def start_at(self, partitions: Sequence[KafkaTopicPartition], owned: Partitions) -> None:
         """Seek all that name an offset; begin anew with those that were dropped and are owned.
 
@@ -283,6 +355,7 @@ class Reading:
             if each.offset not in WHERE_THE_GROUP_STOPPED:
                 self.seek(each)
 
+    @uninterrupted
     def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Fetch nothing of these until `resume`; also of those that are not read yet."""
         self.require_open()
@@ -290,21 +363,20 @@ class Reading:
         self._paused.update(each for each in wanted if each in known)
         self._reader.pause(of.kafka_of(tuple(each for each in wanted if each in self._read)))
 
+    @uninterrupted
     def resume(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         self.require_open()
         wanted = of.ours(partitions)
         self._paused.difference_update(wanted)
         self._reader.resume(of.kafka_of(tuple(each for each in wanted if each in self._read)))
 
+    @uninterrupted
     def close(self) -> None:
-        self._is_closed = True
-        self._reader.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._reader.close()
 
     def _forget_kept(self, gone: set[TopicPartition]) -> None:
-        def stays(message: Message | None) -> bool:
-            if message is None or message.error() is not None:
-                return True
-            return of.after(message)[0] not in gone
-
-        self._kept = deque(filter(stays, self._kept))
-        self._come = deque(filter(stays, self._come))
+        self._kept = deque(
+            each for each in self._kept if each.error() is not None or of.after(each)[0] not in gone
+        )

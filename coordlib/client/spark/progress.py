@@ -14,7 +14,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.member import Name, default_client_id
+from coordlib.client.shell.names import Name, default_client_id
 from coordlib.client.shell.offsets import parts_of_commit
 from coordlib.client.spark.positions import end_offsets
 from coordlib.errors import NotAllowed, SetupError

@@ -1,6 +1,6 @@
 """What a consumer has read since a unit of work began, and where it was then."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from coordlib.client.machine.signals import TopicPartition
@@ -20,9 +20,14 @@ class Outcome(Enum):
 
 
 class Unit:
-    """The messages of one unit, by their positions. For the consumer's own thread."""
+    """The messages of one unit, by their positions. For the consumer's own thread.
 
-    def __init__(self) -> None:
+    Args:
+        note: called before it is asked, to note what was returned to the program last.
+    """
+
+    def __init__(self, note: Callable[[], object] = tuple) -> None:
+        self._note = note
         #: The first message of each partition since it was let go of, lost or given: before that,
         #: another member may have gone on.
         self._first: dict[TopicPartition, int] = {}
@@ -46,6 +51,7 @@ class Unit:
         them, and so the whole unit. To leave them out would commit the output of what others read
         again.
         """
+        self._note()
         return tuple(
             rq.CommittedOffset(each.topic, each.partition, offset, epoch)
             for each, (offset, epoch) in sorted(self._next.items())
@@ -57,9 +63,11 @@ class Unit:
 
         what is committed, which another member may have pushed on: not before that.
         """
+        self._note()
         return dict(self._first)
 
     @property
     def spans(self) -> dict[TopicPartition, tuple[int, int]]:
         """`beginnings`, each with the offset that the group has if the unit counts."""
+        self._note()
         return {each: (at, self._next[each][0]) for each, at in self._first.items()}

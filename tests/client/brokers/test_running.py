@@ -143,7 +143,7 @@ def test_close_in_a_callback_is_refused_and_stop_is_not() -> None:
             refused.append(problem)
         store.agent.stop()
 
-    store.agent._callbacks = dict.fromkeys(store.agent._callbacks, close)
+    store.agent._users = dict.fromkeys(store.agent._users, close)
     world.log.append(0, c.create(c.new_topic("t", assignment=[(1,)]), group=CLUSTER))
     world.run(1_000)
 

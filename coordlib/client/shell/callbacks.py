@@ -1,0 +1,120 @@
+"""The user's callbacks: run in the user's own thread, and ended once, whatever interrupts it.
+
+What a client does itself around a callback is done whole. The callback is not: one that was
+interrupted counts as one that raised, and the next call of the client finds it and ends it.
+"""
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import Generic, TypeVar
+
+from coordlib.client.shell.uninterrupted import uninterrupted
+
+CallT = TypeVar("CallT")
+
+
+class _Running(Generic[CallT]):
+    """A callback that is run; by which frame, since a frame that is gone runs nothing."""
+
+    def __init__(self, call: CallT) -> None:
+        self.call = call
+        self.frame: FrameType | None = None
+        self.thread = 0
+        self.is_called, self.has_raised = False, True
+
+
+class Callbacks(Generic[CallT]):
+    """Those of one client, one after the other.
+
+    Args:
+        call: runs the user's function.
+        ends: what the client does afterwards; with whether it has raised.
+        begins: what the client does before.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[CallT], None],
+        ends: Callable[[CallT, bool], None],
+        begins: Callable[[CallT], None] = lambda _: None,
+    ) -> None:
+        self._call, self._ends, self._begins = call, ends, begins
+        #: Those that have not ended, the one that runs included.
+        self.due: deque[CallT] = deque()
+        self._running: _Running[CallT] | None = None
+
+    def run(self) -> bool:
+        """Run those that are due by now; whether there was one. Raises what they raise."""
+        has_run = False
+        for _ in range(len(self.due)):
+            running = self._begin(sys._getframe(), threading.get_ident())
+            if running is None:
+                break
+            has_run = True
+            if running.is_called:
+                self._end(running)
+                continue
+            try:
+                running.is_called = True
+                self._call(running.call)
+                running.has_raised = False
+            finally:
+                self._end(running)
+        return has_run
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether one can be run: some are due, and none runs."""
+        running = self._running
+        return bool(self.due) and (running is None or not _is_on_stack(running))
+
+    @uninterrupted
+    def end_this(self, thread: int) -> CallT | None:
+        """End the callback that this thread runs, because it closes the client; None: none."""
+        running = self._running
+        if running is None or running.thread != thread or not _is_on_stack(running):
+            return None
+        self._take_out(running)
+        return running.call
+
+    @uninterrupted
+    def is_inside(self, thread: int) -> bool:
+        """Whether this thread runs one."""
+        running = self._running
+        return running is not None and running.thread == thread and _is_on_stack(running)
+
+    @uninterrupted
+    def _begin(self, frame: FrameType, thread: int) -> _Running[CallT] | None:
+        """The one that is to be run, or whose run was interrupted; None: one runs."""
+        running = self._running
+        if running is None:
+            if not self.due:
+                return None
+            running = _Running(self.due[0])
+            self._begins(running.call)
+        elif _is_on_stack(running):
+            return None
+        running.frame, running.thread = frame, thread
+        self._running = running
+        return running
+
+    @uninterrupted
+    def _end(self, running: _Running[CallT]) -> None:
+        if self._running is running:  # else it has closed the client
+            self._take_out(running)
+            self._ends(running.call, running.has_raised)
+
+    def _take_out(self, running: _Running[CallT]) -> None:
+        self._running = running.frame = None
+        if self.due and self.due[0] is running.call:
+            self.due.popleft()
+
+
+def _is_on_stack(running: _Running[CallT]) -> bool:
+    frame = sys._current_frames().get(running.thread)
+    while frame is not None and frame is not running.frame:
+        frame = frame.f_back
+    return frame is not None

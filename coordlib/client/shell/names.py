@@ -1,0 +1,51 @@
+"""The names of a client, given by the user or made."""
+
+import os
+from dataclasses import dataclass
+from secrets import token_hex
+
+from coordlib import limits
+from coordlib.client.machine.wording import Identity
+from coordlib.client.shell.host import own_host
+from coordlib.client.shell.transport import Transport, identity_at
+from coordlib.errors import SetupError
+from coordlib.records import consumer_protocol as cp
+from coordlib.records.checks import is_name
+
+
+def default_client_id() -> str:
+    """`<host>-<process>-<random>`: shows where a member runs, and never repeats."""
+    return f"{(own_host() or 'host')[:80]}-{os.getpid()}-{token_hex(4)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """The names given by the user, checked before any network call."""
+
+    group: str
+    client: str | None = None
+    instance: str | None = None
+    rack: str | None = None
+    prefix: str = "coord"
+    #: What the group shares: `consumer` is partitions of topics.
+    protocol_type: str = cp.CONSUMER
+
+    def __post_init__(self) -> None:
+        if not is_name(self.group, limits.NAME_LENGTH_MAX):
+            raise SetupError("A group needs a name of 1 to 249 bytes.", repr(self.group))
+        if self.client and not is_name(self.client, limits.CLIENT_LENGTH_MAX):
+            raise SetupError("A client id needs 1 to 150 bytes.", repr(self.client))
+        if self.instance is not None and not is_name(self.instance, limits.NAME_LENGTH_MAX):
+            raise SetupError("An instance id needs 1 to 249 bytes.", repr(self.instance))
+
+    def identity(self, client: str, transport: Transport) -> Identity:
+        """The same over one transport, with a token that no other member has."""
+        return identity_at(
+            transport,
+            self.group,
+            client,
+            instance=self.instance,
+            rack=self.rack,
+            host=transport.host,
+            protocol_type=self.protocol_type,
+        )
