@@ -20,7 +20,7 @@ A record that is none of ours is skipped: logged where it lies, counted in the c
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import StartRefused
 from coordlib.history import parse
-from coordlib.history.commit import Hole, Positions, merged, moved, times_of
+from coordlib.history.commit import Hole, Positions, Source, merged, moved, times_of
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.files import hadoop_file, read_text, write_text
 from coordlib.history.plan import Backlog, Plan, plan, untold
@@ -137,14 +137,14 @@ class Archive:
             Exception: whatever Spark, Delta and Kafka raise. Trying again is always allowed.
         """
         with _at_work(self._spark):
-            opened, self._opened = self._opened or self._open(), None
+            opened, self._opened = self._opened, None
+            if opened is None or not opened[0].are_same():
+                topics = ArchivedTopics(self._client, self._options.prefix)
+                batch = ArchiveBatch(self._spark, self._options, self._identity, topics.source)
+                opened = topics, batch
             left = self._turn(*opened)
         self._opened = opened
         return left
-
-    def _open(self) -> "tuple[ArchivedTopics, ArchiveBatch]":
-        topics = ArchivedTopics(self._client, self._options.prefix)
-        return topics, ArchiveBatch(self._spark, self._options, self._identity)
 
     def _turn(self, topics: ArchivedTopics, batch: "ArchiveBatch") -> Backlog:
         began, now_ms = time.monotonic(), time.time_ns() // 1_000_000
@@ -157,7 +157,7 @@ class Archive:
             rows = topics.read(self._spark, self._source, new.ranges)
         else:
             rows = self._spark.createDataFrame([], _RECORDS)
-        counts, newest_ms = batch(rows, self._number, new)
+        counts, newest_ms = batch(rows, self._number, new, topics.require_same)
         behind_ms = (now_ms - newest_ms[place] for place in new.cut if place in newest_ms)
         left = Backlog(new.left, max(0, *behind_ms, 0))
         self._number += 1
@@ -202,13 +202,17 @@ _RECORDS: Final = (
 class ArchiveBatch:
     """The tables, and how a batch of Kafka's records comes into them."""
 
-    def __init__(self, spark: "SparkSession", options: ArchiveOptions, identity: str) -> None:
+    def __init__(
+        self, spark: "SparkSession", options: ArchiveOptions, identity: str, source: Source
+    ) -> None:
         self._spark, self._options, self._identity = spark, options, identity
         app_id = f"{options.prefix}-archive"
         self._tables = {
-            table: ArchivedTable(spark, table, path_of(options.tables, table), app_id)
+            table: ArchivedTable(spark, table, path_of(options.tables, table), app_id, source)
             for table in TABLES
         }
+        for each in self._tables.values():  # none of them is refused
+            each.make_ready()
 
     @property
     def next(self) -> Positions:
@@ -226,7 +230,11 @@ class ArchiveBatch:
         return self._tables[EVENTS].newest.told
 
     def __call__(
-        self, rows: DataFrame, number: int, what: Plan | None = None
+        self,
+        rows: DataFrame,
+        number: int,
+        what: Plan | None = None,
+        require_same: Callable[[], None] | None = None,
     ) -> tuple[dict[str, int], dict[Place, int]]:
         """Write one batch.
 
@@ -235,6 +243,7 @@ class ArchiveBatch:
             number: for the commits' metadata.
             what: the plan that they were read by; None: they are all there is, and those that a
                 table has already are dropped.
+            require_same: raises where they may be of other topics; called when all were read.
 
         Returns:
             How many records each table got, and of each partition with records the time of the
@@ -251,6 +260,8 @@ class ArchiveBatch:
             topics = planned or set(_PARSERS)
             new = {topic: _new(topic, short, done.get(topic, {})) for topic in sorted(topics)}
             counted = _count(new)
+            if require_same is not None:
+                require_same()
             what = what or Plan(until=_ends(counted))
             counts = {table: self._write(table, new, counted, what, number) for table in TABLES}
         finally:

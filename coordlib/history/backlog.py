@@ -10,10 +10,10 @@ from functools import reduce
 from typing import Any, Final
 
 from coordlib.errors import CannotReach, SetupError
-from coordlib.history.commit import Commit, Positions, merged
+from coordlib.history.commit import Commit, Source, merged
 from coordlib.history.plan import Backlog, position
 from coordlib.history.tables import TABLES, path_of
-from coordlib.history.topics_read import places_of
+from coordlib.history.topics_read import places_of, topic_ids_of
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.denied import refusing
@@ -37,24 +37,16 @@ def backlog(tables_dir: str, client: Mapping[str, Any], prefix: str) -> Backlog 
     Raises:
         CannotReach: no broker answers, or the tables cannot be read.
         SetupError: deltalake is not installed.
-        StartRefused: the topics are not there.
+        StartRefused: the topics are not there, or the tables have records of others.
     """
-    next_ = positions(tables_dir)
-    return None if next_ is None else behind(next_, client, prefix)
-
-
-def positions(tables_dir: str) -> Positions | None:
-    """Up to where the tables are complete, by their newest commits; None: that is not known."""
-    found = [_newest(path_of(tables_dir, table)) for table in TABLES]
-    if None in found or all(commit is _NO_TABLE for commit in found):
+    commits = newest_commits(tables_dir)
+    if commits is None:
         return None
-    return reduce(merged, [commit.next for commit in found if commit])
-
-
-def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
-    """What stands behind these positions, read committed. Raises CannotReach, StartRefused."""
     with reaching("Kafka stopped answering", "Look into the broker's log."):
         places = places_of(client, prefix)
+        source = Source(prefix, topic_ids_of(open_admin(client), places, client, prefix))
+        continued = (commit.continued(source, path) for path, commit in commits.items())
+        next_ = reduce(merged, (commit.next for commit in continued))
         logs = log_bounds(
             open_admin(client), places, TIMEOUT_S, is_committed=True, on_denied=refusing(client)
         )
@@ -76,6 +68,16 @@ def behind(next_: Positions, client: Mapping[str, Any], prefix: str) -> Backlog:
     if oldest_ms is None:
         return Backlog()
     return Backlog(records, max(0, time.time_ns() // 1_000_000 - oldest_ms))
+
+
+def newest_commits(tables_dir: str) -> dict[str, Commit] | None:
+    """The newest commit of each table, by its path; None: that is not known of one of them, or
+    there are none."""
+    paths = [path_of(tables_dir, table) for table in TABLES]
+    found = {path: _newest(path) for path in paths}
+    there = {path: commit for path, commit in found.items() if commit is not _NO_TABLE}
+    known = {path: commit for path, commit in there.items() if commit is not None}
+    return known if known and len(known) == len(there) else None
 
 
 def _require_all(asked: Iterable[Place], answered: Container[Place]) -> None:

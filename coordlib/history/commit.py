@@ -1,4 +1,4 @@
-"""The user metadata of an archive's commit: its number, and how far its table is complete.
+"""The user metadata of an archive's commit: its number, how far its table is complete, and of what.
 
 Data and position are in one commit, so they can never disagree. New fields
 come last, with defaults that mean "as before".
@@ -6,8 +6,11 @@ come last, with defaults that mean "as before".
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+from coordlib.errors import StartRefused
+from coordlib.kafka.plans import REPLACEABLE
 
 Positions = dict[str, dict[str, int]]
 """Topic without prefix -> partition (as text, for JSON) -> next offset to read."""
@@ -20,6 +23,15 @@ class Hole(NamedTuple):
     partition: int
     first: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The topics whose records are archived."""
+
+    prefix: str
+    #: Topic without prefix -> Kafka's id of it: a topic that was deleted and made anew has another.
+    topic_ids: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,55 @@ class Commit:
     told: Positions = field(default_factory=dict)
     #: Shard (as text) -> time of its newest row, epoch ms (`group_snapshots` alone has them).
     as_of_ms: dict[str, int] = field(default_factory=dict)
+    #: Whose records the table has: positions are of this prefix and of topics with these ids.
+    prefix: str = ""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def first(cls, source: Source) -> "Commit":
+        """The commit that makes a table."""
+        return cls(prefix=source.prefix, topic_ids=dict(source.topic_ids))
+
+    def continued(self, source: Source, path: str) -> "Commit":
+        """This commit, where the archive of these topics goes on from it.
+
+        A topic that may be made anew, and was, begins at 0 again.
+
+        Args:
+            path: the table's, for the error.
+
+        Raises:
+            StartRefused: the table has records of other topics, or does not name them.
+        """
+        if not self.prefix:
+            raise StartRefused(
+                "These tables name neither a prefix nor topics, so nobody knows whose history they "
+                "hold.",
+                path,
+                f"An older version made them. {_BEGIN_ANEW}",
+            )
+        if self.prefix != source.prefix:
+            raise StartRefused(
+                "These tables hold the history of another prefix.",
+                f"{path}: prefix {self.prefix}, and the archive is of {source.prefix}",
+                "Check the prefix and the tables' folder: each prefix has a folder of its own.",
+            )
+        now = source.topic_ids
+        anew = {name for name, id_ in self.topic_ids.items() if now.get(name, id_) != id_}
+        if other := sorted(anew - REPLACEABLE):
+            raise StartRefused(
+                "Topics were made anew since these tables were written.",
+                f"{path}: {source.prefix}.{other[0]} had the id {self.topic_ids[other[0]]}, "
+                f"and has {now[other[0]]}",
+                _BEGIN_ANEW,
+            )
+        return replace(
+            self,
+            next=_without(self.next, anew),
+            until=_without(self.until, anew),
+            told=_without(self.told, anew),
+            topic_ids={**self.topic_ids, **now},
+        )
 
     def following(
         self,
@@ -67,6 +128,8 @@ class Commit:
             until,
             merged(self.told, _ends_of(holes)),
             {**self.as_of_ms, **(as_of_ms or {})},
+            self.prefix,
+            self.topic_ids,
         )
 
     def to_json(self, batch: int) -> str:
@@ -80,6 +143,8 @@ class Commit:
                 "until": self.until,
                 "told": self.told,
                 "as_of_ms": self.as_of_ms,
+                "prefix": self.prefix,
+                "topic_ids": self.topic_ids,
             },
             sort_keys=True,
         )
@@ -89,19 +154,18 @@ class Commit:
         """The metadata of an archive's commit; None for any other commit."""
         try:
             found = json.loads(text or "{}")
-            later: Mapping[str, Any] = {key: found.get(key) or {} for key in _LATER}
-            return cls(
-                found["coord_archive"],
-                found["number"],
-                found["next"],
-                found["skipped"],
-                *later.values(),
-            )
+            identity, number = found["coord_archive"], found["number"]
+            later: Mapping[str, Any] = {key: found[key] for key in _LATER if key in found}
+            return cls(identity, number, found["next"], found["skipped"], **later)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
 
-_LATER = ("until", "told", "as_of_ms")
+_LATER = ("until", "told", "as_of_ms", "prefix", "topic_ids")
+_BEGIN_ANEW = (
+    "Begin anew: keep this folder aside, and name a fresh one for the tables. What is still in the "
+    "topics is written into it."
+)
 
 
 def commit_in(log_file: str) -> Commit | None:
@@ -119,6 +183,10 @@ def merged(left: Positions, right: Positions) -> Positions:
         for partition, offset in partitions.items():
             mine[partition] = max(offset, mine.get(partition, 0))
     return found
+
+
+def _without(positions: Positions, topics: set[str]) -> Positions:
+    return {topic: at for topic, at in positions.items() if topic not in topics}
 
 
 def moved(positions: Positions, ends: Positions) -> Positions:

@@ -5,6 +5,9 @@ and Delta removes the files of old commits: so the position also lies in a file 
 `_coord_archive/<number>-<identity>.json` below the table. It is written before its commit; the
 number of the newest commit, which Delta keeps for ever, tells which file holds. VACUUM leaves
 folders alone whose names begin with an underscore.
+
+Both name the topics whose records the table has. A table of others is refused before anything is
+written.  # INV-39
 """
 
 from collections.abc import Iterator
@@ -14,10 +17,10 @@ import structlog
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import CoordError, StartRefused
-from coordlib.history.commit import Commit, Positions, commit_in, moved
+from coordlib.history.commit import Commit, Positions, Source, commit_in, moved
 from coordlib.history.delta_append import Append, OvertakenByAnother, append, number_in
 from coordlib.history.files import delete, hadoop_file, names_in, read_text, write_text
-from coordlib.history.tables import ADDED_LATER, COLUMNS, PARTITIONED_BY, PROPERTIES
+from coordlib.history.tables import COLUMNS, PARTITIONED_BY, PROPERTIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,21 +37,41 @@ class ArchivedTable:
         app_id: Delta's txnAppId, under which commits are numbered: of two archives that commit the
             same number at once, Delta drops one.
 
+        source: the topics whose records it is to have.
+
     Raises:
-        StartRefused: how far the table is complete is unknown.
+        StartRefused: how far the table is complete is unknown, or it has records of other topics.
     """
 
-    def __init__(self, spark: "SparkSession", table: str, path: str, app_id: str) -> None:
+    def __init__(
+        self, spark: "SparkSession", table: str, path: str, app_id: str, source: Source
+    ) -> None:
+        from delta.tables import DeltaTable
+
         self._spark, self._table, self._path, self._app_id = spark, table, path, app_id
-        _create_table(spark, table, path)
-        snapshot = self._snapshot()
-        self._version = int(snapshot.version())
-        self.newest = self._find(self._number_in(snapshot))
-        self._keep_position()
-        self._add_columns()
+        self._version, self.newest = -1, Commit.first(source)
+        self._is_there = DeltaTable.isDeltaTable(spark, path)
+        if self._is_there:
+            snapshot = self._snapshot()
+            self._version = int(snapshot.version())
+            self.newest = self._find(self._number_in(snapshot)).continued(source, path)
         #: The table is complete up to here: its newest commit, and what was read since then and
         #: had no row for it.
         self.next: Positions = self.newest.next
+
+    def make_ready(self) -> None:
+        """Make the table, where there is none, and give it what it lacks. Before it is appended to.
+
+        Raises:
+            Exception: Delta's, where another archive makes the table at this moment.
+        """
+        if not self._is_there:
+            # What Delta cleans later names the topics of a table that never gets a row.
+            write_text(self._spark, self._position_file(self.newest), self.newest.to_json(-1))
+            _create_table(self._spark, self._table, self._path, self.newest)
+            self._version, self._is_there = int(self._snapshot().version()), True
+        self._keep_position()
+        self._add_columns()
 
     def read_up_to(self, ends: Positions) -> None:
         """There was no row for this table up to there."""
@@ -104,8 +127,6 @@ class ArchivedTable:
         commit = next(self._commits(), None) or self._in_position_file(number)
         if commit is not None:
             return commit
-        if number == 0 and self._is_empty_and_ours():
-            return Commit()  # it was made long ago, and nothing was ever written
         raise StartRefused(
             "It cannot be told how far this table is complete.",
             f"no archive's commit is known of {self._path}",
@@ -142,14 +163,8 @@ class ArchivedTable:
         for name in names:
             if not mine.endswith(f"/{name}"):
                 delete(self._spark, f"{folder}/{name}")
-        if self.newest.number and not any(mine.endswith(f"/{name}") for name in names):
+        if not any(mine.endswith(f"/{name}") for name in names):
             write_text(self._spark, mine, self.newest.to_json(-1))
-
-    def _is_empty_and_ours(self) -> bool:
-        rows = self._spark.read.format("delta").load(self._path)
-        lacking = set(self._lacking())
-        ours = [name for name in COLUMNS[self._table] if name not in lacking]
-        return lacking <= ADDED_LATER and rows.columns == ours and rows.isEmpty()
 
     def _add_columns(self) -> None:
         """Give a table that an older version made the columns that it lacks, null in its rows.
@@ -192,12 +207,9 @@ def _another_archive(path: str, found: Commit) -> StartRefused:
     )
 
 
-def _create_table(spark: "SparkSession", table: str, path: str) -> None:
-    from delta.tables import DeltaTable
-
-    if DeltaTable.isDeltaTable(spark, path):
-        return
+def _create_table(spark: "SparkSession", table: str, path: str, first: Commit) -> None:
     columns = (F.lit(None).cast(kind).alias(name) for name, kind in COLUMNS[table].items())
     writer = spark.range(0).select(*columns).write.format("delta")
     writer = writer.options(**PROPERTIES).partitionBy(*PARTITIONED_BY[table])
-    writer.option("userMetadata", Commit().to_json(-1)).mode("append").save(path)
+    # One that somebody has made meanwhile may be of other topics.
+    writer.option("userMetadata", first.to_json(-1)).mode("errorifexists").save(path)

@@ -103,8 +103,6 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "space": "STRING",
     },
 }
-#: Columns that tables of an older version lack.
-ADDED_LATER: Final = frozenset({"kind", "space", "transactional_id", "places"})
 PARTITIONED_BY: Final[dict[str, tuple[str, ...]]] = {
     EVENTS: ("date",),
     SNAPSHOTS: (),

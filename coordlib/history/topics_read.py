@@ -14,12 +14,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.errors import NotAllowed, StartRefused
+from coordlib.errors import CoordError, NotAllowed, StartRefused
+from coordlib.history.commit import Source
 from coordlib.history.plan import Range
+from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import READER_GROUP, open_admin, reaching
 from coordlib.kafka.cluster import partitions_of
 from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.topics import look_up, topic_id_of
 from coordlib.records.own_topics import ARCHIVED, CLAIMS_ARCHIVED
 
 if TYPE_CHECKING:
@@ -44,9 +47,27 @@ class ArchivedTopics:
     """
 
     def __init__(self, client: Mapping[str, Any], prefix: str) -> None:
-        self._prefix = prefix
+        self._client, self._prefix = client, prefix
         self._places = places_of(client, prefix)
         self._admin = open_admin(client, log_level=2)
+        #: As the archive began with them.
+        self.source = Source(prefix, self._topic_ids())
+
+    def are_same(self) -> bool:
+        """Whether none of the topics was deleted or made anew since then. Raises CannotReach."""
+        return self._topic_ids() == self.source.topic_ids
+
+    def require_same(self) -> None:
+        """Raises CoordError where one of them was. Raises CannotReach."""
+        if not self.are_same():
+            raise CoordError(
+                "A topic was deleted, or made anew, while it was read.",
+                f"prefix {self._prefix}",
+                "Nothing of it was written; the archive looks at the topics again.",
+            )
+
+    def _topic_ids(self) -> dict[str, str]:
+        return topic_ids_of(self._admin, self._places, self._client, self._prefix)
 
     def bounds(self) -> dict[Place, Bounds]:
         """Of all partitions that can be read now; topics are without prefix. CannotReach."""
@@ -81,6 +102,15 @@ class ArchivedTopics:
             .option("endingOffsets", _by_topic((each, each.end) for each in named))
             .load()
         )
+
+
+def topic_ids_of(
+    admin: Admin, places: Iterable[Place], client: Mapping[str, Any], prefix: str
+) -> dict[str, str]:
+    """Kafka's ids of the topics of these partitions, by names without prefix. CannotReach."""
+    with reaching(*_UNREACHABLE):
+        found = look_up(admin, sorted({place.topic for place in places}), client)
+    return {name.removeprefix(f"{prefix}."): topic_id_of(each) for name, each in found.items()}
 
 
 def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:

@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from coordlib.history.commit import Source
 from coordlib.records import codec, stored
 
 START = datetime(2026, 3, 1, 23, 59, 50, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1000)
 INCARNATION = "a-B_9-xyz"  # topic ids are base64 for URLs: they contain - and _
+#: Whose records these are.
+SOURCE = Source("coord", {"events": "of-events", "groups": "of-groups", "lag": "of-lag"})
 KAFKA_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 )

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import uuid
 from dataclasses import replace
 from itertools import pairwise
@@ -13,8 +14,9 @@ import pytest
 from coordlib.errors import CoordError, StartRefused
 from coordlib.history.plan import Backlog
 from coordlib.history.sql import query_tables
-from coordlib.history.tables import EVENTS, LAG
-from tests.history.rows import INCARNATION, KAFKA_SCHEMA, START_MS, Log, a_life_of_a_group
+from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, path_of
+from tests.history.rows import INCARNATION, KAFKA_SCHEMA, SOURCE, START_MS, Log, a_life_of_a_group
+from tests.stack.conftest import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +41,7 @@ def options(tmp_path: Path) -> "ArchiveOptions":
 def _batch(spark: "SparkSession", options: "ArchiveOptions", identity: str) -> "ArchiveBatch":
     from coordlib.history.archive import ArchiveBatch
 
-    return ArchiveBatch(spark, options, identity)
+    return ArchiveBatch(spark, options, identity, SOURCE)
 
 
 def _frame(spark: "SparkSession", log: Log, first: int = 0, last: int | None = None) -> "DataFrame":
@@ -467,6 +469,16 @@ class Topics:
         admin = AdminClient(self.client)
         admin.delete_records([place])[place].result(20)
 
+    def make_anew(self, topic: str) -> None:
+        """Delete it and create it again; its records are those of a new topic."""
+        from coordlib.kafka import topics
+        from coordlib.kafka.clients import open_admin
+
+        admin, name = open_admin(self.client), f"{self.prefix}.{topic}"
+        admin.delete_topics([name])[name].result(20)
+        wait_until("it is gone", lambda: name not in admin.list_topics(timeout=10).topics)
+        topics.create(self.client, self.prefix, 2, 1, 1)
+
     def options(self, folder: Path, **fields: Any) -> "ArchiveOptions":
         from coordlib.history.archive import ArchiveOptions
 
@@ -549,3 +561,142 @@ def test_history_that_retention_overtook_is_a_line_and_no_end(
     kept = query_tables(options.tables, "SELECT count(*) FROM events WHERE type <> 'HistoryLost'")
     assert kept.rows[0][0] < EVENT_COUNT
     assert query_tables(options.tables, "SELECT count(*) FROM group_snapshots").rows == ((2,),)
+
+
+def _files(folder: str) -> dict[str, bytes]:
+    return {str(each): each.read_bytes() for each in Path(folder).rglob("*") if each.is_file()}
+
+
+def test_the_tables_of_another_prefix_are_refused_and_stay_as_they_are(
+    spark: "SparkSession", topics: Topics, broker: "Broker", tmp_path: Path
+) -> None:
+    """Where its topics were longer, the archive of one prefix went on behind the positions of
+    another one, in its tables: the beginning was missing, and nobody was told."""
+    from coordlib.history.archive import Archive
+    from coordlib.history.backlog import backlog
+
+    log = a_life_of_a_group()
+    topics.write(log, slice(0, 6))
+    Archive(spark, topics.options(tmp_path)).catch_up()
+    other = Topics(broker)
+    other.write(log, slice(None))
+    before = _files(topics.options(tmp_path).tables)
+    options = replace(other.options(tmp_path), checkpoint=str(tmp_path / "other"))
+
+    with pytest.raises(StartRefused, match="of another prefix"):
+        Archive(spark, options).catch_up()
+    with pytest.raises(StartRefused, match="of another prefix"):
+        backlog(options.tables, other.client, other.prefix)
+
+    assert _files(options.tables) == before
+    Archive(spark, other.options(tmp_path / "fresh")).catch_up()
+    assert _counts(other.options(tmp_path / "fresh"))[0] == EVENT_COUNT
+
+
+def test_only_one_foreign_table_among_three_is_enough(
+    spark: "SparkSession", topics: Topics, broker: "Broker", tmp_path: Path
+) -> None:
+    """The other two are not made either."""
+    from coordlib.history.archive import Archive
+
+    topics.write(a_life_of_a_group(), slice(0, 6))
+    options = topics.options(tmp_path)
+    Archive(spark, options).catch_up()
+    for name in (EVENTS, SNAPSHOTS):
+        shutil.rmtree(path_of(options.tables, name))
+    before = _files(options.tables)
+    other = replace(Topics(broker).options(tmp_path), checkpoint=str(tmp_path / "other"))
+
+    with pytest.raises(StartRefused, match="of another prefix"):
+        Archive(spark, other).turn()
+
+    assert _files(options.tables) == before
+
+
+def test_topics_that_were_made_anew_are_refused_also_under_a_running_archive(
+    spark: "SparkSession", topics: Topics, tmp_path: Path
+) -> None:
+    """They are longer than the old ones were: no position shows it. `lag` alone may be another."""
+    from coordlib.history.archive import Archive
+
+    log = a_life_of_a_group()
+    topics.write(log, slice(0, 6))
+    options = topics.options(tmp_path)
+    archive = Archive(spark, options)
+    archive.catch_up()
+    topics.make_anew("lag")
+    topics.write(log, slice(None))
+    archive.catch_up()
+    samples = query_tables(options.tables, "SELECT count(*) FROM lag").rows
+    assert samples == ((5,),), "all of the new one's, and none twice"
+    topics.make_anew("events")
+    for _ in range(2):
+        topics.write(log, slice(None))
+    before = _files(options.tables)
+
+    with pytest.raises(StartRefused, match="made anew"):
+        archive.turn()
+    with pytest.raises(StartRefused, match="made anew"):
+        Archive(spark, options).turn()
+
+    assert _files(options.tables) == before
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_not_written(
+    spark: "SparkSession", topics: Topics, tmp_path: Path
+) -> None:
+    """Spark reads by names: its records may be of the old topic, or of the new one."""
+    from coordlib.history.archive import Archive
+
+    log = a_life_of_a_group()
+    topics.write(log, slice(0, 6))
+    options = topics.options(tmp_path)
+    archive = Archive(spark, options)
+    archive.catch_up()
+    topics.write(log, slice(6, None))
+    opened = archive._opened
+    assert opened is not None
+    reading = opened[0].read
+
+    def read_and_made_anew(*args: Any) -> "DataFrame":
+        rows = reading(*args)
+        topics.make_anew("events")
+        for _ in range(2):
+            topics.write(log, slice(None))
+        return rows
+
+    opened[0].read = read_and_made_anew  # type: ignore[method-assign]
+
+    with pytest.raises(CoordError, match="while it was read"):
+        archive.turn()
+
+    assert _counts(options)[:2] == (6, 6)
+    with pytest.raises(StartRefused, match="made anew"):
+        archive.turn()
+
+
+def test_tables_that_do_not_name_their_topics_are_refused(
+    spark: "SparkSession", options: "ArchiveOptions", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an older version has made them: how to begin anew is said."""
+    from coordlib.history.commit import Commit
+
+    usual = Commit.to_json
+    named = ("prefix", "topic_ids")
+    with monkeypatch.context() as older:
+        older.setattr(
+            Commit,
+            "to_json",
+            lambda self, batch: json.dumps(
+                {k: v for k, v in json.loads(usual(self, batch)).items() if k not in named}
+            ),
+        )
+        older.setattr(Commit, "__eq__", lambda *_: True)
+        _batch(spark, options, "one")(_frame(spark, a_life_of_a_group()), 0)
+    before = _files(options.tables)
+
+    with pytest.raises(StartRefused, match="neither a prefix nor topics") as caught:
+        _batch(spark, options, "one")
+
+    assert "Begin anew" in caught.value.mend
+    assert _files(options.tables) == before

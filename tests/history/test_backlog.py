@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from coordlib.history.backlog import positions
-from coordlib.history.commit import Commit
-from coordlib.history.tables import EVENTS, TABLES
+from coordlib.history.backlog import newest_commits
+from coordlib.history.commit import Commit, Source
+from coordlib.history.tables import EVENTS, TABLES, path_of
 
+FIRST = Commit.first(Source("coord", {"events": "of-events"}))
 NO_ROWS = pa.table({"group_id": pa.array([], pa.string())})
 
 
@@ -24,21 +25,24 @@ def test_a_new_prefix_is_not_late(tmp_path: Path) -> None:
     """The archive has made its tables, and no group has come yet. `coord status
     --max-archive-lag-ms` said that its lag is not known, and called the job ill."""
     for name in TABLES:
-        write(tmp_path, name, Commit())
+        write(tmp_path, name, FIRST)
 
-    assert positions(str(tmp_path)) == {}
+    assert newest_commits(str(tmp_path)) == {path_of(str(tmp_path), name): FIRST for name in TABLES}
 
 
 def test_tables_are_as_far_as_their_newest_commits(tmp_path: Path) -> None:
     for name in TABLES:
-        write(tmp_path, name, Commit())
-    write(tmp_path, EVENTS, Commit("a", 1, {"events": {"0": 7}}))
+        write(tmp_path, name, FIRST)
+    second = FIRST.following("a", {"events": {"0": 7}}, 0, {}, ())
+    write(tmp_path, EVENTS, second)
 
-    assert positions(str(tmp_path)) == {"events": {"0": 7}}
+    found = newest_commits(str(tmp_path)) or {}
+
+    assert found[path_of(str(tmp_path), EVENTS)] == second
 
 
 def test_nothing_is_known_where_no_archive_has_been(tmp_path: Path) -> None:
-    assert positions(str(tmp_path)) is None
+    assert newest_commits(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -46,4 +50,4 @@ def test_nothing_is_known_of_a_table_that_others_have_made(name: str, tmp_path: 
     for each in TABLES:
         write(tmp_path, each, None if each == name else Commit("a", 1))
 
-    assert positions(str(tmp_path)) is None
+    assert newest_commits(str(tmp_path)) is None

@@ -10,7 +10,7 @@ from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG
 from tests.history.claims_life import GROUP, SETTINGS, ClaimsLife, a_life_of_claims
 from tests.history.engines import assert_engines_agree, session_over
-from tests.history.rows import KAFKA_SCHEMA, Log, a_life_of_a_group, at
+from tests.history.rows import KAFKA_SCHEMA, SOURCE, Log, a_life_of_a_group, at
 from tests.history.test_archive import Topics
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
     a_life_of_claims(log)
     # The tables are there before the first claim.
     for number, part in enumerate((slice(0, before), slice(before, None))):
-        batch = ArchiveBatch(spark, options, "claims")
+        batch = ArchiveBatch(spark, options, "claims", SOURCE)
         batch(spark.createDataFrame(log.rows[part], KAFKA_SCHEMA), number)
     return folder / "tables"
 
@@ -156,7 +156,9 @@ def test_a_claim_that_comes_back_after_its_end_has_a_tenure_of_its_own(
     options = ArchiveOptions(
         bootstrap_servers="", tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "check")
     )
-    ArchiveBatch(spark, options, "one")(spark.createDataFrame(life.log.rows, KAFKA_SCHEMA), 0)
+    ArchiveBatch(spark, options, "one", SOURCE)(
+        spark.createDataFrame(life.log.rows, KAFKA_SCHEMA), 0
+    )
 
     sql = "SELECT began, ended, epoch, instance, last_position FROM claims ORDER BY since"
     instance = f"0a1b2c3d-{epoch}"
@@ -185,7 +187,9 @@ def test_an_owner_that_ended_in_a_gap_of_the_log_is_none(
     options = ArchiveOptions(
         bootstrap_servers="", tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "check")
     )
-    ArchiveBatch(spark, options, "one")(spark.createDataFrame(life.log.rows, KAFKA_SCHEMA), 0)
+    ArchiveBatch(spark, options, "one", SOURCE)(
+        spark.createDataFrame(life.log.rows, KAFKA_SCHEMA), 0
+    )
 
     sql = "SELECT partition, client_id, until, ended FROM claims ORDER BY partition, since"
     assert query_tables(tmp_path / "tables", sql).rows == (

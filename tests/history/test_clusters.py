@@ -15,7 +15,7 @@ from tests.history.cluster_life import (
     a_life_of_a_cluster,
 )
 from tests.history.engines import assert_engines_agree, session_over
-from tests.history.rows import KAFKA_SCHEMA, Log, a_life_of_a_group
+from tests.history.rows import KAFKA_SCHEMA, SOURCE, Log, a_life_of_a_group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
     options = ArchiveOptions(
         bootstrap_servers="", tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint")
     )
-    batch = ArchiveBatch(spark, options, "clusters")
+    batch = ArchiveBatch(spark, options, "clusters", SOURCE)
     batch(spark.createDataFrame(records(lives()).rows, KAFKA_SCHEMA), 0)
     return folder / "tables"
 

@@ -11,7 +11,7 @@ from coordlib.history.keeping import kept
 from coordlib.history.maintain import maintain
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, TABLES
-from tests.history.rows import KAFKA_SCHEMA, START, Log, a_life_of_a_group
+from tests.history.rows import KAFKA_SCHEMA, SOURCE, START, Log, a_life_of_a_group
 from tests.history.test_older_tables import Folder
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_the_checkpoint_keeps_the_archives_number(spark: "SparkSession", folder:
 
     log = a_life_of_a_group()
     options = ArchiveOptions(bootstrap_servers="", tables=folder.tables, checkpoint="")
-    running = ArchiveBatch(spark, options, "running")
+    running = ArchiveBatch(spark, options, "running", SOURCE)
     running(spark.createDataFrame(log.rows[:10], KAFKA_SCHEMA), 0)
     maintain(folder.tables, {}, now=NEXT_WEEK)
     _forget_commits(spark, folder.tables)

@@ -18,7 +18,7 @@ from coordlib.history.tables import COLUMNS, EVENTS, LAG, SNAPSHOTS, path_of
 from coordlib.history.views import VIEWS, tables_behind
 from tests.history.assigned_life import a_life_of_an_assigned_group
 from tests.history.engines import assert_engines_agree, session_over
-from tests.history.rows import KAFKA_SCHEMA, Log, a_life_of_a_group
+from tests.history.rows import KAFKA_SCHEMA, SOURCE, Log, a_life_of_a_group
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +64,7 @@ class Folder:
         from coordlib.history.archive import ArchiveBatch, ArchiveOptions
 
         options = ArchiveOptions(bootstrap_servers="", tables=self.tables, checkpoint="")
-        batch = ArchiveBatch(self.spark, options, "one")
+        batch = ArchiveBatch(self.spark, options, "one", SOURCE)
         batch(self.spark.createDataFrame(log.rows[:last], KAFKA_SCHEMA), 0)
 
     def columns(self, table: str) -> list[str]:

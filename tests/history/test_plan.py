@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlib.errors import StartRefused
-from coordlib.history.commit import Commit, Hole, Positions, commit_in, merged
+from coordlib.history.commit import Commit, Hole, Positions, Source, commit_in, merged
 from coordlib.history.plan import Range, plan, untold
 from coordlib.kafka.places import Bounds, Place
 
@@ -160,11 +160,63 @@ def test_a_commit_is_read_back_as_it_was_written() -> None:
     assert Commit.from_json(commit.to_json(1)) == commit
 
 
-def test_commits_of_earlier_versions_are_read() -> None:
-    """They do not say where their batch ended: then nothing counts as begun."""
-    text = '{"coord_archive":"a","number":3,"next":{"events":{"0":4}},"skipped":2,"batch":1}'
+SOURCE = Source("coord", {"events": "e1", "lag": "l1"})
 
-    assert Commit.from_json(text) == Commit("a", 3, {"events": {"0": 4}}, 2)
+
+def test_a_table_goes_on_with_the_topics_whose_records_it_has() -> None:
+    """A topic that came later is one of them from then on; one that is hidden now stays known."""
+    ends = {"events": {"0": 9}}
+    commit = Commit.first(SOURCE).following("a", ends, 0, ends, ())
+
+    later = commit.continued(Source("coord", {"events": "e1", "claims.events": "c1"}), "T")
+
+    assert later.topic_ids == {"events": "e1", "lag": "l1", "claims.events": "c1"}
+    assert (later.next, later.number) == (ends, 1)
+    assert Commit.from_json(later.to_json(1)) == later
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (Source("other", {"events": "e1"}), "of another prefix"),
+        (Source("coord", {"events": "e2"}), "made anew"),
+        (Source("coord", {"events": "e1", "claims.events": "c2"}), "made anew"),
+    ],
+)
+def test_a_table_of_other_topics_is_refused(source: Source, words: str) -> None:
+    """Their positions are of another log: what is before them would be left out, and nobody told.
+    The archive of a prefix with 43,237 events began at the 16 of another one."""
+    topic_ids = {**SOURCE.topic_ids, "claims.events": "c1"}
+    commit = Commit.first(Source("coord", topic_ids)).following("a", {}, 0, {}, ())
+
+    with pytest.raises(StartRefused, match=words) as caught:
+        commit.continued(source, "T/events")
+
+    assert "T/events" in caught.value.where
+
+
+def test_a_topic_that_may_be_made_anew_is_read_from_its_beginning() -> None:
+    """Also where the new one is longer already than the old one was."""
+    ends = {"lag": {"0": 7}, "events": {"0": 9}}
+    holes = (Hole("lag", 0, 2, 5),)
+    commit = Commit.first(SOURCE).following("a", ends, 0, ends, holes)
+
+    later = commit.continued(Source("coord", {"events": "e1", "lag": "l2"}), "T")
+
+    assert later.next == later.until == {"events": {"0": 9}}
+    assert (later.told, later.topic_ids["lag"]) == ({}, "l2")
+
+
+def test_a_table_of_an_older_version_is_refused() -> None:
+    """It names neither its prefix nor its topics."""
+    text = '{"coord_archive":"a","number":3,"next":{"events":{"0":4}},"skipped":2,"batch":1}'
+    found = Commit.from_json(text)
+    assert found == Commit("a", 3, {"events": {"0": 4}}, 2)
+
+    with pytest.raises(StartRefused, match="neither a prefix nor topics") as caught:
+        found.continued(SOURCE, "T")
+
+    assert "Begin anew" in caught.value.mend
 
 
 @pytest.mark.parametrize(

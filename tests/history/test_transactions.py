@@ -8,7 +8,7 @@ import pytest
 from coordlib.history.sql import query_tables
 from coordlib.history.transaction_views import TRANSACTION_VIEWS
 from tests.history.engines import assert_engines_agree, session_over
-from tests.history.rows import KAFKA_SCHEMA, a_life_of_a_group
+from tests.history.rows import KAFKA_SCHEMA, SOURCE, a_life_of_a_group
 from tests.history.transaction_life import ID, a_life_of_transactions
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
     life.talk.end_batch()
     for output in life.talk.outputs:
         log.put(output.topic, output.key, output.value, 100)
-    batch = ArchiveBatch(spark, options, "transactions")
+    batch = ArchiveBatch(spark, options, "transactions", SOURCE)
     batch(spark.createDataFrame(log.rows, KAFKA_SCHEMA), 0)
     return folder / "tables"
 

@@ -18,7 +18,7 @@ from coordlib.history.transaction_views import TRANSACTION_VIEWS
 from coordlib.history.views import VIEWS, register_spark
 from tests.history.assigned_life import a_life_of_an_assigned_group
 from tests.history.engines import assert_engines_agree, session_over
-from tests.history.rows import KAFKA_SCHEMA, a_life_of_a_group, at
+from tests.history.rows import KAFKA_SCHEMA, SOURCE, a_life_of_a_group, at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> P
     options = ArchiveOptions(
         bootstrap_servers="", tables=str(folder / "tables"), checkpoint=str(folder / "checkpoint")
     )
-    batch = ArchiveBatch(spark, options, "views")
+    batch = ArchiveBatch(spark, options, "views", SOURCE)
     what = Plan(until={}, holes=(Hole("events", 1, 4, 9),))
     batch(spark.createDataFrame(a_life_of_a_group().rows, KAFKA_SCHEMA), 0, what)
     register_spark(spark, options.tables)
