@@ -1,6 +1,8 @@
 """`coord up`, `down` and `status`: the local stack; `status` also of a cluster."""
 
-from typing import Annotated, Any
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,10 +20,13 @@ from coordlib.cli.where import (
     progress,
     require_topic_prefix,
 )
-from coordlib.errors import SetupError
+from coordlib.errors import CoordError, SetupError
 from coordlib.kafka.roles import Role
 from coordlib.local.home import DEFAULT_STACK, command_for
 from coordlib.records.own_topics import COORDINATION_TOPIC
+
+if TYPE_CHECKING:
+    from coordlib.local.stack import Stack
 
 
 def up(  # noqa: PLR0913  # options of one command, each with a default
@@ -77,7 +82,8 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
     running = Stack(named_stack(stack, stack_folder), prefix, shards, responses, secure, topic)
     if claims:
         running.claims = running.claims or COORDINATION_TOPIC
-    running.up(progress(), job_arg or (), new_ports)
+    with _telling_what_goes_on(running, besides=_parts(running)):
+        running.up(progress(), job_arg or (), new_ports)
     say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
     if running.secured is not None:
         _say_clients(running)
@@ -88,6 +94,27 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
             say("  as at its last start; to end that: coord down, and then coord up --no-claims")
     say("Look around: coord status · coord groups list · coord demo")
     return 0
+
+
+def _parts(stack: "Stack") -> set[str]:
+    """The programs of a stack that run."""
+    seen = stack.status()
+    parts = {"the broker": seen.broker_state, "the job": seen.job_state}
+    return {part for part, state in parts.items() if state in ("running", "starting")}
+
+
+@contextmanager
+def _telling_what_goes_on(stack: "Stack", besides: Container[str] = ()) -> Iterator[None]:
+    """Of a command that is interrupted (Ctrl-C is for it alone), or fails half-way: which programs
+    of the stack run on, but for those of before."""
+    try:
+        yield
+    except (KeyboardInterrupt, CoordError):
+        if parts := [part for part in sorted(_parts(stack)) if part not in besides]:
+            down, words = command_for(stack.home, "down"), " and ".join(parts)
+            goes = "goes" if len(parts) == 1 else "go"
+            say(f"{words[0].upper()}{words[1:]} {goes} on. To end that: {down}")
+        raise
 
 
 def _say_clients(running: Any) -> None:
@@ -138,7 +165,8 @@ def down(
     if wipe and named.home.exists():
         require_stack(named.home)
         confirm("Deleting topics, checkpoint, tables and logs", str(named.home), yes)
-    named.down(wipe, progress())
+    with _telling_what_goes_on(named):
+        named.down(wipe, progress())
     return 0
 
 

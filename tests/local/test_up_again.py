@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordlib.cli.main import main
-from coordlib.exit_codes import FAILED, OK
+from coordlib.exit_codes import FAILED, INTERRUPTED, OK
 from coordlib.local import stack_folder
 from coordlib.local.broker import Broker
 from coordlib.local.job import Job
@@ -102,6 +102,35 @@ def test_job_that_ends_before_it_is_ready_is_told_by_whoever_waits(
     assert up(home) == FAILED
     assert "The job ended with exit code 4" in capsys.readouterr().err
     assert launched == []
+
+
+@pytest.mark.parametrize(("ran_before", "told"), [(False, True), (True, False)])
+def test_ctrl_c_says_that_the_broker_goes_on(
+    ran_before: bool,
+    told: bool,
+    home: Path,
+    launched: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Ctrl-C is for the command alone: the broker that it had started ran on, without a word."""
+    running = {"broker": LAUNCHER if ran_before else None}
+    monkeypatch.setattr(Broker, "program", property(lambda _: running["broker"]))
+    monkeypatch.setattr(Job, "launcher", None)
+
+    def interrupted(*_: Any) -> None:
+        running["broker"] = LAUNCHER
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Stack, "_start_broker", interrupted)
+
+    with pytest.raises(SystemExit) as ended:
+        up(home)
+
+    assert ended.value.code == INTERRUPTED
+    said = capsys.readouterr().err
+    assert (f"The broker goes on. To end that: coord down --stack-folder {home}" in said) is told
+    assert "job" not in said.partition("goes on")[2]
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"broker": "x", "controller": 1}'])
