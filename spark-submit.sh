@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # `coord submit` in a checkout, for whoever has no .venv/bin on the PATH. Takes every flag of spark-submit:
 #
-#   ./spark-submit.sh [--master M] [--conf k=v] [any spark-submit flag] coordinate|archive|SCRIPT.py [arguments]
+#   ./spark-submit.sh [--master M] [--conf k=v] [any spark-submit flag] coordinate|archive|claims|SCRIPT.py [arguments]
 #
 # Without --master it runs here (coordlib/conf/spark-local.conf). SIGTERM and SIGINT reach the Python driver, which stops
 # between batches; its exit code is this script's (coordlib/exit_codes.py), and no process is left. For a cluster the Python

@@ -1,8 +1,10 @@
 """The lock and pyproject.toml agree: all that set-up installs is pinned, and within its bounds."""
 
+import ast
 import re
+import sys
 import tomllib
-from importlib.metadata import distributions
+from importlib.metadata import distributions, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,9 @@ DIRECT = [
         for requirement in PROJECT["project"]["optional-dependencies"][extra]
     ),
 ]
+SOURCES = ("coordlib", "jobs", "tests", "notebooks")
+#: Modules that come with a required package, which pins them and shows what is theirs: pyspark.
+BROUGHT = frozenset({"py4j"})
 PINS = lock.read(lock.LOCK.read_text())
 
 
@@ -41,6 +46,33 @@ def test_what_that_requires_is_pinned_too() -> None:
 
     assert len(brought) > len(DIRECT)
     assert sorted(brought - PINS.keys()) == []
+
+
+def test_what_is_imported_is_required() -> None:
+    """It was there by chance, since something else required it: cryptography, yaml and packaging.
+    Stubs of a type checker and this project's own folders are no packages."""
+    own = {"coordlib", "jobs", "tests", "coordinate"}
+    by_module = packages_distributions()
+    named = {lock.normalised(Requirement(each).name) for each in DIRECT}
+    found = {}
+    for path in sorted(each for top in SOURCES for each in (lock.ROOT / top).rglob("*.py")):
+        for module in _imported(ast.parse(path.read_text())) - sys.stdlib_module_names - own:
+            brought = {lock.normalised(each) for each in by_module.get(module, [])}
+            if not brought & named and brought:
+                found[module] = str(path.relative_to(lock.ROOT))
+
+    assert {module: path for module, path in found.items() if module not in BROUGHT} == {}
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    """The first words of what is imported, anywhere."""
+    modules = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            modules.add(node.module.partition(".")[0])
+    return modules
 
 
 def test_the_lock_says_for_what_it_was_made() -> None:
