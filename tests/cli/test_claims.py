@@ -123,7 +123,7 @@ def test_messages_are_decoded_whatever_they_are(place: Place, cli: Cli) -> None:
     evil = marshal.ClaimingPartition(1, 5, "inst", "\x1b[2J", "g", place.topic, 1)
     for value in (b"banana", marshal.encode(good), marshal.encode(evil), None, b"\xff"):
         producer.produce(place.coordination, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     rows = cli.json("decode")["messages"]
 
     assert [(row["verdict"], row["error"]) for row in rows] == [
@@ -150,7 +150,7 @@ def test_twins_are_found(place: Place, cli: Cli) -> None:
     for instance in ("0000000a", "0000000b", "0000000a"):
         value = marshal.encode(marshal.Heartbeat(2, 5, instance, "twin", "g", place.topic, 0, 0))
         producer.produce(place.coordination, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     findings = cli.json("check")["findings"]
     assert any("several processes at once" in row["is"] for row in findings)
@@ -223,7 +223,7 @@ def test_a_change_of_positions_that_is_interrupted_resumes_the_group(
     running.send_signal(number)
     told += running.stderr.readlines()
 
-    assert running.wait(30) == code
+    assert running.wait(60) == code
     assert told[-1] == "0 of 2 positions are set, the others are as before. The group goes on.\n"
     after = cli.json("list")
     assert after["paused"] == {}

@@ -67,7 +67,7 @@ def test_no_broker_is_told_within_seconds() -> None:
 
     assert main(["groups", "list", *NOBODY]) == UNREACHABLE
 
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60  # and not for the library's own minutes
 
 
 @pytest.mark.usefixtures("impatient")

@@ -128,7 +128,7 @@ def test_who_holds_up_the_decisions_is_named_and_fenced(
     capsys.readouterr()
     assert hanging(engine, capsys, "--longer-than", "1ms") == []
     with pytest.raises(Exception, match=r"(?i)fenced"):
-        producer.commit_transaction(10)
+        producer.commit_transaction(60)
 
 
 def test_who_holds_up_another_topic_is_found(
@@ -148,7 +148,7 @@ def test_who_holds_up_another_topic_is_found(
     assert one["what"] == f"{topic}-1"
     assert one["reason"].endswith("its first record has the key b'order-1'")
     assert f"describe-producers --topic {topic} --partition 1" in one["mend"]
-    producer.abort_transaction(10)
+    producer.abort_transaction(60)
     assert hanging(engine, capsys, "--topic", topic, "--longer-than", "1ms") == []
 
 

@@ -615,7 +615,7 @@ def test_questions_about_the_cluster_are_confluent_kafkas_own(log: FakeLog) -> N
     broker = next(iter(real.list_topics(timeout=30).brokers.values()))
     producer = Producer({"bootstrap.servers": f"{broker.host}:{broker.port}", "log_level": 0})
     producer.produce("t", b"one", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     with CoordinatedConsumer(CONFIG, transport=log.transport(), data_consumer=real) as a:
         assert "t" in a.list_topics("t", 30).topics
         assert a.list_topics(timeout=30).brokers.keys() == {broker.id}

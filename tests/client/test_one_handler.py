@@ -331,7 +331,7 @@ def test_what_notes_the_end_of_a_commit_finds_the_member_free(end: str) -> None:
     def note(_: Any) -> None:
         ask = threading.Thread(target=lambda: answers.append(member.may_work()))
         ask.start()
-        ask.join(5)
+        ask.join(60)
         seen.append(bool(answers))
 
     with judged(FakeLog({"t": 1})) as log:

@@ -43,7 +43,7 @@ def traffic_of(world: World) -> Traffic:
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < until_s
         time.sleep(0.02)

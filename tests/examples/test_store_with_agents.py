@@ -80,7 +80,7 @@ class Fleet:
         return found
 
     def until(self, is_so: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + 40
+        until_s = time.monotonic() + 60
         while not is_so():
             assert time.monotonic() < until_s
             self.log.advance(STEP_MS, self._poll, STEP_MS)

@@ -457,7 +457,7 @@ class Topics:
         for key, value, topic, partition, *_ in log.rows[part]:
             name = topic.replace("coord.", f"{self.prefix}.")
             self._producer.produce(name, value, key, partition)
-        self._producer.flush(20)  # else what is aborted would never be sent
+        self._producer.flush(60)  # else what is aborted would never be sent
         (self._producer.commit_transaction if commit else self._producer.abort_transaction)()
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
@@ -467,7 +467,7 @@ class Topics:
 
         place = TopicPartition(f"{self.prefix}.{topic}", partition, offset)
         admin = AdminClient(self.client)
-        admin.delete_records([place])[place].result(20)
+        admin.delete_records([place])[place].result(60)
 
     def make_anew(self, topic: str) -> None:
         """Delete it and create it again; its records are those of a new topic."""
@@ -475,7 +475,7 @@ class Topics:
         from coordlib.kafka.clients import open_admin
 
         admin, name = open_admin(self.client), f"{self.prefix}.{topic}"
-        admin.delete_topics([name])[name].result(20)
+        admin.delete_topics([name])[name].result(60)
         wait_until("it is gone", lambda: name not in admin.list_topics(timeout=10).topics)
         topics.create(self.client, self.prefix, 2, 1, 1)
 

@@ -38,7 +38,7 @@ def repeat(turn: Callable[[], None], until_s: float) -> None:
 def main(bootstrap: str, topic: str, seconds: str = "5") -> None:
     faulthandler.enable()
     admin = Admin({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     until_s = time.monotonic() + float(seconds)
     turns = [partial(ask, admin, topic), partial(ask, admin, topic), partial(look, admin, topic)]
     threads = [threading.Thread(target=repeat, args=(turn, until_s)) for turn in turns]

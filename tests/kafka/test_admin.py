@@ -297,10 +297,10 @@ def test_no_reader_proves_anything_by_a_broker_that_hangs(tmp_path: Path) -> Non
     try:
         options = {"bootstrap.servers": running.bootstrap_servers, "log_level": 0}
         admin = Admin(options)
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(20)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
         producer = Producer(options)
         producer.produce("t", b"x")
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         answers, claims = ResponseReader(options, "c", at("t", 0)), LogReader(options, "c", "t")
         answers.start(20)
         claims.add(0, 0)

@@ -91,7 +91,7 @@ def test_topics_of_claims_on_a_real_broker(broker: Broker) -> None:
     with pytest.raises(SetupError, match=topic):
         coordination.create(conf, prefix, topic, 1)
     admin = AdminClient(conf)  # a name for it: the answer dies with the client
-    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(20)
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
     with pytest.raises(StartRefused, match="LogAppendTime") as refused:
         coordination.require(conf, prefix, topic)
     assert f"coord topics create --prefix {prefix} --claims {topic}" in str(refused.value)

@@ -140,10 +140,10 @@ def test_after_a_real_fatal_error_records_are_written_again(broker: Broker) -> N
     topic, told = f"fatal-{uuid4().hex[:8]}", Told()
     new = NewTopic(topic, 1, 1, config={"max.message.bytes": "1000"})
     admin = AdminClient(client)  # a name for it: the answer is lost with the client
-    admin.create_topics([new])[topic].result(20)
+    admin.create_topics([new])[topic].result(60)
     lasting = LastingProducer({**client, "enable.gapless.guarantee": True, "linger.ms": 0}, "x")
     lasting.produce(topic, b"x" * 5000, on_delivery=told.of("large"))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not lasting.is_broken and time.monotonic() < deadline:
         with suppress(KafkaException):
             lasting.poll(0.1)
@@ -153,7 +153,7 @@ def test_after_a_real_fatal_error_records_are_written_again(broker: Broker) -> N
 
     lasting.renew()
     lasting.produce(topic, b"small", on_delivery=told.of("small"))
-    lasting.flush(20)
+    lasting.flush(60)
 
     assert told.errors.pop("large") is not None
     assert told.errors == {"small": None}

@@ -83,18 +83,18 @@ class Topic:
         self.name = f"reading-{uuid4().hex[:8]}"
         create_topic(self.client, self.name, PARTITIONS)
         self.producer = Producer({**self.client, "transactional.id": self.name})
-        self.producer.init_transactions(30)
+        self.producer.init_transactions(60)
 
     def write(self, *keys: str, is_kept: bool = True, partition: int = 0) -> None:
         self.producer.begin_transaction()
         for key in keys:
             value = f"{key} {is_kept}".encode()
             self.producer.produce(self.name, value, key.encode(), partition)
-        self.producer.flush(30)
+        self.producer.flush(60)
         if is_kept:
-            self.producer.commit_transaction(30)
+            self.producer.commit_transaction(60)
         else:
-            self.producer.abort_transaction(30)
+            self.producer.abort_transaction(60)
 
     def read(self, newest_max: int | None = None) -> tuple[list[str], int]:
         """Keys, and how many offsets were left out."""

@@ -191,7 +191,7 @@ def test_an_older_prefix_gets_the_lag_topic_and_keeps_its_layout(broker: Broker)
     before = topics.check(conf, "older").layout
     assert before is not None
     admin = AdminClient(conf)
-    admin.delete_topics(["older.lag"])["older.lag"].result(20)
+    admin.delete_topics(["older.lag"])["older.lag"].result(60)
     while "older.lag" in admin.list_topics(timeout=60).topics:
         time.sleep(0.05)
     checked = topics.check(conf, "older")
@@ -220,5 +220,5 @@ def test_outputs_of_the_limit_are_accepted_and_requests_of_theirs(broker: Broker
         producer.produce(
             f"large.{topic}", b"x" * size, b"group", on_delivery=lambda e, _: outcomes.append(e)
         )
-    producer.flush(30)
+    producer.flush(60)
     assert outcomes == [None, None]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.stack
 def produce(broker: Broker, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("coord.responses", value, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def read_first(broker: Broker) -> bytes | None:

@@ -178,7 +178,7 @@ def test_a_pod_ends_with_the_jobs_code_but_never_with_0(
     job: Any, code: int, told: int, tmp_path: Path
 ) -> None:
     """0 would complete the Job when its node is drained, and nobody would judge any more."""
-    assert in_the_pod(job, tmp_path, f"exit {code}").wait(20) == told
+    assert in_the_pod(job, tmp_path, f"exit {code}").wait(60) == told
 
 
 @pytest.mark.parametrize("job", JOBS, ids=name_of)
@@ -194,7 +194,7 @@ def test_a_pod_that_is_ended_waits_for_the_batch(job: Any, tmp_path: Path) -> No
         time.sleep(0.02)
     pod.send_signal(signal.SIGTERM)
 
-    assert pod.wait(20) == 128 + signal.SIGTERM
+    assert pod.wait(60) == 128 + signal.SIGTERM
     assert (tmp_path / "stopped").exists()
 
 

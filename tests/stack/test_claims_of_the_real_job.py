@@ -226,7 +226,7 @@ def cut(stack: Stack, before: dict[int, int]) -> None:
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     places = [TopicPartition(TOPIC, shard, offset) for shard, offset in before.items()]
     for future in admin.delete_records(places).values():
-        future.result(20)
+        future.result(60)
 
 
 @CHAOS
@@ -240,7 +240,7 @@ def test_a_coordination_topic_that_grew_ends_claims_and_not_groups(
     start()
     claimants.until_all_is_judged()
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    admin.create_partitions([NewPartitions(TOPIC, 5)])[TOPIC].result(20)
+    admin.create_partitions([NewPartitions(TOPIC, 5)])[TOPIC].result(60)
     time.sleep(1)
     claimants.send(b"banana", 4)
 
@@ -300,7 +300,7 @@ def test_a_coordination_topic_that_is_made_anew_ends_claims_and_not_groups(
     claimants.until_all_is_judged()
     events = claimants.events()
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    admin.delete_topics([TOPIC])[TOPIC].result(20)
+    admin.delete_topics([TOPIC])[TOPIC].result(60)
     wait_until("it is there again", lambda: create_coordination(claimants.client, TOPIC, 4, 1))
     Claimants(stack.bootstrap_servers).turn(0)
 

@@ -33,7 +33,7 @@ def write(options: dict[str, str], topic: str, partition: int, sizes: list[int])
     producer = Producer({**options, "message.max.bytes": 1 << 21, "log_level": 0})
     for size in sizes:
         producer.produce(topic, bytes(size), partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def test_the_heaviest_part_of_a_backlog_counts(options: dict[str, str], topic: str) -> None:

@@ -58,10 +58,10 @@ def test_groups_that_begin_anew_meanwhile_do_not_get_workers_that_give_way() -> 
     thread = threading.Thread(target=groups)
     with workers_of(spark, WAY_GIVEN):
         thread.start()
-        assert made.wait(5)
+        assert made.wait(60)
         thread.join(0.05)
         assert not seen, "it waits"
-    thread.join(5)
+    thread.join(60)
     assert seen == [SHARED]
 
 

@@ -45,25 +45,25 @@ class Place:
         producer = Producer(self.options)
         for number in range(count):
             producer.produce(self.topic, b"x", partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def write_bytes(self, partition: int, count: int) -> None:
         """So many records in a coordination partition that are no messages."""
         producer = Producer(self.options)
         for _ in range(count):
             producer.produce(self.coordination, b"banana", partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def cut(self, partition: int, before: int) -> None:
         """Delete the records of a coordination partition before an offset, as retention does."""
         place = TopicPartition(self.coordination, partition, before)
         admin = AdminClient(self.options)
-        admin.delete_records([place])[place].result(30)
+        admin.delete_records([place])[place].result(60)
 
     def make_anew(self) -> None:
         """Delete the coordination topic, and create it again."""
         admin = AdminClient(self.options)
-        admin.delete_topics([self.coordination])[self.coordination].result(30)
+        admin.delete_topics([self.coordination])[self.coordination].result(60)
         until(lambda: create_coordination(self.options, self.coordination, self.partitions, 1))
 
     def world(self, partition: int = 0) -> World:
@@ -84,15 +84,15 @@ class Place:
         admin = AdminClient(self.options)
         if name not in admin.list_topics(timeout=10).topics:
             new = NewTopic(name, self.partitions, 1, config=COMPACT)
-            admin.create_topics([new])[name].result(30)
+            admin.create_topics([new])[name].result(60)
         producer = Producer(self.options)
         pages = pages_of(world.snapshot(), topic_id, partitions, world.offset, world.clock_ms)
         for page in pages:
             producer.produce(name, page.value, key=str(page.page).encode(), partition=number)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
 
-def until(holds: Callable[[], object], *consumers: MarshalConsumer, patience_s: float = 40) -> None:
+def until(holds: Callable[[], object], *consumers: MarshalConsumer, patience_s: float = 60) -> None:
     end = time.monotonic() + patience_s
     while not holds():
         assert time.monotonic() < end, "it did not happen in time"

@@ -106,7 +106,7 @@ def test_a_topic_that_grows_stops_every_client(
     consumer = place.consumer()
     until(lambda: len(consumer.claims()) == 2, consumer)
     admin = AdminClient(place.options)
-    admin.create_partitions([NewPartitions(place.coordination, 3)])[place.coordination].result(30)
+    admin.create_partitions([NewPartitions(place.coordination, 3)])[place.coordination].result(60)
 
     with pytest.raises(CoordinationTopicChanged, match="had 1 partitions"):
         until(lambda: False, consumer)

@@ -164,8 +164,8 @@ class RackedBroker(Broker):
 def create(config: dict[str, str], topic: str, partitions: int) -> None:
     """Make a topic, and see that the broker's metadata have it."""
     admin = AdminClient(dict(config))
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
-    deadline = monotonic() + 30
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    deadline = monotonic() + 60
     while len(read_racks(config, [topic]).get(topic, ())) < partitions:
         assert monotonic() < deadline, "the metadata have no such topic"
 

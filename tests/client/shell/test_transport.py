@@ -37,14 +37,14 @@ class Scene:
         admin = AdminClient(dict(self.config))
         topics = [NewTopic(f"{self.prefix}.{name}", 2, 1) for name in ("requests", "responses")]
         for made in admin.create_topics(topics).values():
-            made.result(30)
+            made.result(60)
         self.job = Producer({**self.config, "transactional.id": self.prefix})
-        self.job.init_transactions(30)
+        self.job.init_transactions(60)
 
     def write(self, *values: bytes) -> None:
         for value in values:
             self.job.produce(f"{self.prefix}.responses", value, key=b"g", partition=1)
-        self.job.flush(10)
+        self.job.flush(60)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def scene(broker: "Broker") -> Scene:
     return Scene(broker.bootstrap_servers)
 
 
-def until(is_so: Callable[[], bool], timeout_s: float = 15.0) -> None:
+def until(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
     end = monotonic() + timeout_s
     while not is_so():
         assert monotonic() < end, "it did not come about in time"
@@ -88,14 +88,14 @@ def test_an_open_transaction_neither_hides_the_end_nor_is_read(scene: Scene) -> 
     until(lambda: read_to_end_after(now_ms))
     assert seen == []
 
-    scene.job.commit_transaction(10)
+    scene.job.commit_transaction(60)
     until(lambda: seen == [b"1", b"2"] or read_to_end_after(now_ms) is None)
     later_ms = boottime_ms()
     until(lambda: read_to_end_after(later_ms))
 
     scene.job.begin_transaction()
     scene.write(b"3")
-    scene.job.abort_transaction(10)
+    scene.job.abort_transaction(60)
     last_ms = boottime_ms()
     until(lambda: read_to_end_after(last_ms))  # past the marker, though no message tells so
     assert seen == [b"1", b"2"]
@@ -152,7 +152,7 @@ def test_a_request_is_acknowledged_with_its_offset_and_its_answer_delivered(scen
     scene.job.begin_transaction()
     told = [codec.encode(each) for each in (answer, picture, notice)]
     scene.write(told[0], b"no response at all", *told[1:])
-    scene.job.commit_transaction(10)
+    scene.job.commit_transaction(60)
 
     until(lambda: len(one.heard) == 4 and len(other.heard) == 1)
     messages = [
@@ -196,12 +196,12 @@ def test_a_field_that_came_later_is_sent_to_a_job_that_recorded_it(
     placed(scene)
     progress = f"{scene.prefix}.progress"
     admin = AdminClient(dict(scene.config))
-    admin.create_topics([NewTopic(progress, 1, 1)])[progress].result(30)
+    admin.create_topics([NewTopic(progress, 1, 1)])[progress].result(60)
     ids = {f"{scene.prefix}.requests": find_place(scene.config, scene.prefix).incarnation}
     layout = Layout(shards=2, reply_partitions=2, topic_ids=ids, features=features)
     scene.job.begin_transaction()
     scene.job.produce(progress, codec.encode(layout), key=b"layout")
-    scene.job.commit_transaction(10)
+    scene.job.commit_transaction(60)
     transport = KafkaTransport(scene.config, scene.prefix, "c", reply=1)
     member = Listener(Identity("g", "c", "aa", 1, 1, transport.place.incarnation))
     transport.attach(member)
@@ -221,7 +221,7 @@ def test_the_features_are_those_of_the_newest_record(scene: Scene) -> None:
     placed(scene)
     progress = f"{scene.prefix}.progress"
     admin = AdminClient(dict(scene.config))
-    admin.create_topics([NewTopic(progress, 1, 1)])[progress].result(30)
+    admin.create_topics([NewTopic(progress, 1, 1)])[progress].result(60)
     transport = KafkaTransport(scene.config, scene.prefix, "c")
     assert transport.features() == frozenset()
 
@@ -230,10 +230,10 @@ def test_the_features_are_those_of_the_newest_record(scene: Scene) -> None:
         scene.job.begin_transaction()
         record = codec.encode(msgspec.structs.replace(layout, features=features))
         scene.job.produce(progress, record, key=b"layout")
-        scene.job.commit_transaction(10)
+        scene.job.commit_transaction(60)
     scene.job.begin_transaction()
     scene.job.produce(progress, codec.encode(layout), key=b"layout")
-    scene.job.abort_transaction(10)
+    scene.job.abort_transaction(60)
 
     assert transport.features() == {"of-yesterday", "of-today"}
     transport.close()

@@ -12,6 +12,8 @@ from coordlib.records.data_headers import Marker, Stamp, read_headers
 from coordlib.testing.fake_log import FakeLog
 
 PARTITIONS = 2
+#: How long a call may take that has nothing to wait for; a busy machine may stop for long.
+PATIENCE_S = 60.0
 #: Time in the log passes so much faster than that of the calls.
 SPEED = 10
 

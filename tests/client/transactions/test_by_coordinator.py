@@ -24,7 +24,7 @@ from coordlib.records.data_headers import Marker, Stamp, Txn
 from coordlib.records.producers import ABORT, COMMIT, TRANSACTION
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client.test_consumer import Program
-from tests.client.transactions.data import FakeCluster
+from tests.client.transactions.data import PATIENCE_S, FakeCluster
 from tests.tools.core import Shard
 
 BROKEN = KafkaError(KafkaError._FATAL, "broken", True, False, False)
@@ -65,12 +65,15 @@ class Copier:
         return self.program.consumer
 
     def ready(self) -> "Copier":
-        self.producer.init_transactions(1.0)
+        self.producer.init_transactions(PATIENCE_S)
         self.program.settle()
         return self
 
     def unit(
-        self, count: int = 2, during: Callable[[], None] = lambda: None, timeout_s: float = 1.0
+        self,
+        count: int = 2,
+        during: Callable[[], None] = lambda: None,
+        timeout_s: float = PATIENCE_S,
     ) -> None:
         with exactly_once(self.consumer, self.producer, timeout_s):
             for message in self.consumer.consume(count, 0):
@@ -121,7 +124,7 @@ def test_records_carry_their_number_and_markers_their_count(one: Copier) -> None
     one.producer.begin_transaction()
     one.write("x", "y")
     one.write("z", partition=1)
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     stamps = [(each.t, each.s) for each in one.cluster.headers() if isinstance(each, Stamp)]
     assert stamps == [("a", 0), ("a", 1)]
@@ -144,7 +147,7 @@ def test_no_record_is_written_before_its_partition_is_part_of_the_transaction(
     one.producer.poll(0.05)
     assert one.cluster.headers() == []
     log.job_is_up = True
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
 
     assert one.cluster.committed() == []
     assert len(one.cluster.headers()) == 1
@@ -154,10 +157,10 @@ def test_partitions_that_come_together_are_named_together(one: Copier, log: Fake
     one.producer.begin_transaction()
     one.write("x")
     one.write("y", partition=1)
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     one.producer.begin_transaction()
     one.write("x")
-    one.producer.commit_transaction(5.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     partitions = [r.partitions[0].partitions for r in asked(log, rq.AddPartitionsToTxn)]
     assert partitions == [(0, 1), (0,)]
@@ -167,7 +170,7 @@ def test_the_end_waits_for_all_records(one: Copier, log: FakeLog) -> None:
     """EndTxn names how many there are; what the other cluster has not taken would be torn."""
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     one.cluster.is_up = False
     one.write("y")
     with pytest.raises(TransactionError) as late:
@@ -176,7 +179,7 @@ def test_the_end_waits_for_all_records(one: Copier, log: FakeLog) -> None:
     assert asked(log, rq.EndTxn) == []
 
     one.cluster.is_up = True
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert len(asked(log, rq.EndTxn)) == 1
     assert one.cluster.committed() == ["x", "y"]
@@ -184,7 +187,7 @@ def test_the_end_waits_for_all_records(one: Copier, log: FakeLog) -> None:
 
 def test_an_exception_aborts_and_sets_the_consumer_back(one: Copier) -> None:
     def fails() -> None:
-        one.producer.flush(1.0)
+        one.producer.flush(PATIENCE_S)
         raise ValueError("in the user's own work")
 
     with pytest.raises(ValueError, match="own work"):
@@ -198,9 +201,9 @@ def test_an_exception_aborts_and_sets_the_consumer_back(one: Copier) -> None:
 
 def test_a_transaction_in_which_nothing_is_done_asks_nothing(one: Copier, log: FakeLog) -> None:
     one.producer.begin_transaction()
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     one.producer.begin_transaction()
-    one.producer.abort_transaction(1.0)
+    one.producer.abort_transaction(PATIENCE_S)
 
     assert asked(log, rq.EndTxn) == []
 
@@ -210,10 +213,10 @@ def test_a_record_that_is_not_delivered_aborts(one: Copier) -> None:
     one.cluster.fails = KafkaError(KafkaError._MSG_TIMED_OUT)
     one.write("x")
     with pytest.raises(TransactionError) as refused:
-        one.producer.commit_transaction(1.0)
+        one.producer.commit_transaction(PATIENCE_S)
     assert refused.value.txn_requires_abort()
     one.cluster.fails = None
-    one.producer.abort_transaction(1.0)
+    one.producer.abort_transaction(PATIENCE_S)
     one.unit(1)
 
     assert one.cluster.committed() == ["v0"]
@@ -225,11 +228,11 @@ def test_a_data_producer_that_failed_for_ever_is_replaced_by_the_abort(one: Copi
     one.cluster.fails = BROKEN
     one.write("x")
     with pytest.raises(TransactionError) as refused:
-        one.producer.commit_transaction(1.0)
+        one.producer.commit_transaction(PATIENCE_S)
     assert refused.value.txn_requires_abort()
     one.cluster.fails = None
     before = one.producer._way._data._producer  # type: ignore[attr-defined]
-    one.producer.abort_transaction(1.0)
+    one.producer.abort_transaction(PATIENCE_S)
 
     assert one.producer._way._data._producer is not before  # type: ignore[attr-defined]
     assert one.producer.state is State.READY
@@ -239,14 +242,14 @@ def test_a_commit_whose_markers_are_late_goes_on(one: Copier) -> None:
     """It is decided; the other cluster is away for a while."""
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     one.cluster.is_up = False
     with pytest.raises(TransactionError) as late:
         one.producer.commit_transaction(0.1)
     assert late.value.retriable()
     assert "decided" in str(late.value)
     one.cluster.is_up = True
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert one.cluster.committed() == ["x"]
     assert one.producer.state is State.READY
@@ -285,9 +288,9 @@ def test_a_committed_unit_is_not_read_again_where_its_word_is_refused(
 def test_a_partition_that_is_no_more_counts_as_written(one: Copier) -> None:
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     del one.cluster.topics["out"]
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     one.cluster.topics["out"] = 2
     one.unit(1)
 
@@ -301,7 +304,7 @@ def test_the_next_transaction_waits_for_the_end_of_the_one_before(
     for number in range(3):
         one.producer.begin_transaction()
         one.write(f"x{number}")
-        one.producer.commit_transaction(1.0)
+        one.producer.commit_transaction(PATIENCE_S)
 
     assert one.cluster.committed() == ["x0", "x1", "x2"]
     said = [
@@ -325,7 +328,7 @@ def test_the_successor_writes_the_markers_of_who_died_behind_the_decision(
     one.producer.begin_transaction()
     one.write("x", "y")
     one.write("z", partition=1)
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     cluster.is_up = False
     with pytest.raises(TransactionError):
         one.producer.commit_transaction(0.1)
@@ -338,7 +341,7 @@ def test_the_successor_writes_the_markers_of_who_died_behind_the_decision(
     assert (cluster.committed(), cluster.committed(partition=1)) == (["x", "y"], ["z"])
     heir.producer.begin_transaction()
     heir.write("w")
-    heir.producer.commit_transaction(1.0)
+    heir.producer.commit_transaction(PATIENCE_S)
     assert cluster.committed() == ["x", "y", "w"]
 
 
@@ -347,7 +350,7 @@ def test_the_successor_aborts_what_was_open(
 ) -> None:
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     dies(one)
 
     Copier(log, cluster, "b", id_="a").ready()
@@ -362,16 +365,16 @@ def test_whoever_is_fenced_ends_and_its_late_records_are_dropped(
     """It was stalled, not dead: it wakes up while its successor works."""
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     heir = Copier(log, cluster, "b", id_="a").ready()
     one.write("late")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     with pytest.raises(TransactionError) as fenced:
-        one.producer.commit_transaction(1.0)
+        one.producer.commit_transaction(PATIENCE_S)
     assert fenced.value.fatal()
     heir.producer.begin_transaction()
     heir.write("w")
-    heir.producer.commit_transaction(1.0)
+    heir.producer.commit_transaction(PATIENCE_S)
 
     assert cluster.committed() == ["w"]
     with pytest.raises(TransactionError):
@@ -384,12 +387,12 @@ def test_markers_in_a_cluster_that_is_not_named_are_for_the_operator(
     """The successor was given other brokers."""
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     dies(one)
     heir = Copier(log, FakeCluster(log, "elsewhere"), "b", id_="a")
 
     with pytest.raises(TransactionError, match="another cluster") as told:
-        heir.producer.init_transactions(1.0)
+        heir.producer.init_transactions(PATIENCE_S)
 
     assert told.value.fatal()
     assert "coord transactions finish a" in told.value.mend
@@ -398,7 +401,7 @@ def test_markers_in_a_cluster_that_is_not_named_are_for_the_operator(
 def test_an_operator_writes_missing_markers(one: Copier, cluster: FakeCluster) -> None:
     one.producer.begin_transaction()
     one.write("x", "y")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     life = one.producer._way._life  # type: ignore[attr-defined]
     life.end(COMMIT, 0)
     one.log.advance(1_000, lambda: one.producer.poll(0) if not life.is_decided else None)
@@ -443,15 +446,15 @@ def test_a_producer_goes_on_after_its_transaction_timed_out(one: Copier, log: Fa
     """A slow process is no zombie."""
     one.producer.begin_transaction()
     one.write("slow")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     log.advance(30_000, one.program.poll)
     with pytest.raises(TransactionError) as late:
-        one.producer.commit_transaction(1.0)
+        one.producer.commit_transaction(PATIENCE_S)
     assert late.value.txn_requires_abort()
-    one.producer.abort_transaction(1.0)
+    one.producer.abort_transaction(PATIENCE_S)
     one.producer.begin_transaction()
     one.write("quick")
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert one.cluster.committed() == ["quick"]
 
@@ -464,12 +467,12 @@ def test_an_id_that_has_expired_is_taken_anew(one: Copier, log: FakeLog) -> None
     one.producer.begin_transaction()
     one.write("x")
     with pytest.raises(TransactionError) as gone:
-        one.producer.commit_transaction(1.0)
+        one.producer.commit_transaction(PATIENCE_S)
     assert gone.value.txn_requires_abort()
-    one.producer.abort_transaction(1.0)
+    one.producer.abort_transaction(PATIENCE_S)
     one.producer.begin_transaction(1.0)
     one.write("y")
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert one.cluster.committed() == ["v0", "y"]
 
@@ -550,7 +553,7 @@ def test_two_commits_of_one_transaction_count_both(one: Copier, log: FakeLog) ->
     metadata = one.consumer.consumer_group_metadata()
     one.producer.send_offsets_to_transaction([TopicPartition("t", 0, 1)], metadata, 1.0)
     one.producer.send_offsets_to_transaction([TopicPartition("t", 0, 2)], metadata, 1.0)
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert [r.number for r in asked(log, rq.TxnOffsetCommit)] == [0, 1]
     assert one.committed() == 2
@@ -568,7 +571,7 @@ def test_offsets_that_are_not_accepted_are_waited_for(one: Copier, log: FakeLog)
         one.producer.commit_transaction()
     log.job_is_up = True
     one.producer.send_offsets_to_transaction(position, metadata, 1.0)
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert len(asked(log, rq.TxnOffsetCommit)) == 1, "the same question went on"
     assert one.committed() == 1
@@ -645,7 +648,7 @@ def test_work_that_fails_while_the_unit_before_is_being_told_fences_nobody(
     one.producer.send_rows((rq.CommittedOffset("t", 0, 1),), me, 1.0)
     feed, held = log._feed, list[Any]()
     monkeypatch.setattr(log, "_feed", lambda made: bool(held.extend(made)))
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     one.producer.begin_transaction()
     if what == "offsets":
         with pytest.raises(TransactionError):
@@ -653,7 +656,7 @@ def test_work_that_fails_while_the_unit_before_is_being_told_fences_nobody(
     else:
         one.write("x")
         one.producer.flush(0.3)
-    one.producer.abort_transaction(1.0)
+    one.producer.abort_transaction(PATIENCE_S)
     assert one.producer.state is State.READY
 
     monkeypatch.setattr(log, "_feed", feed)
@@ -661,7 +664,7 @@ def test_work_that_fails_while_the_unit_before_is_being_told_fences_nobody(
     log.advance(3_000)
     one.producer.begin_transaction()
     one.write("y")
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     assert cluster.committed() == ["y"]
 
 
@@ -676,13 +679,13 @@ def test_a_record_that_is_refused_is_no_part_of_the_transaction(
     one.producer.begin_transaction()
     if not is_first:
         one.write("w")
-        one.producer.flush(1.0)
+        one.producer.flush(PATIENCE_S)
     for value in ("x", bad, "y"):
         try:
             one.write(value)
         except (TypeError, ValueError):
             assert value is bad
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert one.cluster.committed() == ([] if is_first else ["w"]) + ["x", "y"]
 
@@ -699,7 +702,7 @@ def test_what_confluent_kafka_does_not_take_is_refused_at_once(
     with pytest.raises(TypeError):
         one.producer.produce("out", "x", partition=0, **named)
     one.write("y")
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert one.cluster.committed() == ["y"]
 
@@ -716,7 +719,7 @@ def test_a_record_that_the_client_refuses_later_makes_the_transaction_abort(
     one.write("x")
     monkeypatch.setattr(DataCluster, "produce", refuse)
     with pytest.raises(TransactionError, match="embedded null byte") as failed:
-        one.producer.commit_transaction(1.0)
+        one.producer.commit_transaction(PATIENCE_S)
 
     assert failed.value.txn_requires_abort()
 
@@ -737,7 +740,7 @@ def test_a_program_that_was_interrupted_in_a_call_commits_nothing(
 
     one.producer.begin_transaction()
     one.write("x")
-    one.producer.flush(1.0)
+    one.producer.flush(PATIENCE_S)
     is_kept = where != "before it is kept"
     of, name = (DataCluster, "produce") if is_kept else (Outgoing, "add")
     with monkeypatch.context() as now:
@@ -745,13 +748,13 @@ def test_a_program_that_was_interrupted_in_a_call_commits_nothing(
         with pytest.raises(KeyboardInterrupt):
             one.write("y")
     with pytest.raises(TransactionError, match="interrupted") as failed:
-        one.producer.commit_transaction(1.0)
+        one.producer.commit_transaction(PATIENCE_S)
 
     assert failed.value.txn_requires_abort()
-    one.producer.abort_transaction(1.0)
+    one.producer.abort_transaction(PATIENCE_S)
     one.producer.begin_transaction()
     one.write("z")
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     assert one.cluster.committed() == ["z"]
 
 
@@ -761,7 +764,7 @@ def test_a_commit_that_was_interrupted_behind_its_request_goes_on(
     """What is asked for is decided; there is nothing to abort."""
     one.producer.begin_transaction()
     one.write("x")
-    one.producer.flush(1.0)
+    one.producer.flush(PATIENCE_S)
 
     def interrupted(*_args: Any) -> None:
         raise KeyboardInterrupt
@@ -769,8 +772,8 @@ def test_a_commit_that_was_interrupted_behind_its_request_goes_on(
     with monkeypatch.context() as now:
         now.setattr(ByCoordinator, "_finish", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            one.producer.commit_transaction(1.0)
-    one.producer.commit_transaction(1.0)
+            one.producer.commit_transaction(PATIENCE_S)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert one.cluster.committed() == ["x"]
 
@@ -791,15 +794,15 @@ def test_threads_that_share_a_producer_number_its_records_in_their_order(
 
     one.producer.begin_transaction()
     one.write("x")
-    one.producer.flush(1.0)
+    one.producer.flush(PATIENCE_S)
     monkeypatch.setattr(Outgoing, "add", slow)
     other = threading.Thread(target=one.write, args=("slow",))
     other.start()
-    is_inside.wait(1.0)
+    is_inside.wait(PATIENCE_S)
     one.write("y")
     may_go_on.set()
     other.join()
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     assert one.cluster.committed() == ["x", "slow", "y"]
 
@@ -811,7 +814,7 @@ def test_nothing_is_produced_into_a_transaction_that_another_thread_ends(
     place_of = DataCluster.place_of
 
     def ends_meanwhile(*args: Any) -> Any:
-        one.producer.commit_transaction(1.0)
+        one.producer.commit_transaction(PATIENCE_S)
         return place_of(*args)
 
     one.producer.begin_transaction()
@@ -830,22 +833,22 @@ def test_a_process_that_slept_through_a_producer_id_does_not_fence_its_successor
     monkeypatch.setattr(limits, "EPOCH_MAX", 3)
     sleeper, successor = (Copier(log, cluster, name, "id") for name in ("a", "b"))
     for one, units in ((sleeper, 1), (successor, 5)):
-        one.producer.init_transactions(1.0)
+        one.producer.init_transactions(PATIENCE_S)
         for number in range(units):
             one.producer.begin_transaction()
             one.write(f"{one.transport.reply}{number}")
-            one.producer.commit_transaction(1.0)
+            one.producer.commit_transaction(PATIENCE_S)
     successor.producer.begin_transaction()
     successor.write("open")
-    successor.producer.flush(1.0)
+    successor.producer.flush(PATIENCE_S)
 
     sleeper.producer.begin_transaction()
     sleeper.write("late")
     with pytest.raises(TransactionError, match="INVALID_PRODUCER_ID_MAPPING"):
-        sleeper.producer.commit_transaction(1.0)
-    sleeper.producer.abort_transaction(1.0)
+        sleeper.producer.commit_transaction(PATIENCE_S)
+    sleeper.producer.abort_transaction(PATIENCE_S)
     with pytest.raises(TransactionError, match="PRODUCER_FENCED") as fenced:
         sleeper.producer.begin_transaction(1.0)
     assert fenced.value.fatal()
-    successor.producer.commit_transaction(1.0)
+    successor.producer.commit_transaction(PATIENCE_S)
     assert cluster.committed()[-1] == "open"

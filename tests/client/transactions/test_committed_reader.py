@@ -18,7 +18,7 @@ from coordlib.records.data_headers import Marker, Stamp, header_of
 from coordlib.records.producers import COMMIT
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import CONFIG
-from tests.client.transactions.data import FakeCluster, FakeConsumer, FakeMessage
+from tests.client.transactions.data import PATIENCE_S, FakeCluster, FakeConsumer, FakeMessage
 from tests.client.transactions.test_by_coordinator import BROKEN, Copier, asked, dies, policies
 
 __all__ = ["policies"]  # a fixture
@@ -63,7 +63,7 @@ def left_undecided(one: Copier, *values: str) -> None:
     """Its process dies behind the decision; no marker is written."""
     one.producer.begin_transaction()
     one.write(*values)
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     one.cluster.is_up = False
     with pytest.raises(TransactionError):
         one.producer.commit_transaction(0.1)
@@ -78,8 +78,8 @@ def test_committed_records_are_read_and_nobody_is_asked(
     one.unit(2)
     one.producer.begin_transaction()
     one.write("dropped")
-    assert one.producer.flush(1.0) == 0
-    one.producer.abort_transaction(1.0)
+    assert one.producer.flush(PATIENCE_S) == 0
+    one.producer.abort_transaction(PATIENCE_S)
     one.unit(1)
 
     assert read(reader) == ["v0", "v1", "v2"]
@@ -96,7 +96,7 @@ def test_where_a_marker_stays_away_the_coordinator_is_asked(
 
     assert reader.poll(0) is None
     assert reader.last_stable(OUT) == 0
-    assert [reader.poll(5.0).value() for _ in "xy"] == ["x", "y"]  # type: ignore[union-attr]
+    assert [reader.poll(PATIENCE_S).value() for _ in "xy"] == ["x", "y"]  # type: ignore[union-attr]
     assert len(asked(log, rq.DescribeTransaction)) == 1
 
 
@@ -106,14 +106,14 @@ def test_an_open_transaction_holds_back_what_stands_behind_it(
     """Its timeout ends it: then the rest is delivered, and no marker was ever written."""
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     dies(one)
     cluster.records["out", 0].append(("plain", None))
     reader = open_reader(log, cluster)
 
     assert reader.poll(0) is None
     log.advance(12_000)
-    message = reader.poll(5.0)
+    message = reader.poll(PATIENCE_S)
     assert message is not None
     assert message.value() == "plain"
 
@@ -127,7 +127,7 @@ def test_a_reader_of_another_coordinator_s_transaction_says_so(
     reader = open_reader(log, cluster)
 
     with pytest.raises(UndecidedTransaction, match="Other000"):
-        reader.poll(5.0)
+        reader.poll(PATIENCE_S)
     assert reader.poll(0.05) is None
     cluster.records["out", 0].append((None, [header_of(Marker(**other, r=COMMIT, n=1))]))
     assert read(reader) == ["theirs"]
@@ -156,10 +156,10 @@ def test_a_torn_transaction_is_raised_until_it_is_given_up(
 ) -> None:
     one.producer.begin_transaction()
     one.write("x", "y")
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     one.producer.begin_transaction()
     one.write("z")
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     del cluster.records["out", 0][1]  # the cluster has lost it
     reader = open_reader(log, cluster)
 
@@ -176,7 +176,7 @@ def test_a_forged_record_of_an_unknown_id_stops_nobody(log: FakeLog, cluster: Fa
     cluster.records["out", 0] += [("forged", [forged]), ("plain", None)]
     reader = open_reader(log, cluster)
 
-    message = reader.poll(5.0)
+    message = reader.poll(PATIENCE_S)
 
     assert message is not None
     assert message.value() == "plain"
@@ -214,7 +214,7 @@ def test_no_more_is_read_than_may_wait(
     monkeypatch.setattr(committed_reader, "KEPT_MAX", 4)
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     cluster.records["out", 0] += [(str(number), None) for number in range(20)]
     consumer = FakeConsumer(cluster)
     reader = CommittedReader({}, transport=log.transport(), data_consumer=consumer)
@@ -222,7 +222,7 @@ def test_no_more_is_read_than_may_wait(
 
     assert read(reader) == []
     assert consumer.positions["out", 0] == 4
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     assert read(reader, 5.0)[:3] == ["x", "0", "1"]
 
 
@@ -236,13 +236,13 @@ def test_a_partition_of_which_too_much_waited_is_read_when_it_comes_back(
     monkeypatch.setattr(committed_reader, "KEPT_MAX", 4)
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     cluster.records["out", 0] += [(str(number), None) for number in range(20)]
     reader = open_reader(log, cluster)
     assert read(reader) == []
     if how == "incremental_assign":
         reader.incremental_unassign([OUT])
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     getattr(reader, how)([OUT])
 
     assert read(reader, 5.0)[:3] == ["x", "0", "1"]
@@ -275,9 +275,9 @@ def test_a_consumer_of_a_group_reads_committed_records_alone(
     log.advance(3_000, lambda: consumer.member.poll())
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
     assert consumer.poll(0.1) is None
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
     message = consumer.poll(1.0)
 
@@ -318,7 +318,7 @@ def test_what_is_sent_again_after_a_fatal_error_is_read_once(
     lost.append(("a", headers))
     producer.poll(0)
     cluster.fails = None
-    assert producer.flush(1.0) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
     assert [value for value, _ in cluster.records["out", 0]] == ["a", "a", "b", "c"]
     assert read(open_reader(log, cluster)) == ["a", "b", "c"]
@@ -347,7 +347,7 @@ def test_a_record_that_is_given_up_is_told(log: FakeLog, cluster: FakeCluster) -
     cluster.fails = KafkaError(KafkaError._MSG_TIMED_OUT)
     producer.produce("out", "x", callback=lambda error, _: told.append(error.code()))
 
-    assert producer.flush(1.0) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert told == [KafkaError._MSG_TIMED_OUT]
     with pytest.raises(SetupError, match="no transactional"):
         producer_of(log, cluster, **{"transactional.id": "a"})

@@ -18,6 +18,7 @@ from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program
+from tests.client.transactions.data import PATIENCE_S
 
 GROUP = "orders"
 FENCED = KafkaException(KafkaError(KafkaError._FENCED, "newer", True, False, False))
@@ -118,7 +119,10 @@ class Copier:
         return [record for each in self.opened for record in each.committed]
 
     def unit(
-        self, count: int = 2, during: Callable[[], None] = lambda: None, timeout_s: float = 1.0
+        self,
+        count: int = 2,
+        during: Callable[[], None] = lambda: None,
+        timeout_s: float = PATIENCE_S,
     ) -> None:
         with exactly_once(self.consumer, self.producer, timeout_s):
             for message in self.consumer.consume(count, 0):
@@ -749,7 +753,7 @@ def test_a_plain_producer_sends_offsets_too() -> None:
     one.consumer.consume(2, 0)
 
     send_offsets_to_transaction(plain, one.consumer)
-    plain.commit_transaction(1.0)
+    plain.commit_transaction(PATIENCE_S)
 
     assert one.committed() == 2
 

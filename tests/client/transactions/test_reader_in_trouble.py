@@ -14,7 +14,7 @@ from coordlib.errors import CannotReach, CoordError
 from coordlib.records.data_headers import Stamp, Txn, header_of
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client.test_consumer import CONFIG
-from tests.client.transactions.data import FakeCluster, FakeConsumer
+from tests.client.transactions.data import PATIENCE_S, FakeCluster, FakeConsumer
 from tests.client.transactions.test_by_coordinator import Copier, policies
 from tests.client.transactions.test_committed_reader import (
     OUT,
@@ -40,7 +40,7 @@ def left_open(one: Copier) -> None:
     """Its record x is in the log, and it has not ended."""
     one.producer.begin_transaction()
     one.write("x")
-    assert one.producer.flush(1.0) == 0
+    assert one.producer.flush(PATIENCE_S) == 0
 
 
 def test_records_that_were_taken_are_returned_before_a_problem_is_raised(
@@ -154,7 +154,7 @@ def test_no_more_bytes_are_kept_than_may_wait(
     for _ in range(3):
         assert read(reader) == []
         assert consumer.positions["out", 0] == 5, "1 byte and four times 2"
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     assert [each.value() for each in reader.consume(21, 5.0)] == ["x", *plain]
 
 
@@ -162,11 +162,11 @@ def tear(one: Copier) -> None:
     """The cluster loses a record of a committed transaction; z is committed behind it."""
     one.producer.begin_transaction()
     one.write("x", "y")
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
     del one.cluster.records["out", 0][1]
     one.producer.begin_transaction()
     one.write("z")
-    one.producer.commit_transaction(1.0)
+    one.producer.commit_transaction(PATIENCE_S)
 
 
 def test_a_torn_transaction_is_raised_again_and_other_partitions_are_read(
@@ -198,12 +198,12 @@ def test_a_marker_beyond_what_may_wait_is_not_waited_for(
     cluster.records["out", 0].append(of_another_coordinator())
     reader = open_reader(log, cluster)
     with pytest.raises(UndecidedTransaction) as early:
-        reader.poll(5.0)
+        reader.poll(PATIENCE_S)
     assert "Call again to wait for its marker" in early.value.mend
 
     cluster.records["out", 0] += [("plain", None)] * 20
     with pytest.raises(UndecidedTransaction, match="cannot be waited for") as full:
-        reader.poll(5.0)
+        reader.poll(PATIENCE_S)
     assert "Call again" not in full.value.mend
 
 

@@ -70,7 +70,7 @@ def write(stack: Stack, offset: int | None) -> None:
     value = None if offset is None else json.dumps({"offset": offset}).encode()
     key = json.dumps([MIRRORED, TOPIC, 0]).encode()
     producer.produce(f"{TRIAL}.committed", value, key, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def until(is_so: Callable[[], bool], what: Callable[[], str]) -> None:

@@ -54,11 +54,11 @@ class Engine:
         from confluent_kafka.admin import NewTopic
 
         answer = self.admin.create_topics([NewTopic(self.data, partitions, 1)])
-        answer[self.data].result(20)
+        answer[self.data].result(60)
         _wait(lambda: len(self.bounds(0, 1)) == partitions)
 
     def delete_topic(self) -> None:
-        self.admin.delete_topics([self.data])[self.data].result(20)
+        self.admin.delete_topics([self.data])[self.data].result(60)
 
     def bounds(self, *partitions: int) -> dict[Place, Bounds | None]:
         return log_bounds(self.admin, [Place(self.data, each) for each in partitions])
@@ -69,7 +69,7 @@ class Engine:
         producer = Producer(self.options)
         for _ in range(count):
             producer.produce(self.data, b"x", partition=partition)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     def commit(self, offsets: dict[int, int | None], publish: bool = True) -> None:
         """Write offsets of the group in one transaction."""
@@ -79,9 +79,9 @@ class Engine:
             self.producer.produce(
                 f"{self.prefix}.committed", _value(offset), key, shard_of(self.group, SHARDS)
             )
-        self.producer.flush(20)
+        self.producer.flush(60)
         if publish:
-            self.producer.commit_transaction(20)
+            self.producer.commit_transaction(60)
 
     def watch(self, engine: EngineConfig = ENGINE) -> OffsetWatch:
         watch = OffsetWatch(self.options, self.prefix, engine)
@@ -303,7 +303,7 @@ def test_only_the_newest_samples_are_read_and_the_others_counted(
     for number in range(5):
         sample = LagSample(time_ms=number, interval_ms=1, group="g", lines=())
         producer.produce(topic, codec.encode(sample), b"g", 0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     cut: list[int] = []
 
     found = lag_samples.newest_samples(engine.options, topic, 0, on_cut=cut.append)
@@ -376,7 +376,7 @@ def test_lost_truncated_and_deleted_logs(engine: Engine) -> None:
     engine.commit({0: 4})
     engine.watch()
     cut = TopicPartition(engine.data, 0, 7)
-    engine.admin.delete_records([cut])[cut].result(30)
+    engine.admin.delete_records([cut])[cut].result(60)
     _wait(lambda: (line := engine.newest_sample().get(0)) is not None and line.lost == 3)
     assert engine.newest_sample()[0].lag == 3
 
@@ -428,13 +428,13 @@ def test_an_open_transaction_is_not_mirrored_until_it_is_committed(engine: Engin
     for shard, name in names.items():
         key = codec.encode([name, engine.data, 0])
         other.produce(f"{engine.prefix}.committed", _value(1), key, shard)
-    other.commit_transaction(20)
+    other.commit_transaction(60)
     blocked = names.pop(shard_of(engine.group, SHARDS))
     (free,) = names.values()
     _wait(lambda: engine.mirrored(free) == {0: 1})
 
     assert (engine.mirrored(), engine.mirrored(blocked)) == ({0: 3}, {})
-    engine.producer.commit_transaction(20)
+    engine.producer.commit_transaction(60)
     _wait(lambda: engine.mirrored() == {0: 8})
     _wait(lambda: engine.mirrored(blocked) == {0: 1})
 
@@ -445,7 +445,7 @@ def test_an_aborted_transaction_is_never_mirrored(engine: Engine) -> None:
     engine.commit({0: 3})
     engine.watch()
     engine.commit({0: 8}, publish=False)
-    engine.producer.abort_transaction(20)
+    engine.producer.abort_transaction(60)
 
     engine.commit({1: 1})
 
