@@ -17,9 +17,11 @@ from coordlib.coordinators.claims.slots import Slots
 from coordlib.records import marshal
 from tests.tools.simulation.campaign import CLAIMS, campaign, shrink
 from tests.tools.simulation.claims import plan
+from tests.tools.simulation.claims.logs import cut
 from tests.tools.simulation.claims.plan import JOB_KINDS, KINDS, draw
 from tests.tools.simulation.claims.run import run, run_in, run_seed
-from tests.tools.simulation.claims.world import GROUP, ClaimsWorld
+from tests.tools.simulation.claims.world import GROUP, ClaimsWorld, beginnings_of
+from tests.tools.simulation.scheduler import Process
 from tests.tools.simulation.violation import Violation
 
 #: A change plays these; `make nightly` plays as many as the night has.
@@ -204,6 +206,24 @@ def test_a_late_reader_that_has_another_owner_is_seen() -> None:
 
     with pytest.raises(Violation, match="INV-62"):
         world.ledger.compare_state("somebody late", late)
+
+
+def test_a_late_reader_begins_with_all_that_is_left_of_a_short_log() -> None:
+    """INV-62: the log was cut, and has a pause that is older than the signs of who owns what.
+    A reader that began with those alone did not know of it, and worked on while all others waited:
+    when the pause was over, two owned a partition."""
+    world = begun(has_job=0)
+    log = world.cluster.partitions[world.plan.topic, 0]
+    cut(log, 1)
+    newest_ms, since_ms = log.records[-1].timestamp_ms, 8 * world.plan.interval_ms
+    assert log.records[0].timestamp_ms < newest_ms - since_ms
+    transport = world.connect(Process(world.scheduler, "late"), world.stream("late"))
+
+    with beginnings_of(world.plan):
+        transport.read([0])
+
+    reading = transport._readings[0]
+    assert (reading.view.world.is_late, reading.view.position) == (True, 1)
 
 
 def test_a_job_that_writes_to_the_coordination_topic_is_seen() -> None:

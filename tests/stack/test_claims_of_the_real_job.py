@@ -255,7 +255,7 @@ def test_a_coordination_topic_that_grew_ends_claims_and_not_groups(
     own = [name for name in admin.list_topics(timeout=60).topics if name.startswith(PREFIX + ".")]
     stack.stop_job()
     for future in admin.delete_topics(own).values():
-        future.result(20)
+        future.result(60)
     wait_until("they are gone", lambda: not {*own} & {*admin.list_topics(timeout=60).topics})
     create(claimants.client, "coord", TOPIC, 1)
     stack.checkpoint.with_name("checkpoint-claims").rename(stack.home / "former")
@@ -276,7 +276,7 @@ def test_partitions_that_are_added_to_the_jobs_topics_for_claims_change_nothing(
         for future in admin.create_partitions(
             [NewPartitions(each, number) for each in own]
         ).values():
-            future.result(20)
+            future.result(60)
         claimants.turn(number)
         claimants.until_all_is_judged()
         stack.stop_job()

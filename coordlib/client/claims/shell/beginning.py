@@ -1,7 +1,8 @@
 """Where a client begins to read a coordination partition: exactly, or late. Source: section 5.
 
-Exactly: from a snapshot of the engine, or from the log's first record. Late: from the records of
-the last 8 heartbeat intervals. A late reader waits before it acts; one that began exactly does not.
+Exactly: from a snapshot of the engine, or from the log's first record. Late: with the newest
+1,000,000 records, and at least with those of the last 8 heartbeat intervals. A late reader waits
+before it acts; one that began exactly does not.
 """
 
 import logging
@@ -33,7 +34,9 @@ _log = logging.getLogger("coordlib.client")
 #: Records behind a snapshot, and from the log's start, that are read rather than left out.
 BEHIND_SNAPSHOT_MAX: Final = 2_000_000
 FROM_START_MAX: Final = 5_000_000
-#: Intervals of the log that a late reader reads.
+#: Records of the log that a late reader reads, and intervals of it that it reads at least. Who owns
+#: what stands in these; a pause may be older, and a reader breaks one that it has not read.
+LATE_MAX: Final = 1_000_000
 LATE_INTERVALS: Final = 8
 ASK_TIMEOUT_S: Final = 10.0
 
@@ -100,6 +103,9 @@ class Beginnings:
         return view
 
     def _first_of_window(self, admin: Admin, partition: int, bounds: Bounds) -> int:
+        within = bounds.end - LATE_MAX
+        if within <= bounds.start:
+            return bounds.start
         newest_stamp = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
         newest = self._ask(admin, partition, newest_stamp)
         if newest.timestamp is None or newest.timestamp < 0:
@@ -107,7 +113,7 @@ class Beginnings:
         since_ms = max(0, newest.timestamp - LATE_INTERVALS * self.place.interval_ms)
         since = OffsetSpec.for_timestamp(since_ms)
         found = self._ask(admin, partition, since)
-        return max(bounds.start, int(found.offset)) if found.offset >= 0 else bounds.start
+        return max(bounds.start, min(within, int(found.offset))) if found.offset >= 0 else within
 
     def _ask(self, admin: Admin, partition: int, spec: OffsetSpec) -> Any:
         place = TopicPartition(self.place.topic, partition)

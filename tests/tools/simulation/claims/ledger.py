@@ -16,6 +16,7 @@ from coordlib.coordinators.claims.slot import Judgement, Key, Slot, Verdict
 from coordlib.coordinators.claims.soundness import check_invariants
 from coordlib.coordinators.claims.world import World
 from coordlib.coordinators.shard.blob import InputRecord
+from coordlib.records import marshal
 from tests.tools.claims.rules import Rules
 from tests.tools.simulation.claims.logs import MESSAGES, start_of
 from tests.tools.simulation.claims.program import Program
@@ -138,6 +139,17 @@ class ClaimsLedger:
             del self.handed[each]
         self.reached[place] = max(self.reached.get(place, 0), offset)
         self.counts["positions set"] += 1
+
+    def is_paused_before(self, number: int, offset: int) -> bool:
+        """Whether our group is paused by a record of this coordination partition that stands before
+        an offset: who begins there does not know of it (coordlib/docs/limits.md, on claims)."""
+        reading = self.readings[number]
+        if reading.world.paused_by(self._group) is None:
+            return False
+        later = (marshal.decode(each.value) for each in reading.log[offset:])
+        return not any(
+            isinstance(said, marshal.ReleaseGroup) and said.group == self._group for said in later
+        )
 
     # ---- readers ------------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ class Readers(Protocol):
 
     def judged(self, name: str, view: LogView, judgement: Judgement) -> None: ...
 
+    def is_paused_before(self, number: int, offset: int) -> bool: ...
+
 
 @dataclass(slots=True)
 class _Unwritten:
@@ -130,6 +132,9 @@ class ClaimsTransport:
             if not self._is_reachable:
                 raise CannotReach("The coordination topic does not answer.")
             view = self._beginnings.begin(self._admin, number, self.now_ms())  # type: ignore[arg-type]
+            if view.world.is_late and self._readers.is_paused_before(number, view.position):
+                # An operator knows of the pause, and starts nobody before its end.
+                raise CannotReach("The log that is read late does not have a pause that goes on.")
             self._readings[number] = _Reading(view, view.position)
             log = self._cluster.partitions[self.place.topic, number]
             log.appended.append(partial(self._fetch_soon, number))

@@ -322,5 +322,6 @@ def beginnings_of(plan: Plan) -> Iterator[None]:
         patch.object(beginning, "newest_by_key", _newest_by_key),
         patch.object(beginning, "look_up", _look_up, create=True),
         patch.object(beginning, "FROM_START_MAX", plan.from_start_max),
+        patch.object(beginning, "LATE_MAX", min(beginning.LATE_MAX, plan.from_start_max)),
     ):
         yield
