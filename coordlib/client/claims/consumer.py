@@ -1,21 +1,22 @@
 """`MarshalConsumer`: messages of the partitions that this consumer has claimed."""
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims import wanting
-from coordlib.client.claims.claim import Batch, Claim, Phase
+from coordlib.client.claims.claim import Batch, Claim
 from coordlib.client.claims.errors import ClaimLost, ForeignToken, UnseenOffset
 from coordlib.client.claims.member import ClaimingMember
 from coordlib.client.claims.options import ConsumerOptions, Settings
 from coordlib.client.claims.shell.data import Data
 from coordlib.client.claims.shell.transport import Transport
+from coordlib.client.claims.taking import Handing, Taking
 from coordlib.client.claims.tracking import CommitToken
 from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import CoordError
 
 SLICE_S: Final = 0.1  # how long one wait for a message lasts
@@ -61,10 +62,9 @@ class MarshalConsumer(Closing):
         #: Called with all topics that are claimed whole, whenever they have changed.
         self.on_topic_claims: OnTopics | None = None
         self._is_closed = False
-        #: Partitions that have too many uncommitted messages, and were warned of.
-        self._full: set[TopicPartition] = set()
         self._on_closed: Callable[[], None] = lambda: None
         self._member = ClaimingMember(settings, topics, options, transport, instance, self)
+        self._taking = Taking(self._data, self._member, options, transport.now_ms)
 
     # ---- messages -----------------------------------------------------------------------------
 
@@ -80,7 +80,12 @@ class MarshalConsumer(Closing):
             CannotReach: the transport has failed.
             CoordError: the consumer is closed, or has failed.
         """
-        return next(iter(self.consume(1, timeout)), None)
+        while True:
+            handing = self._next(1, timeout)
+            if not handing.messages:
+                return None
+            message, taking = handing.messages[0], self._taking
+            if taking.handing is handing: taking.out = handing.rest; return message  # noqa: E701, E702  # fmt: skip
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Any]:
         """Up to `num_messages` messages; returns as soon as there is one, or when time is up.
@@ -89,20 +94,40 @@ class MarshalConsumer(Closing):
         """
         if not 0 <= num_messages <= CONSUME_MAX:
             raise ValueError(f"num_messages must be between 0 and {CONSUME_MAX:,}")
+        while True:
+            handing = self._next(num_messages, timeout)
+            messages, taking = handing.messages, self._taking
+            if not messages:
+                return messages
+            if taking.handing is handing: taking.out = handing.rest; return messages  # noqa: E701, E702  # fmt: skip
+
+    def _next(self, count: int, timeout: float | None) -> Handing:
+        """What is to be returned. It is handed out by the line that returns it, without a call."""
         if self._is_closed:
             raise CoordError("The consumer is closed.", self._member.where)
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
         while True:
             self._member.run_calls()
             if self._is_closed:
-                return []  # in one of the callbacks
-            messages = self._take(num_messages)
-            if not messages and num_messages:
-                left_s = SLICE_S if until is None else max(0.0, until - monotonic())
-                self._fetch(min(SLICE_S, left_s))
-                messages = self._take(num_messages)
-            if messages or not num_messages or (until is not None and monotonic() >= until):
-                return messages
+                return Handing([], [])  # in one of the callbacks
+            left_s = SLICE_S if until is None else max(0.0, until - monotonic())
+            handing = self._turn(count, min(SLICE_S, left_s))
+            if self._data.denied is not None:
+                denied = self._data.denied
+                self._data.denied = None
+                raise denied
+            if handing.messages or not count or (until is not None and monotonic() >= until):
+                return handing
+
+    @uninterrupted
+    def _turn(self, count: int, wait_s: float) -> Handing:
+        """Prepare what may be handed out, and wait a moment if there is nothing."""
+        if not self._taking.take(count).messages and count:
+            self._fetch(wait_s)
+            self._taking.take(count)
+        handing = self._taking.handing
+        assert handing is not None, "just prepared"
+        return handing
 
     def _fetch(self, wait_s: float) -> None:
         if self._data.waiting:
@@ -130,48 +155,9 @@ class MarshalConsumer(Closing):
                     now_ms = self._transport.now_ms()
                     self._member.feed(sg.Buffered(now_ms, place, claim.epoch, last + 1))
 
-    def _take(self, count: int) -> list[Any]:
-        """What may be handed out now. With the lock: whoever is told of a loss gets nothing."""
-        taken: list[Any] = []
-        while self._data.errors and len(taken) < count:
-            taken.append(self._data.errors.popleft())
-        with self._member.changed:
-            now_ms = self._transport.now_ms()
-            for place, queue in self._data.turns():
-                claim = self._member.life.claim_of(place, now_ms)
-                if claim is not None and claim.phase is Phase.HELD:
-                    self._take_of(claim, queue, taken, count)
-        return taken
-
-    def _take_of(self, claim: Claim, queue: deque[Any], taken: list[Any], count: int) -> None:
-        while queue and len(taken) < count:
-            offset = queue[0].offset()
-            if offset < claim.next_offset:
-                queue.popleft()  # the fetcher began a little earlier
-                continue
-            if not self._may_hand_out(claim, offset):
-                return
-            if not self._options.is_at_most_once:
-                claim.tracker.handed_out(offset)
-            claim.next_offset, claim.active_ms = offset + 1, self._transport.now_ms()
-            taken.append(queue.popleft())
-
-    def _may_hand_out(self, claim: Claim, offset: int) -> bool:
-        options, open_ = self._options, claim.tracker.outstanding
-        if options.is_at_most_once:
-            return offset < claim.allowed_end
-        if options.strict_ordering and open_:
-            return False
-        if open_ < options.max_message_queue:
-            self._full.discard(claim.place)
-            return True
-        if claim.place not in self._full:
-            self._full.add(claim.place)
-            self._member.warn(f"{claim.where}: {open_} messages are not committed; no more come.")
-        return False
-
     # ---- what is done -------------------------------------------------------------------------
 
+    @uninterrupted
     def commit(self, message: Any) -> None:
         """Note that a message is done; its position is written with the next sign of life.
 
@@ -186,6 +172,7 @@ class MarshalConsumer(Closing):
         with self._member.changed:
             self._commit(self._claim(place), offset)
 
+    @uninterrupted
     def commit_by_token(self, token: CommitToken) -> None:
         """As `commit`, without the message.
 
@@ -207,6 +194,7 @@ class MarshalConsumer(Closing):
         place, offset = _place_of(message)
         return CommitToken(*place, offset, self.token(message), self._instance)
 
+    @uninterrupted
     def token(self, message: Any) -> int:
         """The claim's epoch, for systems that refuse writes with a smaller one. Raises ClaimLost.
 
@@ -215,6 +203,7 @@ class MarshalConsumer(Closing):
         with self._member.changed:
             return self._claim(_place_of(message)[0]).epoch
 
+    @uninterrupted
     def may_work(self, message: Any) -> bool:
         """Whether acting on this message is safe at this moment."""
         place, offset = _place_of(message)
@@ -253,6 +242,7 @@ class MarshalConsumer(Closing):
 
     # ---- what it has --------------------------------------------------------------------------
 
+    @uninterrupted
     def claims(self) -> tuple[TopicPartition, ...]:
         """What may be worked on at this moment."""
         with self._member.changed:
@@ -261,6 +251,7 @@ class MarshalConsumer(Closing):
             now_ms, life = self._transport.now_ms(), self._member.life
             return tuple(p for p in sorted(life.me.claims) if life.claim_of(p, now_ms) is not None)
 
+    @uninterrupted
     def topic_claims(self) -> tuple[str, ...]:
         """With `claim_entire_topic`: the topics whose key, partition 0, is claimed here."""
         with self._member.changed:
@@ -287,13 +278,17 @@ class MarshalConsumer(Closing):
             return {}
         bounds = self._transport.bounds(places)
         committed = self._transport.committed(self._member.identity.group, places)
+        positions = self._positions()
+        return {
+            place: Offsets(each.start, each.end, committed.get(place), positions[place])
+            for place, each in bounds.items()
+            if place in positions
+        }
+
+    @uninterrupted
+    def _positions(self) -> dict[TopicPartition, int]:
         with self._member.changed:
-            claims = self._member.life.me.claims
-            return {
-                place: Offsets(each.start, each.end, committed.get(place), claims[place].position)
-                for place, each in bounds.items()
-                if place in claims
-            }
+            return {place: each.position for place, each in self._member.life.me.claims.items()}
 
     # ---- the end ------------------------------------------------------------------------------
 
@@ -304,15 +299,26 @@ class MarshalConsumer(Closing):
             release: others may claim at once. False: a last sign of life is written, for a new
                 process of the same client id to reclaim within the heartbeat interval.
             timeout: seconds until the log must have taken it; else claims end by themselves. What
-                is under way goes on for an interval at most, while the marshaler is open.
+                is under way goes on for an interval at most, while the marshaler is open. A close
+                that was interrupted goes on when it is called again.
         """
         if self._is_closed:
             return
+        raised: Exception | None = None
         try:
             if not self._member.close(release, timeout):
                 self._member.warn("It was closed before the log had taken all of its releases.")
-        finally:
+        except Exception as problem:  # noqa: BLE001  # of a callback; raised when all else is done
+            raised = problem
+        self._end()
+        if raised is not None:
+            raise raised
+
+    @uninterrupted
+    def _end(self) -> None:
+        if not self._is_closed:
             self._is_closed = True
+            self._taking.forget()
             self._data.close()
             self._on_closed()
 
@@ -322,22 +328,30 @@ class MarshalConsumer(Closing):
 
     # ---- callbacks ----------------------------------------------------------------------------
 
+    def before(self, call: sg.Call) -> None:
+        """What comes before a callback of the user."""
+        if call.callback is sg.Callback.CLAIMED:
+            self._data.begin(call.starts)
+
     def call(self, call: sg.Call) -> None:
-        """Run one callback of the state machine, around the user's own."""
+        """Run a callback of the user."""
         match call.callback:
             case sg.Callback.CLAIMED:
-                self._data.begin(call.starts)
                 self._tell(self.on_claimed, call.places)
             case sg.Callback.TOPICS:
                 if self.on_topic_claims is not None:
                     self.on_topic_claims(call.topics)
-            case sg.Callback.RELEASED | sg.Callback.LOST:
-                is_lost = call.callback is sg.Callback.LOST
-                try:
-                    self._tell(self.on_lost if is_lost else self.on_released, call.places)
-                finally:
-                    self._full.difference_update(call.places)
-                    self._data.end(call.places)
+            case sg.Callback.RELEASED:
+                self._tell(self.on_released, call.places)
+            case sg.Callback.LOST:
+                self._tell(self.on_lost, call.places)
+
+    @uninterrupted
+    def after(self, call: sg.Call) -> None:
+        """What comes after a callback of the user."""
+        if call.callback in (sg.Callback.RELEASED, sg.Callback.LOST):
+            self._taking.full.difference_update(call.places)
+            self._data.end(call.places)
 
     @staticmethod
     def _tell(told: OnPlaces | None, places: tuple[TopicPartition, ...]) -> None:

@@ -9,6 +9,7 @@ from coordlib.client.claims.shell.data import data_consumer_of
 from coordlib.client.claims.shell.transport import Transport
 from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import CoordError, SetupError
 
 COORDINATION_TOPIC = "__marshal"
@@ -83,6 +84,7 @@ class Marshaler(Closing):
         """What the consumers of this marshaler may work on at this moment."""
         return tuple(sorted(place for each in self._consumers for place in each.claims()))
 
+    @uninterrupted
     def state(self) -> dict[str, Any]:
         """All slots of the topics that are read here, as far as they are read, to be printed."""
         with self._transport.lock:

@@ -6,6 +6,7 @@ polls or closes; whatever the transport's threads feed in is noted until then.
 
 import logging
 import threading
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -17,6 +18,8 @@ from coordlib.client.claims.shell.transport import Transport
 from coordlib.client.claims.shell.writing import commit, made_of
 from coordlib.client.claims.standing import Identity
 from coordlib.client.claims.view import LogView
+from coordlib.client.shell.callbacks import Callbacks
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.coordinators.claims.slot import Judgement
 from coordlib.errors import CannotReach, CoordError
 from coordlib.records import marshal
@@ -24,13 +27,21 @@ from coordlib.records import marshal
 _log = logging.getLogger("coordlib.client")
 
 WAIT_S: Final = 0.05
+#: A close that was interrupted waits so long still.
+CLOSE_SLICE_S: Final = 0.2
 
 
 class Owner(Protocol):
-    """What a member is told to do in the user's thread."""
+    """What a member is told to do around the user's callbacks."""
+
+    def before(self, call: sg.Call) -> None:
+        """What comes before a callback; done whole."""
 
     def call(self, call: sg.Call) -> None:
-        """Run a callback."""
+        """Run a callback of the user, in the user's thread."""
+
+    def after(self, call: sg.Call) -> None:
+        """What comes after a callback, also after one that raised; done whole."""
 
 
 class ClaimingMember:
@@ -62,9 +73,7 @@ class ClaimingMember:
         #: Waited upon by `poll` and `close`; its lock is the transport's.
         self.changed = threading.Condition(transport.lock)
         self.life = Life(self.identity, options, transport.view_of, transport.luck())
-        self._calls: list[sg.Call] = []
-        #: The callback that runs, and its thread.
-        self._running: tuple[sg.Call, int] | None = None
+        self._callbacks = Callbacks(owner.call, self._called_back, owner.before)
         self._answers: dict[int, CoordError | None] = {}
         self._tickets = 0
         self._is_counting = False
@@ -73,7 +82,11 @@ class ClaimingMember:
         self.is_over = False
         #: Whether `close` has returned.
         self._has_left = False
-        transport.attach(self)
+        self._attach()
+
+    @uninterrupted
+    def _attach(self) -> None:
+        self._transport.attach(self)
 
     # ---- the user's thread --------------------------------------------------------------------
 
@@ -82,32 +95,46 @@ class ClaimingMember:
         self._transport.check()
         was_one = False
         while True:
-            self.feed(sg.Polled(self._transport.now_ms()))
+            self._give(sg.Polled(self._transport.now_ms()))
             if self.failure is not None:
                 raise self.failure
-            if not self._run():
+            if not self._callbacks.run():
                 return was_one
             was_one = True
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until something has happened."""
+    @uninterrupted
+    def wait(self, timeout_s: float, is_so: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until something has happened, or until this is so; whether it is."""
         with self.changed:
+            if is_so():
+                return True
             self.changed.wait(timeout_s)
+            return is_so()
 
     def flush(self, timeout_s: float) -> None:
         """Write positions that have moved, and wait until the log has them. Raises CannotReach."""
-        with self.changed:
-            self._tickets += 1
-            ticket = self._tickets
-            self.feed(sg.Flush(self._transport.now_ms(), ticket))
-            if not self.changed.wait_for(lambda: ticket in self._answers, timeout_s):
-                self.life.forget_flush(ticket)
+        until, ticket = monotonic() + timeout_s, self._begin_flush()
+        while not self.wait(min(WAIT_S, until - monotonic()), lambda: ticket in self._answers):
+            if monotonic() >= until:
+                self._forget_flush(ticket)
                 raise CannotReach(
                     "The log has not taken all positions in time.", self.where, "Flush again."
                 )
-            error = self._answers.pop(ticket)
+        error = self._answers.pop(ticket)
         if error is not None:
             raise error
+
+    @uninterrupted
+    def _begin_flush(self) -> int:
+        with self.changed:
+            self._tickets += 1
+            self.feed(sg.Flush(self._transport.now_ms(), self._tickets))
+            return self._tickets
+
+    @uninterrupted
+    def _forget_flush(self, ticket: int) -> None:
+        with self.changed:
+            self.life.forget_flush(ticket)
 
     def close(self, releases: bool, timeout_s: float) -> bool:
         """Let go, with callbacks; whether the log has taken all of it in time.
@@ -117,22 +144,33 @@ class ClaimingMember:
         wins is released, too.
         """
         until = monotonic() + timeout_s
-        inside = self._end_callback()
-        self.feed(sg.Close(self._transport.now_ms(), releases, inside))
+        inside, raised = self._callbacks.end_this(threading.get_ident()), None
+        if inside is not None:
+            self._owner.after(inside)
+        self._give(sg.Close(self._transport.now_ms(), releases, inside))
         while not self.is_over and self.failure is None:
-            if self._run():
+            try:
+                if self._callbacks.run():
+                    continue
+            except Exception as problem:  # noqa: BLE001  # raised when all else is done
+                raised = raised or problem
                 continue
             left_s = until - monotonic()
             if left_s <= 0:
                 break
-            with self.changed:
-                self.changed.wait_for(lambda: bool(self.is_over or self._calls), left_s)
+            self.wait(min(left_s, CLOSE_SLICE_S), lambda: self.is_over or self._callbacks.is_ready)
+        self._leave()
+        if raised is not None:
+            raise raised
+        return self.is_over
+
+    @uninterrupted
+    def _leave(self) -> None:
         with self.changed:
             self._has_left = True
             self.feed(sg.Left(self._transport.now_ms()))
             if self.failure is not None:
                 self._transport.detach(self)
-        return self.is_over
 
     def warn(self, sentence: str) -> None:
         """For the program's log."""
@@ -142,26 +180,9 @@ class ClaimingMember:
     def where(self) -> str:
         return f"group {self.identity.group}, client {self.identity.client}"
 
-    def _run(self) -> bool:
-        """Outside the lock: a callback may commit."""
-        calls, self._calls = self._calls, []
-        for call in calls:
-            running = self._running = call, threading.get_ident()
-            try:
-                self._owner.call(call)
-            finally:
-                if self._running is running:
-                    self._running = None
-                    self.feed(sg.CalledBack(self._transport.now_ms(), call))
-        return bool(calls)
-
-    def _end_callback(self) -> sg.Call | None:
-        """End the callback that runs on this thread: `close` ends it."""
-        running = self._running
-        if running is None or running[1] != threading.get_ident():
-            return None
-        self._running = None
-        return running[0]
+    def _called_back(self, call: sg.Call, _has_raised: bool) -> None:
+        self._owner.after(call)
+        self.feed(sg.CalledBack(self._transport.now_ms(), call))
 
     # ---- the transport's side -----------------------------------------------------------------
 
@@ -173,6 +194,9 @@ class ClaimingMember:
             for output in self.life.handle(event):
                 self._do(output)
             self.changed.notify_all()
+
+    #: The same from the user's thread: a step that was interrupted is done all the same.
+    _give = uninterrupted(feed)
 
     def judged(self, view: LogView, judgement: Judgement) -> None:
         message, key = judgement.message, judgement.key
@@ -212,7 +236,7 @@ class ClaimingMember:
             case sg.Write():
                 self._write(output)
             case sg.Call():
-                self._calls.append(output)
+                self._callbacks.due.append(output)
             case sg.Warned(sentence):
                 self.warn(sentence)
             case sg.Answer(ticket, error):

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.errors import NotAllowed
 from coordlib.kafka.denied import denial, is_denied, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -69,6 +70,8 @@ class Data:
         self.errors: deque[Any] = deque()
         #: Partitions whose position is not in the log.
         self.out_of_range: list[TopicPartition] = []
+        #: Raised by the call that finds it.
+        self.denied: NotAllowed | None = None
         self._paused: set[TopicPartition] = set()
         self._turn = 0
 
@@ -87,9 +90,9 @@ class Data:
             self._reader.incremental_unassign([KafkaTopicPartition(*each) for each in gone])
 
     def fetch(self, timeout_s: float) -> None:
-        """Wait for a message, and take others that are here.
+        """Wait for a message, and take others that are here. A right that is missing is `denied`.
 
-        Raises NotAllowed: a topic may not be read.
+        To be called whole: the library does not give a message again.
         """
         self._resume()
         first = self._reader.poll(timeout_s)
@@ -100,8 +103,8 @@ class Data:
             self._keep(message)
         self._pause()
         for message in messages:
-            if denied := denial(message.error(), reading(message.topic() or ""), self._options):
-                raise denied
+            right = reading(message.topic() or "")
+            self.denied = denial(message.error(), right, self._options) or self.denied
 
     def turns(self) -> list[tuple[TopicPartition, deque[Any]]]:
         """The queues that have messages, each time beginning with another one."""
