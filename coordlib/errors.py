@@ -9,6 +9,7 @@
     ├── DriverFenced          a newer driver took over the transactional id
     ├── ReplayDiffers         a batch ran again and gave other bytes
     ├── CannotReach           no broker, no job, no table
+    │   └── AnotherTable      a Delta table is not the one that was written to before
     └── GroupError            the coordinator refused a request (carries an ErrorCode)
 
 Inside the core nothing is raised for a bad request: a refusal is an effect that carries an
@@ -196,6 +197,10 @@ class ReplayDiffers(CoordError):
 
 class CannotReach(CoordError):
     """Nothing answers at the other end."""
+
+
+class AnotherTable(CannotReach):
+    """A Delta table has come to the place of the one that was written to, or an old copy of it."""
 
 
 class GroupError(CoordError):

@@ -71,6 +71,7 @@ PENDING_PER_GROUP_MAX = 1_000  # open pending commits; a member of a group has o
 PENDING_BYTES_PER_GROUP_MAX = 4 * MIB  # of them, and of the offsets that they may become
 PENDING_BYTES_MAX = 1 * MIB  # the rows of one: as a request has
 TABLE_LENGTH_MAX = 1_024  # bytes of a Delta table's path or URI, as an object store's keys
+TABLE_METADATA_LENGTH_MAX = 2 * TABLE_LENGTH_MAX  # of a pending offset, as its awaiters are told it
 DECISIONS_PER_RECORD_MAX = 10_000  # transactions of Kafka that one TxnDecided names: 200 KB
 EPOCH_MAX = 32_766  # of a producer: int16, as Kafka's clients hold it; 32,767 is kept to fence
 TXN_PARTITIONS_MAX = 10_000  # of one transaction

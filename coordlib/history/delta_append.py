@@ -8,18 +8,27 @@ writer's own parts. And it does it in two steps: the files of the rows may be wr
 known whether, and under which number, they are to count.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.errors import CoordError
+from coordlib.errors import AnotherTable, CannotReach, CoordError
+from coordlib.history.files import hadoop_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
 class OvertakenByAnother(CoordError):
     """Of two appends under one app id the other one was first."""
+
+
+class ChangedMeanwhile(CoordError):
+    """The table's properties or columns were changed beside the append: Delta says "try again"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,22 @@ class Append:
     number: int
     #: For whoever reads the table's history; None: nothing.
     metadata: str | None = None
+
+
+def newest_snapshot(spark: "SparkSession", path: str) -> Any:
+    """Delta's snapshot of what lies there now; of version -1: there is no table.
+
+    `DeltaTable.isDeltaTable` goes by the last look of this JVM, which is older than a table that
+    another one has made meanwhile.
+    """
+    jvm: Any = spark._jvm
+    log = jvm.org.apache.spark.sql.delta.DeltaLog
+    return log.forTableWithSnapshot(spark._jsparkSession, path)._2()
+
+
+def id_of(snapshot: Any) -> str:
+    """Delta's id of a table; each table that is made has another one."""
+    return str(snapshot.metadata().id())
 
 
 def number_in(snapshot: Any, app_id: str) -> int | None:
@@ -59,6 +84,7 @@ class Staged:
     Args:
         snapshot: Delta's, of the table as it is appended to.
         partitioned_by: the table's columns of partitions; none: as the table is made.
+        options: of Delta's writer.
     """
 
     def __init__(
@@ -67,7 +93,12 @@ class Staged:
         snapshot: Any,
         rows: "DataFrame",
         partitioned_by: Sequence[str] = (),
+        options: Mapping[str, str] = _NO_OPTIONS,
     ) -> None:
+        self._spark, self.snapshot = spark, snapshot
+        self._path = str(snapshot.deltaLog().dataPath().toString())
+        #: Of the file of the version before the append.
+        self._before = self._stamp()
         jvm: Any = spark._jvm
         delta, some = jvm.org.apache.spark.sql.delta, jvm.scala.Option.apply
         none = jvm.scala.Option.empty()
@@ -76,7 +107,9 @@ class Staged:
         writer = delta.commands.WriteIntoDelta(
             log,
             mode,
-            delta.DeltaOptions(jvm.PythonUtils.toScalaMap({}), session.sessionState().conf()),
+            delta.DeltaOptions(
+                jvm.PythonUtils.toScalaMap(dict(options)), session.sessionState().conf()
+            ),
             columns,
             jvm.PythonUtils.toScalaMap({}),  # no properties: the table has its own
             rows._jdf,
@@ -91,12 +124,16 @@ class Staged:
 
         It must be known that the snapshot has no append of this number, and of no higher one.
 
+        Of what it raises itself, nothing was appended.
+
         Raises:
-            OvertakenByAnother: another append under this app id came after the snapshot. Nothing
-                was appended.
+            OvertakenByAnother: another append under this app id came after the snapshot.
+            ChangedMeanwhile: the table was changed since: write the rows' files anew.
+            CannotReach: there is no table any more.
+            AnotherTable: another one, or an old copy, has come to its place.
         """
         # Delta's package makes its conflicts exceptions of Python, from its import on.
-        from delta.exceptions import ConcurrentTransactionException
+        from delta import exceptions as conflicts
 
         delta, some = self._jvm.org.apache.spark.sql.delta, self._jvm.scala.Option.apply
         none = self._jvm.scala.Option.empty()
@@ -109,10 +146,44 @@ class Staged:
             self._mode, some(self._columns), none, metadata, none, none, none, none, none
         )
         actions, tags = self._data.actions().appended(number), self._data.stringTags()
+        self._refuse_another()
         try:
             return int(self._transaction.commit(actions, operation, tags))
-        except ConcurrentTransactionException as problem:
+        except conflicts.ConcurrentTransactionException as problem:
             raise OvertakenByAnother("Another append was committed first.") from problem
+        except (  # none of them is a subclass of the first, as in Java
+            conflicts.DeltaConcurrentModificationException,
+            conflicts.ConcurrentWriteException,
+            conflicts.MetadataChangedException,
+            conflicts.ProtocolChangedException,
+        ) as problem:
+            what_happened = "The table was changed at the same moment."
+            raise ChangedMeanwhile(what_happened, self._path, "Try again.") from problem
+
+    def _refuse_another(self) -> None:
+        """Delta would write its commit's file behind whatever lies there by now.
+
+        The rows' files are in the folder of the table that was looked at. In the log of another
+        one, or behind a version that is not there, a commit leaves a table that cannot be read.
+        # INV-120
+        """
+        known, found = self.snapshot, newest_snapshot(self._spark, self._path)
+        if int(found.version()) < 0:
+            raise CannotReach("There is no Delta table any more.", self._path, "Put it back.")
+        is_it = id_of(found) == id_of(known) and int(found.version()) >= int(known.version())
+        if not is_it or self._before is None or self._stamp() != self._before:
+            what = "Another Delta table has come to the place of the one that was written to."
+            where = f"{self._path}: table {id_of(found)}, and it was {id_of(known)}"
+            raise AnotherTable(what, where, "Nothing was committed. Put the table back.")
+
+    def _stamp(self) -> tuple[int, int] | None:
+        """Length and time of the file of the snapshot's version; None: it is not there."""
+        name = f"{self._path}/_delta_log/{int(self.snapshot.version()):020d}.json"
+        files, path = hadoop_file(self._spark, name)
+        if not files.exists(path):
+            return None
+        status = files.getFileStatus(path)
+        return int(status.getLen()), int(status.getModificationTime())
 
 
 def append(

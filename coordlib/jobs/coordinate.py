@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import traceback
 from argparse import Namespace
 
 from pyspark.sql import SparkSession
@@ -11,6 +12,7 @@ from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.records.cells import named
 from coordlib.redaction import secrets_of, without
+from coordlib.spark.reasons import reason_of
 from coordlib.streaming import failures, lifecycle, logs
 from coordlib.streaming.arguments import (
     archive_options,
@@ -45,6 +47,11 @@ def main() -> int:
         # Last of all: Spark's end leaves lines of its own in the log.
         print(f"coordinator: {_shown(reason)}", file=sys.stderr, flush=True)
         return exit_codes.of_job(reason)
+    except Exception as problem:  # noqa: BLE001  # it ends the job, and its reason stands last
+        traceback.print_exc()
+        told = without(reason_of(problem), secrets_of(sys.argv[1:]))
+        print(f"coordinator: The query failed: {told}", file=sys.stderr, flush=True)
+        return exit_codes.FAILED
     return exit_codes.OK
 
 

@@ -116,6 +116,9 @@ class AwaitedDecision(msgspec.Struct, frozen=True):
     member: str | UnsetType = UNSET
     #: With a table: log time of the commit, epoch milliseconds.
     since_ms: int | UnsetType = UNSET
+    #: With a table: the metadata of the offset that waits, by which a client tells the table from
+    #: another one at the same place. Left out where it is longer than such metadata can be.
+    metadata: str | UnsetType = UNSET
 
 
 class FetchedOffset(msgspec.Struct, frozen=True):

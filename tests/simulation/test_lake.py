@@ -1,7 +1,7 @@
 """Members of simulated worlds that write into a Delta table, and the table, step by step."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -21,6 +21,7 @@ from tests.tools.simulation.lake.checks import Decisions, check_once
 from tests.tools.simulation.lake.delta_rs import DeltaRs
 from tests.tools.simulation.lake.faults import POINTS
 from tests.tools.simulation.lake.member import GROUP, RAIN
+from tests.tools.simulation.lake.members import with_the_table
 from tests.tools.simulation.lake.table import (
     Access,
     Commit,
@@ -61,6 +62,8 @@ def test_faults_of_the_lake_bring_members() -> None:
     assert {fault.kind for fault in drawn.faults} == {"lake-fails"}
 
 
+#: Between them the table is away, and another one lies in its place.
+GOES = (3, 4)
 FAULTS = ("lake-dies-inside", "lake-acts-late", "lake-stalls-inside", "lake-joins")
 #: The rows of the crash table: these faults must bring them about, in one of two worlds at least.
 MET = {
@@ -87,6 +90,22 @@ def test_members_of_the_lake_come_through() -> None:
     assert [name for name in MET if not met[name]] == []
 
 
+def test_members_wait_for_a_table_that_is_away_and_write_into_no_other() -> None:
+    """INV-120: a lost mount, and another table at the place meanwhile."""
+    met: Counter[str] = Counter()
+    for seed in GOES:
+        world = World(replace(plan.draw(seed, ("lake-table-goes",) * 4), **SMALL, shards=2))
+        with quiet_logs():
+            outcome = run.run_in(world)
+
+        assert outcome.violation is None
+        met.update(outcome.sometimes)
+        assert world.lake is not None
+        assert world.lake.store.place is world.lake.store.log
+    assert met[table.AWAY] > 0
+    assert met[table.ANOTHER] > 0
+
+
 # -- the table -------------------------------------------------------------------------------------
 
 
@@ -111,21 +130,29 @@ class Hand:
         self.at.pop(point, lambda: None)()
 
 
+def put(lake: LakeTable, rows: tuple[table.Row, ...], token: int) -> bool:
+    """As a reader does."""
+    batch: Any = rows
+    lake.prepare(batch)
+    return lake.stage(batch).commit(token)
+
+
 def write(lake: LakeTable, rows: tuple[table.Row, ...], token: int) -> None:
-    assert lake.stage(rows).commit(token)
+    assert put(lake, rows, token)
 
 
 @pytest.fixture
-def hand() -> Hand:
-    return Hand()
+def hand() -> Iterator[Hand]:
+    with with_the_table():
+        yield Hand()
 
 
 def test_a_write_is_skipped_unless_its_token_is_greater(hand: Hand) -> None:
     """Delta's rule: a claim shuts the writer out for good."""
     lake = hand.spark()
     lake.claim(9)
-    assert not lake.stage(((RAIN, 0, 0),)).commit(7)
-    assert lake.stage(((RAIN, 0, 0),)).commit(11)
+    assert not put(lake, ((RAIN, 0, 0),), 7)
+    assert put(lake, ((RAIN, 0, 0),), 11)
 
     assert [each.token for each in hand.store.log.commits] == [0, 9, 11]
 
@@ -134,7 +161,7 @@ def test_of_two_commits_of_one_application_at_once_one_conflicts(hand: Hand) -> 
     """A stalled writer wakes up behind a claim, in the middle of its write."""
     hand.at[table.APPENDING] = lambda: hand.spark().claim(9)
 
-    assert not hand.spark().stage(((RAIN, 0, 0),)).commit(7)
+    assert not put(hand.spark(), ((RAIN, 0, 0),), 7)
     assert hand.store.met[table.CONFLICT] == 1
     assert [each.token for each in hand.store.log.commits] == [0, 9]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.spark.delta import How
 from coordlib.client.spark.share import Share
 from tests.stack.conftest import wait_until
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.stack
 PARTITION = TopicPartition("t", 0)
-CONCURRENT = "ConcurrentTransactionException"
+FIRST = "committed first"
 SCHEMA = "value string"
 
 
@@ -85,13 +86,13 @@ def table(spark: "SparkSession", tmp_path: Path) -> Table:
 def test_a_write_that_a_claim_overtakes_fails_and_leaves_no_row(table: Table) -> None:
     """The former owner wakes up in the middle of its write: its query ends, nothing is visible."""
     problem = table.meanwhile(
-        lambda: share(10)._write(table.slow(["late"]), table.path, PARTITION, 5),
+        lambda: share(10)._write(table.slow(["late"]), table.path, PARTITION, 5, How()),
         lambda: share(20).claim(table.rows([]), table.path),
     )
 
-    assert CONCURRENT in problem
+    assert FIRST in problem
     assert table.values() == ["before"]
-    share(10)._write(table.rows(["late"]), table.path, PARTITION, 5)
+    share(10)._write(table.rows(["late"]), table.path, PARTITION, 5, How())
     assert table.values() == ["before"], "tried again it is skipped"
 
 
@@ -100,11 +101,11 @@ def test_a_claim_that_a_write_overtakes_fails_and_may_be_tried_again(table: Tabl
     whose claim did not succeed, has read nothing yet."""
     problem = table.meanwhile(
         lambda: share(20).claim(table.slow([]), table.path),
-        lambda: share(10)._write(table.rows(["in time"]), table.path, PARTITION, 5),
+        lambda: share(10)._write(table.rows(["in time"]), table.path, PARTITION, 5, How()),
     )
 
-    assert CONCURRENT in problem
+    assert FIRST in problem
     assert table.values() == ["before", "in time"]
     share(20).claim(table.rows([]), table.path)
-    share(10)._write(table.rows(["late"]), table.path, PARTITION, 6)
+    share(10)._write(table.rows(["late"]), table.path, PARTITION, 6, How())
     assert table.values() == ["before", "in time"]

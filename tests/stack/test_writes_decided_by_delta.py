@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,16 +23,16 @@ from deltalake import write_deltalake
 
 from coordlib.client import CoordinatedConsumer
 from coordlib.client.spark import delta
-from coordlib.client.spark.delta import SparkTable, uri_of
+from coordlib.client.spark.delta import How, SparkTable, uri_of
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.transactions.delta_files import DeltaFiles
 from coordlib.client.transactions.in_doubt import RETENTION, settle
-from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.errors import AnotherTable, CannotReach, SetupError
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.lake_member import TIMING, start_into
 from tests.stack.processes import ROOT
-from tests.stack.test_claim_meets_a_late_write import CONCURRENT, Table
+from tests.stack.test_claim_meets_a_late_write import FIRST, Table
 from tests.stack.wire import close
 
 if TYPE_CHECKING:
@@ -112,11 +113,14 @@ def test_a_writer_sees_claims_in_the_commits_since_its_last(
     writer, other = (SparkTable(spark, table.path, APP) for _ in range(2))
     assert write(writer, table.rows(["first"]), 10)
     assert write(SparkTable(spark, table.path, "another"), table.rows(["of others"]), 5)
+    number_in = delta.number_in
     monkeypatch.setattr(delta, "number_in", None)
 
     assert write(writer, table.rows(["second"]), 11)
+    monkeypatch.setattr(delta, "number_in", number_in)
     other.newest()
     other.claim(30)
+    monkeypatch.setattr(delta, "number_in", None)
     assert not write(writer, table.rows(["late"]), 12)
 
     assert table.values() == ["before", "first", "of others", "second"]
@@ -129,11 +133,11 @@ def test_a_claim_that_stands_half_done_fails_beside_the_batch(
     writer, asker = SparkTable(spark, table.path, APP), SparkTable(spark, table.path, APP)
 
     problem = table.meanwhile(
-        lambda: asker.append(table.slow([]), 20),
+        lambda: asker.write(table.slow([]), 20),
         lambda: write(writer, table.rows(["in time"]), 10),
     )
 
-    assert CONCURRENT in problem
+    assert FIRST in problem
     assert settle(asker, 10, 20, 0) == "commit"
     assert table.values() == ["before", "in time"]
 
@@ -206,28 +210,25 @@ def test_a_batch_that_was_taken_back_is_left_to_an_operator(
         settle(seen(spark, table, how), 11, 20, 0)
 
 
-@pytest.mark.chaos  # in `make test` over deltalake: tests/client/transactions/test_in_doubt.py
 @pytest.mark.parametrize("how", ["spark", "deltalake"])
-def test_a_table_that_was_made_anew_does_not_have_the_batch(
+def test_another_table_does_not_say_that_it_lacks_the_batch(
     spark: "SparkSession", table: Table, how: str
 ) -> None:
-    """It was deleted with the batch in it: the batch is read again, and goes into the new one."""
-    write(SparkTable(spark, table.path, APP), table.rows(["a batch"]), 10)
+    """The true one may come back. Where the offsets name none, as an older client's, it does."""
+    writer = SparkTable(spark, table.path, APP)
+    write(writer, table.rows(["a batch"]), 10)
     shutil.rmtree(table.path)
     SparkTable(spark, table.path, "another").prepare(table.rows([]))
 
+    with pytest.raises(AnotherTable, match="coord transactions decide"):
+        settle(seen(spark, table, how), 10, 20, 0, writer.written)
+    assert seen(spark, table, how).newest() == 0, "and no claim was written there"
     assert settle(seen(spark, table, how), 10, 20, 0) == "abort"
-    write(SparkTable(spark, table.path, APP), table.rows(["late"]), 10)
-    assert table.values() == []
 
 
-def test_a_batch_that_waited_does_not_go_into_another_table(
-    spark: "SparkSession", table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The job was away, and operators began anew with an empty table meanwhile. The batch's files
-    went with the old one, and its commit left the new one unreadable.
-    """
-    monkeypatch.setattr(delta, "LOOK_AGAIN_S", 0.0)
+def test_a_batch_does_not_go_into_another_table(spark: "SparkSession", table: Table) -> None:
+    """INV-120: another one comes to its place while its rows' files are written, or behind that.
+    They went with the old one: a commit that names them would leave the new one unreadable."""
     writer = SparkTable(spark, table.path, APP)
     write(writer, table.rows(["before"]), 10)
     writer.prepare(table.rows([]))
@@ -236,11 +237,111 @@ def test_a_batch_that_waited_does_not_go_into_another_table(
     for value in ("a", "b", "c"):
         write_deltalake(table.path, pa.table({"value": [value]}), mode="append")
 
-    with pytest.raises(CoordError, match="made anew"):
+    with pytest.raises(AnotherTable, match="Another Delta table"):
         staged.commit(11)
-    assert DeltaFiles(uri_of(spark, table.path), APP).app_version(2) is None
-    assert write(writer, table.rows(["d"]), 12)
-    assert table.values() == ["a", "b", "c", "d"]
+    with pytest.raises(AnotherTable, match="Another Delta table"):
+        write(writer, table.rows(["d"]), 12)
+    assert DeltaFiles(uri_of(spark, table.path), APP).newest() == 2
+    assert table.values() == ["a", "b", "c"]
+    heir = SparkTable(spark, table.path, APP)
+    heir.written = writer.written
+    assert heir.written is not None
+    assert heir.write(table.rows(["e"]), 13, How(replaces=heir.written.id))
+    assert table.values() == ["a", "b", "c", "e"]
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_the_true_table_comes_back_behind_the_look(
+    spark: "SparkSession", table: Table, is_older: bool
+) -> None:
+    """INV-120: a commit went into its log behind a gap, and nobody could read it any more. Or an
+    old copy of the same table is put back, which has its id."""
+    away, path = Path(f"{table.path}-away"), Path(table.path)
+    if is_older:
+        shutil.copytree(path, away)
+    else:
+        path.rename(away)
+    writer = SparkTable(spark, table.path, APP)
+    for token in (10, 11, 12):
+        write(writer, table.rows(["of the other"]), token)
+    writer.prepare(table.rows([]))
+    staged = writer.stage(table.rows(["late"]))
+    shutil.rmtree(path)
+    away.rename(path)
+
+    with pytest.raises(AnotherTable):
+        staged.commit(20)
+    with pytest.raises(AnotherTable, match="old copy" if is_older else "Another Delta table"):
+        writer.prepare(table.rows([]))
+    assert [each.name[-6:] for each in path.glob("_delta_log/*.json")] == ["0.json"]
+    assert table.values() == ["before"]
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_a_table_that_is_away_is_waited_for_and_never_made(
+    spark: "SparkSession", table: Table, monkeypatch: pytest.MonkeyPatch, is_staged: bool
+) -> None:
+    """INV-120: a lost mount, before a batch or behind its files. Its rows stood in a new table, and
+    those of the batches before in the one that came back."""
+    writer, away = SparkTable(spark, table.path, APP), Path(f"{table.path}-away")
+    write(writer, table.rows(["first"]), 10)
+    writer.prepare(table.rows([]))
+    staged = writer.stage(table.rows(["second"])) if is_staged else None
+    Path(table.path).rename(away)
+    back = Timer(1.0, lambda: away.rename(table.path))
+    back.start()
+    if staged is not None:
+        assert staged.commit(11)
+    else:
+        assert write(writer, table.rows(["second"]), 11)
+    assert table.values() == ["before", "first", "second"]
+
+    monkeypatch.setattr(delta, "AWAY_S", 1.0)
+    Path(table.path).rename(away)
+    with pytest.raises(CannotReach, match="no Delta table") as told:
+        write(writer, table.rows(["third"]), 12)
+    assert writer.written is not None
+    assert f'replaces="{writer.written.id}"' in told.value.mend
+    assert not Path(table.path).exists()
+
+
+def test_a_batch_is_staged_anew_where_somebody_changes_the_table(
+    spark: "SparkSession", table: Table
+) -> None:
+    """ALTER TABLE between the rows' files and their commit: Delta says "try again"."""
+    writer = SparkTable(spark, table.path, APP)
+    for token, change in (
+        (10, "SET TBLPROPERTIES ('user.n' = '1')"),
+        (11, "ADD COLUMNS (note STRING)"),
+        (12, "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"),
+    ):
+        writer.prepare(table.rows([]))
+        staged = writer.stage(table.rows([f"batch {token}"]))
+        spark.sql(f"ALTER TABLE delta.`{table.path}` {change}")
+        assert staged.commit(token)
+
+    assert table.values() == ["batch 10", "batch 11", "batch 12", "before"]
+    assert writer.app_version(writer.newest()) == 12
+
+
+def test_options_of_the_writer_are_taken(
+    spark: "SparkSession", table: Table, tmp_path: Path
+) -> None:
+    """A new column, and a table that is made in partitions."""
+    wider = spark.createDataFrame([("a", 1)], "value string, n int")
+    with pytest.raises(Exception, match=r"(?i)schema"):
+        SparkTable(spark, table.path, APP).write(wider, 10)
+    assert SparkTable(spark, table.path, APP).write(wider, 10, How({"mergeSchema": "true"}))
+    assert spark.read.format("delta").load(table.path).columns == ["value", "n"]
+
+    made, how = SparkTable(spark, str(tmp_path / "new"), APP), How({}, ("n",))
+    assert made.write(wider, 10, how)
+    assert made.write(wider, 11, how)
+    assert made.write(wider, 12)
+    (row,) = spark.sql(f"DESCRIBE DETAIL delta.`{tmp_path / 'new'}`").collect()
+    assert row["partitionColumns"] == ["n"]
+    with pytest.raises(SetupError, match="no such option"):
+        How({"txnVersion": "3"}).checked()
 
 
 class MakesSlowly:

@@ -257,7 +257,7 @@ class Life(ABC):
             error = me.failure or CoordError("The member has left.", me.where)
             me.say(sg.Answer(event.ticket, error=error))
         else:
-            me.say(self._asks.ask(event.ticket, me.wording.fetch(event.topics)))
+            me.say(self._asks.ask(event.ticket, me.wording.fetch(event.topics, event.is_stable)))
 
     # ---- the log ------------------------------------------------------------------------------
 

@@ -222,6 +222,8 @@ class FetchOffsets:
     now_ms: int
     ticket: int
     topics: tuple[rq.TopicPartitions, ...] | None
+    #: Whether the answer waits for the end of transactions that have offsets of these partitions.
+    is_stable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

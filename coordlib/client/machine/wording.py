@@ -171,8 +171,10 @@ class Wording:
             **self._envelope(), pending=key, result=result, member=member, generation=generation
         )
 
-    def fetch(self, topics: tuple[rq.TopicPartitions, ...] | None) -> rq.OffsetFetch:
-        return rq.OffsetFetch(**self._envelope(), topics=topics, require_stable=True)
+    def fetch(
+        self, topics: tuple[rq.TopicPartitions, ...] | None, is_stable: bool = True
+    ) -> rq.OffsetFetch:
+        return rq.OffsetFetch(**self._envelope(), topics=topics, require_stable=is_stable)
 
     def subscribe(
         self, member: str, generation: int, wanted: Subscription, reason: str | None

@@ -11,7 +11,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.doubts import offset_of
 from coordlib.client.machine.wording import Identity
 from coordlib.client.transactions.delta_files import open_files
-from coordlib.client.transactions.in_doubt import Table, app_id, settle
+from coordlib.client.transactions.in_doubt import Table, app_id, newest_of, settle
 from coordlib.errors import CoordError
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,8 @@ class Looker:
             since_ms = 0 if told.since_ms is UNSET else told.since_ms
             opened = self.opener(table, app_id(self._identity, member))
             age_ms = int(time.time() * 1000) - since_ms
-            result = settle(opened, offset_of(told.key), look.token, age_ms)
+            known = newest_of(table, [told.metadata or ""])
+            result = settle(opened, offset_of(told.key), look.token, age_ms, known)
             self.trouble = ""
             _log.info("%s, a batch in doubt, is decided by %s: %s", told.key, table, result)
         except CoordError as problem:

@@ -5,28 +5,75 @@ application at the same moment one fails.
 
 To say which version an application has, Delta computes the table's whole state, in Spark jobs that
 take longer than a small batch. So a writer reads it from the files of commits where they have it.
+
+A table may be away for a moment (a mount that is lost, a folder that is renamed), or another one
+may have come to its place. So a table is made only where the group has written to none, and one
+that is away is waited for.  # INV-120
 """
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import structlog
 
 from coordlib.client.transactions.in_doubt import (
     RETENTION,
     Unreadable,
+    Written,
+    refuse_another,
     retention_ms,
     takes_back,
 )
-from coordlib.errors import CannotReach, CoordError
-from coordlib.history.delta_append import Append, OvertakenByAnother, Staged, number_in
+from coordlib.errors import AnotherTable, CannotReach, SetupError
+from coordlib.history.delta_append import (
+    Append,
+    ChangedMeanwhile,
+    OvertakenByAnother,
+    Staged,
+    id_of,
+    newest_snapshot,
+    number_in,
+)
 from coordlib.history.files import hadoop_file, read_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
+_log = structlog.get_logger()
 _LOCAL: Final = "file:/"
-#: A batch may wait for the job. One that has waited so long looks whether its table is there still.
-LOOK_AGAIN_S: Final = 1.0
+#: How long a table that is away is waited for, and how often one looks.
+AWAY_S: Final = 30.0
+_AGAIN_S: Final = 0.5
+#: How often a batch is written anew because somebody has changed the table beside its commit.
+CHANGES_MAX: Final = 10
+#: What Delta's writer is told by this module, and what is no append.
+_OWN_OPTIONS: Final = frozenset({"txnappid", "txnversion", "overwriteschema", "replacewhere"})
+
+
+class How(NamedTuple):
+    """How a batch is to be written, as the user says it."""
+
+    #: Of Delta's writer, such as `mergeSchema`.
+    options: Mapping[str, str] = MappingProxyType({})
+    #: Columns of partitions, of a table that is made; of one that is there they must be its own.
+    partition_by: tuple[str, ...] = ()
+    #: Id of a table that is gone for ever, and that another one may take the place of.
+    replaces: str = ""
+
+    def checked(self) -> "How":
+        """Raises SetupError: an option is none of an append's."""
+        for name in self.options:
+            if name.lower() in _OWN_OPTIONS:
+                mend = "Leave it out: a batch is appended, under a number of the reader's own."
+                raise SetupError("There is no such option of an append.", name, mend)
+        return self
+
+
+_PLAIN: Final = How()
 
 
 class _Known(NamedTuple):
@@ -42,18 +89,33 @@ class _Known(NamedTuple):
 class StagedBatch:
     """A batch whose rows are in the table's folder, and not in the table."""
 
-    def __init__(self, table: "SparkTable", snapshot: Any, staged: Staged) -> None:
-        self._table, self._snapshot, self._staged = table, snapshot, staged
-        self._staged_s = time.monotonic()
+    def __init__(self, table: "SparkTable", rows: "DataFrame", how: How) -> None:
+        self._table, self._rows, self._how = table, rows, how
+        self._staged = table.write_files(rows, how)
 
     def commit(self, token: int) -> bool:
         """Have the rows in the table; False: the application has this version, or a higher one.
 
-        Raises what Spark raises: then it is in doubt. CoordError: the table is another one by now.
+        The rows' files are written anew where the table's columns or properties were changed at the
+        same moment: nothing was committed then.
+
+        Raises what Spark raises: then it is in doubt. CannotReach: the table is gone, and nothing
+        is committed. AnotherTable: another one is in its place.
         """
-        if time.monotonic() - self._staged_s >= LOOK_AGAIN_S:
-            self._table.refuse_another(self._snapshot)
-        return self._table.commit_staged(self._staged, self._snapshot, token)
+        try:
+            return self.append(token)
+        except OvertakenByAnother:
+            return False
+
+    def append(self, token: int) -> bool:
+        """The same, and raises OvertakenByAnother: another one was first at the same moment."""
+        for _ in range(CHANGES_MAX):
+            try:
+                return self._table.wait_for(lambda: self._table.commit_staged(self._staged, token))
+            except ChangedMeanwhile:
+                self._table.wait_for(self._table.look_again)
+                self._staged = self._table.write_files(self._rows, self._how)
+        return self._table.wait_for(lambda: self._table.commit_staged(self._staged, token))
 
 
 class SparkTable:
@@ -66,10 +128,14 @@ class SparkTable:
 
     def __init__(self, spark: "SparkSession", path: str, app: str) -> None:
         self._spark, self._app = spark, app
+        #: Whether one that is away may be waited for on.
+        self.may_wait: Callable[[], bool] = lambda: True
         #: The table's name for all who can reach its store.
         self.uri = uri_of(spark, path)
-        #: Delta's log of the table, and its newest snapshot when it was last asked for.
-        self._seen: tuple[Any, Any] | None = None
+        #: What must be there; None: the group has written to none at this place.
+        self.written: Written | None = None
+        #: Delta's newest snapshot when it was last asked for.
+        self._seen: Any = None
         self._known: _Known | None = None
 
     # ---- looking --------------------------------------------------------------------------------
@@ -79,7 +145,10 @@ class SparkTable:
         return str(found.get()) if found.isDefined() else None
 
     def newest(self) -> int:
-        return int(self._look().version())
+        return int(self.look().version())
+
+    def id(self) -> str:
+        return id_of(self._snapshot())
 
     def app_version(self, version: int) -> int | None:
         snapshot = self._snapshot()
@@ -91,7 +160,7 @@ class SparkTable:
         from delta.tables import DeltaTable
 
         table = DeltaTable.forPath(self._spark, self.uri)
-        rows = table.history(int(self._snapshot().version()) - after)
+        rows = table.history(self._version() - after)
         for row in rows.select("version", "operation", "operationParameters").collect():
             if row["version"] > after and takes_back(row["operation"], row["operationParameters"]):
                 return str(row["operation"])
@@ -99,96 +168,132 @@ class SparkTable:
 
     # ---- writing --------------------------------------------------------------------------------
 
-    def prepare(self, rows: "DataFrame") -> None:
-        """Make the table, if there is none: whoever looks into it must find one.
+    def prepare(self, rows: "DataFrame", how: How = _PLAIN) -> None:
+        """Make the table, if the group has written to none there: whoever looks must find one.
 
-        Raises SetupError: it does not keep long enough which batches it has.
+        Raises:
+            SetupError: it does not keep long enough which batches it has.
+            CannotReach: the table that the group has written to is gone.
+            AnotherTable: another one is in its place.
         """
-        if not self._is_there():
-            empty = self._spark.createDataFrame([], rows.schema)
-            try:
-                empty.write.format("delta").mode("append").save(self.uri)
-            except Exception:
-                if not self._is_there():
-                    raise  # else another writer has just made it
-            self._look()
+        known = self.written
+        is_replaced = known is not None and known.id == how.replaces
+        if known is None or is_replaced:
+            if not self._is_there():
+                self._make(rows, how)
+        else:
+            self.wait_for(self.look)
+        self._take(known, is_replaced)
         retention_ms(self.retention())
 
-    def stage(self, rows: "DataFrame") -> StagedBatch:
+    def stage(self, rows: "DataFrame", how: How = _PLAIN) -> StagedBatch:
         """Write the rows' files, which nobody sees before their commit. After `prepare`."""
-        snapshot = self._snapshot()
-        return StagedBatch(self, snapshot, Staged(self._spark, snapshot, rows))
+        return StagedBatch(self, rows, how)
 
-    def commit_staged(self, staged: Staged, snapshot: Any, token: int) -> bool:
-        """See `StagedBatch.commit`."""
-        number = self._newest_number(snapshot)
-        if number is not None and number >= token:
-            return False
-        try:
-            version = staged.commit(Append(self._app, token))
-        except OvertakenByAnother:
-            return False
-        assert self._known is not None
-        self._known = self._known._replace(version=version, number=token)
-        return True
+    def write(self, rows: "DataFrame", token: int, how: How = _PLAIN) -> bool:
+        """Append rows in one commit, or nothing, if the application's version is not below.
 
-    def refuse_another(self, snapshot: Any) -> None:
-        """Raises CoordError: the table of this snapshot was deleted, and is gone or was made anew.
-
-        The files of a staged batch went with it. A commit that names them would leave the new table
-        unreadable.
+        Raises as `prepare` and `StagedBatch.append`.
         """
-        if _id_of(self._look()) != _id_of(snapshot):
-            what = "The table was deleted and made anew while this batch waited."
-            raise CoordError(what, self.uri, "Start the reader again: it reads the batch again.")
-
-    def append(self, rows: "DataFrame", token: int) -> None:
-        """Append rows in one commit, or nothing, if the application's version is not below."""
-        (
-            rows.write.format("delta")
-            .mode("append")
-            .option("txnAppId", self._app)
-            .option("txnVersion", token)
-            .save(self.uri)
-        )
+        self.prepare(rows, how)
+        return self.stage(rows, how).append(token)
 
     def claim(self, token: int) -> None:
-        from delta.exceptions import DeltaConcurrentModificationException
+        from pyspark.sql.types import StructType
 
-        schema = self._spark.read.format("delta").load(self.uri).schema
+        schema = StructType.fromJson(json.loads(self._snapshot().schema().json()))
+        empty = self._spark.createDataFrame([], schema)
         try:
-            self.append(self._spark.createDataFrame([], schema), token)
-        except DeltaConcurrentModificationException:
+            self.commit_staged(self.write_files(empty, _PLAIN), token)
+        except (ChangedMeanwhile, OvertakenByAnother):
             return  # the next look shows what has come first
+
+    # ---- parts of a write -----------------------------------------------------------------------
+
+    def write_files(self, rows: "DataFrame", how: How) -> Staged:
+        """See `stage`."""
+        snapshot = self._snapshot()
+        return Staged(self._spark, snapshot, rows, how.partition_by, how.options)
+
+    def commit_staged(self, staged: Staged, token: int) -> bool:
+        """See `StagedBatch.append`. Raises ChangedMeanwhile, too."""
+        number = self._newest_number(staged.snapshot)
+        if number is not None and number >= token:
+            return False
+        version = staged.commit(Append(self._app, token))
+        assert self._known is not None
+        self._known = self._known._replace(version=version, number=token)
+        if self.written is not None:
+            self.written = self.written._replace(version=version)
+        return True
+
+    def look_again(self) -> None:
+        """A new look at the table that was there. Raises CannotReach, AnotherTable."""
+        self.look()
+        self._take(self.written, is_replaced=False)
+
+    def wait_for(self, step: Callable[[], T]) -> T:
+        """Try again while there is no table. Raises CannotReach: it does not come back."""
+        until = time.monotonic() + AWAY_S
+        while True:
+            try:
+                return step()
+            except AnotherTable:
+                raise
+            except CannotReach:
+                if self.written is None or time.monotonic() >= until or not self.may_wait():
+                    raise
+                _log.warning("a table is away", table=self.uri)
+                time.sleep(_AGAIN_S)
+
+    def _make(self, rows: "DataFrame", how: How) -> None:
+        """Another writer may make it at the same moment."""
+        writer = self._spark.createDataFrame([], rows.schema).write.format("delta")
+        try:
+            writer.options(**how.options).partitionBy(*how.partition_by).mode("append").save(
+                self.uri
+            )
+        except Exception:
+            if not self._is_there():
+                raise
+        self.look()
+
+    def _take(self, known: Written | None, is_replaced: bool) -> None:
+        """Know the table that is there from now on. Raises AnotherTable."""
+        found, version = self.id(), self._version()
+        if known is None:
+            self.written = Written(found, version)
+        elif is_replaced and found != known.id:
+            self.written = Written(found, version, known.turn + 1)
+        else:
+            refuse_another(self.uri, known, found, version, _begin_anew(known))
+            self.written = known._replace(version=version)
 
     # ---- Delta's own log ------------------------------------------------------------------------
 
-    def _look(self) -> Any:
+    def look(self) -> Any:
         """The newest snapshot. Raises CannotReach: there is no table."""
         if not self._is_there():
             mend = "If it is gone for ever: coord transactions decide"
+            if self.written is not None:
+                mend = _begin_anew(self.written)
             raise CannotReach("There is no Delta table.", self.uri, mend)
-        assert self._seen is not None
-        return self._seen[1]
+        return self._seen
 
     def _is_there(self) -> bool:
-        """Whether there is a table now, by a new look.
+        """Whether there is a table now, by a new look."""
+        self._seen = newest_snapshot(self._spark, self.uri)
+        return int(self._seen.version()) >= 0
 
-        `DeltaTable.isDeltaTable` goes by the last look of this JVM, which is older than a table
-        that another one has made meanwhile.
-        """
-        jvm: Any = self._spark._jvm
-        log = jvm.org.apache.spark.sql.delta.DeltaLog
-        found = log.forTableWithSnapshot(self._spark._jsparkSession, self.uri)
-        self._seen = found._1(), found._2()
-        return int(found._2().version()) >= 0
+    def _version(self) -> int:
+        return int(self._snapshot().version())
 
     def _snapshot(self) -> Any:
-        return self._look() if self._seen is None else self._seen[1]
+        return self.look() if self._seen is None else self._seen
 
     def _newest_number(self, snapshot: Any) -> int | None:
         """The application's version there; with few questions, where this one wrote before."""
-        known, table, at = self._known, _id_of(snapshot), int(snapshot.version())
+        known, table, at = self._known, id_of(snapshot), int(snapshot.version())
         if known is None or known.table != table or known.version > at:
             number = number_in(snapshot, self._app)
         else:
@@ -207,7 +312,7 @@ class SparkTable:
         from py4j.protocol import Py4JJavaError
 
         assert self._seen is not None
-        log = self._seen[0]
+        log = self._seen.deltaLog()
         usual = [getattr(log, f"getSnapshotAt$default${number}")() for number in (2, 3, 4)]
         try:
             return log.getSnapshotAt(version, *usual)
@@ -215,8 +320,12 @@ class SparkTable:
             raise Unreadable(str(problem.java_exception)) from problem
 
 
-def _id_of(snapshot: Any) -> str:
-    return str(snapshot.metadata().id())
+def _begin_anew(known: Written) -> str:
+    return (
+        "Put it back, then start the reader again. If it is gone for ever: write with "
+        f'replaces="{known.id}" to go on in a new one, or delete the group\'s offsets (coord '
+        "offsets delete) to read all again."
+    )
 
 
 def _number_in_commit(text: str, app: str, before: int | None) -> int | None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import structlog
 
@@ -14,6 +15,7 @@ from coordlib.client.spark.beginnings import Begin
 from coordlib.client.spark.positions import spark_offsets, spark_partitions
 from coordlib.client.spark.run import Run
 from coordlib.client.spark.share import Share
+from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import Writes
 from coordlib.errors import CoordError, SetupError
 from coordlib.kafka.options import KafkaOptions
@@ -36,6 +38,7 @@ class Queries:
         source: all options of the Kafka source but the partitions to read.
         folder: for checkpoints.
         writes: of a reader that commits with its writes.
+        tables: that the group has written to.
     """
 
     def __init__(
@@ -45,9 +48,11 @@ class Queries:
         source: Mapping[str, str],
         folder: Path,
         writes: Writes | None,
+        tables: Tables,
     ) -> None:
         self._spark, self._start = spark, start
         self._source, self._folder, self._writes = dict(source), folder, writes
+        self._tables = tables
         #: The number of queries started.
         self.count = 0
         #: Batch numbers that earlier queries may have used.
@@ -75,6 +80,7 @@ class Queries:
             batches_before=self._numbers_used,
             may_work=lambda: not ended.is_set() and member.may_work(),
             writes=self._writes,
+            tables=self._tables,
         )
         writer = self._start(self._rows(begin), share)
         # Here, whatever file system Spark takes paths for by default.
@@ -130,6 +136,20 @@ def source_options(config: Mapping[str, Any]) -> dict[str, str]:
         mend = 'For example config={"bootstrap.servers": "localhost:9092"}.'
         raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", mend)
     return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": str(servers)}
+
+
+def usable_folder(folder: str | Path) -> Path:
+    """The folder, which is made if there is none. Raises SetupError: it cannot be used."""
+    path = Path(folder).absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        writable = path / f".can-be-written-{uuid4().hex}"
+        writable.touch()
+        writable.unlink()
+    except OSError as problem:
+        mend = "Name a folder of this machine in which this program may write."
+        raise SetupError("The reader's folder cannot be used.", str(problem), mend) from problem
+    return path
 
 
 def is_true(options: Mapping[str, str], name: str) -> bool:

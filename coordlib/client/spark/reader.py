@@ -38,10 +38,12 @@ from coordlib.client.spark.beginnings import Beginnings
 from coordlib.client.spark.commits import Commits
 from coordlib.client.spark.delta import SparkTable
 from coordlib.client.spark.positions import Otherwise
-from coordlib.client.spark.queries import Queries, Start, is_true, source_options
+from coordlib.client.spark.queries import Queries, Start, is_true, source_options, usable_folder
 from coordlib.client.spark.run import Run
+from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import WITH_WRITES, Writes, refuse_unknown
 from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.spark.reasons import reason_of
 from coordlib.spark.stopping import LOOK_EVERY_S, Gap
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         gather_s: partitions that come within this time are read by one new query, not by several.
 
     Raises:
-        SetupError: a name or a number is not allowed.
+        SetupError: a name or a number is not allowed, or the folder cannot be used.
         CannotReach: no broker, or no coordinator's topics under this prefix.
     """
 
@@ -120,7 +122,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             bounds = "A batch may go on for at most three quarters of the rebalance timeout."
             mend = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
             raise SetupError(bounds, f"{batch_timeout_s} s", mend)
-        source = source_options(config) | dict(kafka or {})
+        source, kept_in = source_options(config) | dict(kafka or {}), usable_folder(folder)
         self._wanted, self._gather_s = (tuple(topics), pattern, exclude), gather_s
         self._commit_interval_s, self._committed_s = commit_interval_s, 0.0
         self._member = AssignedMember(
@@ -136,15 +138,16 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             strategy=strategy,
             capacity=capacity,
         )
-        writes = Writes(self._member) if commits == WITH_WRITES else None
+        self._tables = Tables(self._member)
+        writes = Writes(self._member, self._tables) if commits == WITH_WRITES else None
         self._member.looker.opener = partial(SparkTable, spark)
-        self._queries = Queries(spark, start, source, Path(folder).absolute(), writes)
+        self._queries = Queries(spark, start, source, kept_in, writes, self._tables)
         self._held: set[TopicPartition] = set()
         #: The query that reads; None: there is nothing to read, or one is to be started.
         self._run: Run | None = None
         #: Not before that a query is started, or stopped to be given more.
         self._settled_s = 0.0
-        self._commits = Commits(group, self._member.commit_async, writes)
+        self._commits = Commits(group, self._tables.commit, writes)
         self._beginnings = Beginnings(
             group,
             config,
@@ -278,10 +281,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         if problem is not None and self._beginnings.explain(run.positions()):
             self._look_again("a query ended with a part of its log", problem)
             return
-        reason = str(problem).partition("\n")[0]
-        raise CoordError(
-            # Spark's own text goes on for pages; all of it is in the cause.
-            f"The query failed: {reason}" if problem else _STOPPED,
+        raise CoordError(  # all of Spark's text is in the cause
+            f"The query failed: {reason_of(problem)}" if problem else _STOPPED,
             self._where,
             "Others read its partitions from what is committed. Mend the query, then start again.",
         ) from problem

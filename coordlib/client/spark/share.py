@@ -14,17 +14,19 @@ before that and had not committed stay in the table, and their records are read 
 once, as everywhere. `write_once` is for those who want each record once; see `writes.py`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.spark.delta import How, SparkTable
 from coordlib.errors import CoordError, SetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from coordlib.client.spark.tables import Tables
     from coordlib.client.spark.writes import Writes
 
 BATCH_BITS: Final = 24
@@ -52,6 +54,8 @@ class Share:
     may_work: Callable[[], bool]
     #: Of a reader that commits with its writes.
     writes: "Writes | None" = None
+    #: What the group has written to; None: that is not known, and a table is made where none is.
+    tables: "Tables | None" = None
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -72,28 +76,54 @@ class Share:
             raise CoordError(what, self.where, "Start the reader anew.")
         return self.fences[partition] << BATCH_BITS | number
 
-    def claim(self, empty: "DataFrame", path: str) -> None:
+    def claim(
+        self,
+        empty: "DataFrame",
+        path: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+        replaces: str = "",
+    ) -> None:
         """Fence former owners before the first batch, by a write of no rows per partition.
 
         Args:
             empty: a frame of no rows with the table's columns.
             path: the Delta table's folder or URI.
+            options, partition_by, replaces: as for `write_once`.
 
-        Raises MemberFenced: the run may not act any more.
+        Raises as `write`.
         """
+        how = How(options or {}, tuple(partition_by), replaces).checked()
         for partition in self.partitions:
-            self._write(empty, path, partition, batch=-1)
+            self._write(empty, path, partition, -1, how)
 
-    def write(self, frame: "DataFrame", path: str, batch: int) -> None:
+    def write(
+        self,
+        frame: "DataFrame",
+        path: str,
+        batch: int,
+        *,
+        options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+        replaces: str = "",
+    ) -> None:
         """Append a batch to a Delta table, one commit for each partition that has rows in it.
 
         Call it in foreachBatch. The frame needs the source's columns `topic` and `partition`. It is
         kept in memory (or on disk) meanwhile, so that nothing is computed twice.
 
+        Args:
+            batch: its number, as Spark gives it to foreachBatch.
+            options, partition_by, replaces: as for `write_once`.
+
         Raises:
             MemberFenced: the run may not act any more; nothing more is written.
+            CannotReach: the table that the group has written to is gone, or not known.
+            AnotherTable: another one is in its place.
             CoordError: rows of partitions that are not this share's.
         """
+        how = How(options or {}, tuple(partition_by), replaces).checked()
         is_kept_by_user = frame.is_cached
         if not is_kept_by_user:
             frame.persist()
@@ -102,25 +132,40 @@ class Share:
                 is_its = (frame["topic"] == partition.topic) & (
                     frame["partition"] == partition.partition
                 )
-                self._write(frame.where(is_its), path, partition, batch)
+                self._write(frame.where(is_its), path, partition, batch, how)
         finally:
             if not is_kept_by_user:
                 frame.unpersist()
 
-    def write_once(self, source: "DataFrame", rows: "DataFrame", path: str) -> None:
+    def write_once(
+        self,
+        source: "DataFrame",
+        rows: "DataFrame",
+        path: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        partition_by: Sequence[str] = (),
+        replaces: str = "",
+    ) -> None:
         """Append a batch to a Delta table, each record once over all hand-overs and kills.
 
         Rows and offsets are one unit: the one commit of the table decides both. Call it in
         foreachBatch, once a batch; a batch without records writes nothing. Needs a reader with
-        `commits="with-writes"`. The table is made if there is none; `source` is kept in memory (or
-        on disk) meanwhile.
+        `commits="with-writes"`. The table is made if the group has written to none there; one that
+        is away is waited for, for half a minute. `source` is kept in memory (or on disk) meanwhile.
 
         Args:
             source: the batch as it came, with its columns `topic`, `partition` and `offset`.
             rows: what is to be appended, computed from `source`.
             path: the table's folder or URI, which all members of the group can reach.
+            options: of Delta's writer, such as `mergeSchema`.
+            partition_by: columns by which a table that is made is partitioned.
+            replaces: id of a table that is gone for ever, as the error names it: another one, or
+                a new one, may take its place, and has no row of what was committed before.
 
         Raises:
+            CannotReach: the table that the group has written to is gone, or not known.
+            AnotherTable: another one is in its place.
             MemberFenced: others have these partitions, or will. They decide whether this batch
                 counts, which may be in the table.
             SetupError: the reader commits its progress, or the table forgets too soon which
@@ -131,11 +176,12 @@ class Share:
         if self.writes is None:
             mend = 'Make the reader with commits="with-writes".'
             raise SetupError("This reader commits its progress by itself.", self.where, mend)
+        how = How(options or {}, tuple(partition_by), replaces).checked()
         is_kept_by_user = source.is_cached
         if not is_kept_by_user:
             source.persist()
         try:
-            self.writes.write(self, source, rows, path)
+            self.writes.write(self, source, rows, path, how)
         finally:
             if not is_kept_by_user:
                 source.unpersist()
@@ -159,13 +205,15 @@ class Share:
             mend = "Leave the source's columns topic and partition as they are."
             raise CoordError(what, self.where, mend)
 
-    def _write(self, rows: "DataFrame", path: str, partition: TopicPartition, batch: int) -> None:
+    def _write(
+        self, rows: "DataFrame", path: str, partition: TopicPartition, batch: int, how: How
+    ) -> None:
         if not self.may_work():
             raise MemberFenced(self.where, None)
-        (
-            rows.write.format("delta")
-            .mode("append")
-            .option("txnAppId", self.txn_app_id(partition))
-            .option("txnVersion", self.txn_version(partition, batch))
-            .save(path)
-        )
+        table = SparkTable(rows.sparkSession, path, self.txn_app_id(partition))
+        table.may_wait = self.may_work
+        if self.tables is not None:
+            table.written = self.tables.of(table.uri, self.may_work)
+        table.write(rows, self.txn_version(partition, batch), how)
+        if self.tables is not None and table.written is not None:
+            self.tables.saw(table.uri, table.written)

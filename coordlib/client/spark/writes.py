@@ -1,6 +1,6 @@
 """Batches and their offsets in one unit: one commit of a Delta table decides both.
 
-    1  PendingCommit                      its own offset is the token
+    1  PendingCommit                      its own offset is the token; it names the table's id
     2  meanwhile: write the rows' files   they are in no version of the table yet
     3  accepted: commit the files         txnVersion = the token. This commit is the decision
     4  DecidePending                      not waited for
@@ -23,10 +23,11 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.doubts import offset_of
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.spark.delta import SparkTable, StagedBatch
+from coordlib.client.spark.delta import How, SparkTable, StagedBatch
 from coordlib.client.spark.share import Share
+from coordlib.client.spark.tables import Tables
 from coordlib.client.transactions.in_doubt import app_id
-from coordlib.errors import CoordError, ErrorCode, GroupError, SetupError
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
 from coordlib.records import requests as rq
 from coordlib.records.producers import ABORT, COMMIT, Result
 
@@ -49,8 +50,8 @@ _SHUT_OUT: Final = (
 class Writes:
     """The batches of one reader. `write` is for Spark's thread, all else for the reader's."""
 
-    def __init__(self, member: AssignedMember) -> None:
-        self._member = member
+    def __init__(self, member: AssignedMember, tables: Tables) -> None:
+        self._member, self._tables = member, tables
         #: Where the newest written batch of each partition ends, and the run that read it.
         self._written: tuple[str, dict[TopicPartition, int]] = ("", {})
         #: The table of the newest batch: the application, and the path as it was given.
@@ -68,7 +69,9 @@ class Writes:
 
     # ---- in foreachBatch ------------------------------------------------------------------------
 
-    def write(self, share: Share, source: "DataFrame", rows: "DataFrame", path: str) -> None:
+    def write(
+        self, share: Share, source: "DataFrame", rows: "DataFrame", path: str, how: How
+    ) -> None:
         """See `Share.write_once`. Once it has raised, so do all later calls of the same run: else
         the positions of a later batch would pass over one that is not written.
         """
@@ -78,20 +81,29 @@ class Writes:
             mend = "Let the exception go through foreachBatch, and start the reader again."
             raise CoordError("A batch before this one is not written.", share.where, mend)
         try:
-            self._write(share, source, rows, path)
+            self._write(share, source, rows, path, how)
         except BaseException:
             self._broken.add(share.checkpoint)
             raise
 
-    def _write(self, share: Share, source: "DataFrame", rows: "DataFrame", path: str) -> None:
-        table = self._open(share, source, path)
-        table.prepare(rows)
+    def _write(
+        self, share: Share, source: "DataFrame", rows: "DataFrame", path: str, how: How
+    ) -> None:
+        try:
+            table = self._open(share, source, path)
+            table.prepare(rows, how)
+        except CannotReach as problem:
+            if share.may_work():
+                raise
+            self._shut_out(share, problem)
+        assert table.written is not None
+        self._tables.saw(table.uri, table.written)
         positions = self._positions(share, source)
         if not positions:
             return
         future = self._ask(share, positions, table.uri)
         try:
-            staged = table.stage(rows)
+            staged = table.stage(rows, how)
         except BaseException:
             self._give_up(share, future)
             raise
@@ -108,7 +120,10 @@ class Writes:
         """What is known of the table from the batch before is kept."""
         app = app_id(self._member.identity, share.member)
         if self._table is None or self._table[:2] != (app, path):
-            self._table = app, path, SparkTable(source.sparkSession, path, app)
+            table = SparkTable(source.sparkSession, path, app)
+            table.written = self._tables.of(table.uri, share.may_work)
+            self._table = app, path, table
+        self._table[2].may_wait = share.may_work
         return self._table[2]
 
     def _commit(self, share: Share, table: SparkTable, staged: StagedBatch, token: int) -> None:
@@ -147,7 +162,11 @@ class Writes:
     def _ask(
         self, share: Share, positions: Mapping[TopicPartition, int], table: str
     ) -> "Future[sg.Answer]":
-        offsets = tuple(rq.CommittedOffset(*each, at) for each, at in sorted(positions.items()))
+        metadata = self._tables.metadata(table)
+        offsets = tuple(
+            rq.CommittedOffset(*each, at, metadata=metadata)
+            for each, at in sorted(positions.items())
+        )
         return self._member.ask(
             lambda now_ms, ticket: sg.CommitWithWrites(
                 now_ms, ticket, offsets, table, share.member, share.generation

@@ -31,8 +31,11 @@ class DeltaFiles:
     """
 
     def __init__(self, uri: str, app: str, lake: Any = None) -> None:
-        self._lake, self._uri, self._app = lake or _deltalake(uri), uri, app
+        self._lake, self.uri, self._app = lake or _deltalake(uri), uri, app
         self._table = self._open()
+
+    def id(self) -> str:
+        return str(self._table.metadata().id)
 
     def retention(self) -> str | None:
         found: dict[str, Any] = self._table.metadata().configuration
@@ -47,7 +50,7 @@ class DeltaFiles:
             now: int | None = self._table.transaction_version(self._app)
             return now
         try:
-            then = self._lake.DeltaTable(self._uri, version=version)
+            then = self._lake.DeltaTable(self.uri, version=version)
             found: int | None = then.transaction_version(self._app)
         except self._lake.exceptions.DeltaError as problem:
             raise Unreadable(str(problem)) from problem
@@ -65,6 +68,9 @@ class DeltaFiles:
         now = table.transaction_version(self._app)
         if now is not None and now >= token:
             return
+        there = self._open()
+        if there.metadata().id != table.metadata().id or there.version() != table.version():
+            return  # delta-rs would write its commit's file behind whatever lies there by now
         claim = self._lake.CommitProperties(
             app_transactions=[self._lake.Transaction(self._app, token)],
             max_commit_retries=0,  # from this very version of the table, or not at all
@@ -74,14 +80,14 @@ class DeltaFiles:
         except self._lake.exceptions.CommitFailedError:
             return  # the next look shows what has come first
         except (self._lake.exceptions.DeltaError, OSError) as problem:
-            raise CannotReach(f"The table takes no commit: {problem}", self._uri) from problem
+            raise CannotReach(f"The table takes no commit: {problem}", self.uri) from problem
 
     def _open(self) -> "DeltaTable":
         try:
-            table: DeltaTable = self._lake.DeltaTable(self._uri)
+            table: DeltaTable = self._lake.DeltaTable(self.uri)
         except (self._lake.exceptions.DeltaError, OSError, ValueError) as problem:
             mend = "If it is gone for ever: coord transactions decide"
-            raise CannotReach(f"The table cannot be read: {problem}", self._uri, mend) from problem
+            raise CannotReach(f"The table cannot be read: {problem}", self.uri, mend) from problem
         return table
 
 

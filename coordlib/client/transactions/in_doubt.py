@@ -15,18 +15,20 @@ A claim of an asker that died before it said anything hides nothing, since the l
 all claims. What an application wrote Delta keeps for ever, unless the table says for how long: then
 what is nearly as old is not decided here. Delta keeps it, too, where RESTORE, an overwrite or a
 replacement of the table has taken the rows back: then nobody can say by the log alone whether they
-are to count, and it is left to an operator. A table that was deleted and made anew knows nothing of
-the application: its batch is not there.
+are to count, and it is left to an operator. So it is where another table lies in the place of the
+one that was written to, which may come back: offsets name their table (`Written`).  # INV-120
 
 This module is without IO; a `Table` does it, over Spark or over deltalake.
 """
 
+import json
 import re
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
+from coordlib import limits
 from coordlib.client.machine.wording import Identity
-from coordlib.errors import CannotReach, SetupError
+from coordlib.errors import AnotherTable, CannotReach, SetupError
 from coordlib.records.producers import ABORT, COMMIT, Result
 
 #: The table property that says for how long; as text of Spark's, such as `interval 7 days`.
@@ -45,12 +47,22 @@ _INTERVAL: Final = re.compile(
     rf"(?:interval)?((?:\s*\d+\s+(?:{'|'.join(_UNITS_MS)})s?)+)", re.IGNORECASE
 )
 _PART: Final = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|\d|$)", re.IGNORECASE)
+_METADATA: Final = "coord-delta/1 "
+#: In UTF-16 code units, of which no character has more than two; see `AwaitedDecision.metadata`.
+_METADATA_MAX: Final = limits.TABLE_METADATA_LENGTH_MAX
+_DECIDE: Final = "If it is gone for ever: coord transactions decide"
 #: A claim fails when something else is committed at the same moment.
 CLAIMS_MAX: Final = 20
 
 
 class Table(Protocol):
     """A Delta table as one application sees it. All calls raise CannotReach, SetupError."""
+
+    uri: str
+    """Its name for all who can reach its store."""
+
+    def id(self) -> str:
+        """Delta's id of the table that was there at the newest look."""
 
     def retention(self) -> str | None:
         """Its RETENTION; None: not set."""
@@ -76,6 +88,65 @@ class Table(Protocol):
 
 class Unreadable(Exception):
     """A version of a table is so old that its log is removed."""
+
+
+class Written(NamedTuple):
+    """A Delta table that a group has written to, as its offsets name it."""
+
+    #: Delta's own: another table at the same place has another one.
+    id: str
+    #: A version that it had then. A table never goes back.
+    version: int
+    #: How many tables at this place it follows, each replaced on purpose.
+    turn: int = 0
+
+
+def metadata_of(tables: Mapping[str, Written]) -> str:
+    """The metadata of offsets that are committed with rows in these tables, URI to table.
+
+    It has the newest of them that have room.
+    """
+    kept = dict(tables)
+    while kept and len(text := _METADATA + json.dumps(kept, ensure_ascii=False)) > _METADATA_MAX:
+        del kept[next(iter(kept))]
+    return text if kept else ""
+
+
+def tables_in(metadata: str) -> dict[str, Written]:
+    """The tables that an offset names; none where its metadata are somebody else's."""
+    if not metadata.startswith(_METADATA):
+        return {}
+    try:
+        found = json.loads(metadata.removeprefix(_METADATA))
+        return {
+            str(uri): Written(str(each[0]), int(each[1]), int(each[2]))
+            for uri, each in found.items()
+        }
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return {}
+
+
+def newest_of(uri: str, metadata: Iterable[str]) -> Written | None:
+    """The table at a URI, by the offsets of its group; None: none was written to."""
+    found = (tables_in(each).get(uri) for each in metadata)
+    return max(filter(None, found), key=lambda each: (each.turn, each.version), default=None)
+
+
+def refuse_another(uri: str, known: Written | None, found: str, version: int, mend: str) -> None:
+    """Raises AnotherTable: the table there is not the one that is known, or an old copy of it.
+
+    Args:
+        found: id of the table that is there.
+        version: its newest.
+    """
+    if known is None:
+        return
+    if found != known.id:
+        what = "Another Delta table is in the place of the one that was written to."
+        raise AnotherTable(what, f"{uri}: table {found}, and it was {known.id}", mend)
+    if version < known.version:
+        what = "The Delta table has lost its newest versions: an old copy was put in its place."
+        raise AnotherTable(what, f"{uri}: version {version}, and it was at {known.version}", mend)
 
 
 def app_id(identity: Identity, member: str) -> str:
@@ -110,7 +181,9 @@ def retention_ms(text: str | None) -> int | None:
     return kept_ms
 
 
-def settle(table: Table, entry: int, claim: int, age_ms: int) -> Result:
+def settle(
+    table: Table, entry: int, claim: int, age_ms: int, known: Written | None = None
+) -> Result:
     """Shut the writer of an entry out, and find whether its batch is in the table.
 
     Args:
@@ -119,9 +192,10 @@ def settle(table: Table, entry: int, claim: int, age_ms: int) -> Result:
         claim: a later offset of the same log, at which the entry was not decided yet: the sender
             has no other entry until then, so all its later tokens are above.
         age_ms: how long ago the entry was made, within some minutes.
+        known: the table that the entry's sender was to write to; None: it named none.
 
     Raises:
-        CannotReach: the table does not answer, or its log is removed.
+        CannotReach: the table does not answer, it is another one, or its log is removed.
         SetupError: the table is not one of which this can be known.
     """
     if claim <= entry:
@@ -134,6 +208,7 @@ def settle(table: Table, entry: int, claim: int, age_ms: int) -> Result:
     below = -1
     for _ in range(CLAIMS_MAX):
         newest = table.newest()
+        refuse_another(table.uri, known, table.id(), newest, _DECIDE)
         found = table.app_version(newest)
         if found is not None and found > entry:
             at, found = _before_claims(table, entry, below, newest)

@@ -14,6 +14,7 @@ import structlog
 
 from coordlib.errors import CoordError, StartRefused
 from coordlib.history.plan import Backlog
+from coordlib.spark.reasons import reason_of
 from coordlib.streaming import failures
 from coordlib.streaming.beside.troubles import Troubles
 
@@ -110,11 +111,10 @@ class ArchiveWatch:
 
 
 def words_of(problem: Exception) -> str:
-    """A failure in one line: of Java's the first two, which name the exception and its reason."""
-    lines = str(problem).splitlines()
-    if not isinstance(problem, CoordError):
-        lines = [f"{type(problem).__name__}:", *lines[:2]]
-    return " ".join(lines)[:ERROR_LENGTH_MAX]
+    """A failure in one line."""
+    if isinstance(problem, CoordError):
+        return " ".join(str(problem).splitlines())[:ERROR_LENGTH_MAX]
+    return f"{type(problem).__name__}: {reason_of(problem)}"
 
 
 def retry_after(failed: int, is_refused: bool) -> float:

@@ -614,3 +614,25 @@ def test_no_thread_is_left_behind(world: ReaderWorld) -> None:
     world.stop(world.read())
 
     assert not [each for each in threading.enumerate() if each not in before and each.is_alive()]
+
+
+def test_a_folder_that_is_a_file_is_refused_at_once(world: ReaderWorld) -> None:
+    """Spark said so from the middle of a start, in Java's words, when partitions had come."""
+    file = Path(world.folder) / "a file"
+    file.write_text("")
+
+    with pytest.raises(SetupError, match="folder cannot be used"):
+        world.read(folder=file)
+    with pytest.raises(SetupError, match="folder cannot be used"):
+        world.read(folder=file / "below")
+
+
+def test_the_reason_of_a_failed_batch_is_named(world: ReaderWorld) -> None:
+    """Spark's first line says that a proxy has raised something."""
+    world.read()
+    told = "By the Python Proxy. Return Message: Traceback (most recent call last):"
+    world.query.fail(RuntimeError(f'{told}\n  File "x"\nValueError: a bad row\n\n\tat py4j'))
+
+    with pytest.raises(CoordError, match="The query failed: ValueError: a bad row"):
+        world.run(500)
+    world.stop(world.readers[0])

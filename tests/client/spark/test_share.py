@@ -6,7 +6,10 @@ import pytest
 
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.spark import share as spark_share
+from coordlib.client.spark.delta import How
 from coordlib.client.spark.share import BATCHES_MAX, Share
+from coordlib.client.transactions.in_doubt import Written
 from coordlib.errors import CoordError
 from tests.client.world import t
 
@@ -32,10 +35,13 @@ class FakeColumn:
 class FakeFrame:
     """Rows (topic, partition, value), and what was done to them."""
 
-    def __init__(self, rows: list[Row], table: list[Any] | None = None) -> None:
+    def __init__(
+        self, rows: list[Row], table: list[Any] | None = None, given: list[Any] | None = None
+    ) -> None:
         self.rows, self.table = rows, table if table is not None else []
         self.is_cached = False
-        self.given: dict[str, Any] = {}
+        #: Of each write: what was taken to be there, and how it was to be written.
+        self.given: list[Any] = given if given is not None else []
 
     def persist(self) -> None:
         self.is_cached = True
@@ -48,7 +54,7 @@ class FakeFrame:
 
     def where(self, found: FakeColumn) -> "FakeFrame":
         wanted = (found.wanted["topic"], found.wanted["partition"])
-        return FakeFrame([row for row in self.rows if row[:2] == wanted], self.table)
+        return FakeFrame([row for row in self.rows if row[:2] == wanted], self.table, self.given)
 
     def select(self, *_names: str) -> Self:
         return self
@@ -60,24 +66,27 @@ class FakeFrame:
         return [{"topic": row[0], "partition": row[1]} for row in self.rows]
 
     @property
-    def write(self) -> Self:
+    def sparkSession(self) -> Self:  # noqa: N802  # Spark's name
         return self
 
-    def format(self, name: str) -> Self:
-        assert name == "delta"
-        return self
 
-    def mode(self, name: str) -> Self:
-        assert name == "append"
-        return self
+class FakeTable:
+    """Stands for `SparkTable`: what was written goes to the frame's own table."""
 
-    def option(self, key: str, value: Any) -> Self:
-        self.given[key] = value
-        return self
+    def __init__(self, frame: FakeFrame, path: str, app: str) -> None:
+        self._frame, self.uri, self._app = frame, path, app
+        self.written: Written | None = None
 
-    def save(self, path: str) -> None:
-        values = [row[2] for row in self.rows]
-        self.table.append((path, self.given["txnAppId"], self.given["txnVersion"], values))
+    def write(self, rows: FakeFrame, version: int, how: How) -> None:
+        values = [row[2] for row in rows.rows]
+        rows.table.append((self.uri, self._app, version, values))
+        rows.given.append((self.written, how))
+        self.written = Written("a-table", version)
+
+
+@pytest.fixture(autouse=True)
+def _tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_share, "SparkTable", FakeTable)
 
 
 def share(**more: Any) -> Share:

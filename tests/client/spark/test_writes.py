@@ -11,9 +11,11 @@ import pytest
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark import writes as spark_writes
+from coordlib.client.spark.delta import How
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
-from coordlib.errors import CoordError, SetupError
+from coordlib.client.transactions.in_doubt import Written, metadata_of
+from coordlib.errors import AnotherTable, CoordError, SetupError
 from coordlib.records import requests as rq
 from tests.client.spark.test_share import share as share_of
 from tests.client.spark.world import ReaderWorld
@@ -40,6 +42,10 @@ class Lake:
     def __init__(self) -> None:
         self.apps: dict[str, FakeTable] = {}
         self.rows: list[Any] = []
+        #: Delta's id of what lies there now.
+        self.id = "a-table"
+        #: What a writer took to be there, at each batch.
+        self.expected: list[Written | None] = []
         #: Called in the middle of a write, before Delta compares the versions.
         self.in_the_middle: Callable[[], None] = lambda: None
         #: Called while the rows' files are written.
@@ -59,11 +65,21 @@ class LakeTable:
 
     def __init__(self, lake: Lake, app: FakeTable) -> None:
         self._lake, self._app = lake, app
+        self.written: Written | None = None
 
-    def prepare(self, _rows: Any) -> None:
-        """It is there."""
+    def id(self) -> str:
+        return self._lake.id
 
-    def stage(self, rows: Any) -> "LakeBatch":
+    def prepare(self, _rows: Any, how: How) -> None:
+        """As `SparkTable` does, and nobody waits."""
+        self._lake.expected.append(self.written)
+        known, at = self.written, self._lake.id
+        if known is not None and known.id not in (at, how.replaces):
+            raise AnotherTable("Another Delta table is there.", self.uri)
+        turn = 0 if known is None else known.turn + (known.id != at)
+        self.written = Written(at, self._app.newest(), turn)
+
+    def stage(self, rows: Any, _how: How) -> "LakeBatch":
         self._lake.while_staging()
         return LakeBatch(self._lake, self._app, rows)
 
@@ -113,15 +129,16 @@ class LakeReaders(ReaderWorld):
         for look in looks:
             look()
 
-    def write(self, share: Share, **greatest: int) -> Exception | None:
+    def write(self, share: Share, replaces: str = "", **greatest: int) -> Exception | None:
         """foreachBatch in Spark's thread, while all others go on; what it raised."""
-        doing = self.begin_write(share, **greatest)
+        doing = self.begin_write(share, replaces, **greatest)
         self.wait_for(doing)
         return doing.problem
 
-    def begin_write(self, share: Share, **greatest: int) -> "Doing":
-        source, rows = FakeBatch(**greatest), greatest
-        doing = Doing(lambda: share.write_once(source, rows, "lake"))  # type: ignore[arg-type]
+    def begin_write(self, share: Share, replaces: str = "", **greatest: int) -> "Doing":
+        source: Any = FakeBatch(**greatest)
+        rows: Any = greatest
+        doing = Doing(lambda: share.write_once(source, rows, "lake", replaces=replaces))
         doing.start()
         return doing
 
@@ -356,10 +373,19 @@ def test_a_batch_whose_word_was_never_said_is_found_written(world: LakeReaders) 
     assert world.lake.rows == [{"t1": 0}, {"t0": 4}]
 
 
-def test_a_batch_waits_for_the_job_and_is_given_up_with_its_run(world: LakeReaders) -> None:
-    """The job is away; meanwhile the reader is stopped. What is judged later is not written."""
+@pytest.mark.parametrize("has_written", [False, True])
+def test_a_batch_waits_for_the_job_and_is_given_up_with_its_run(
+    world: LakeReaders, has_written: bool
+) -> None:
+    """The job is away; meanwhile the reader is stopped. What is judged later is not written.
+
+    A first batch waits for what the group has committed, a later one for its own commit.
+    """
     reader = world.read()
     query = world.query
+    if has_written:
+        assert world.write(query.share, t0=0) is None
+        query.end(t0=1, t1=0, t2=0, t3=0)
     world.log.job_is_up = False
     query.begin()
     doing = world.begin_write(query.share, t0=4)
@@ -374,9 +400,10 @@ def test_a_batch_waits_for_the_job_and_is_given_up_with_its_run(world: LakeReade
     world.run(20_000)
 
     assert isinstance(doing.problem, MemberFenced)
-    assert world.lake.rows == []
-    assert world.of("spark", rq.DecidePending)[-1].result == "abort"
-    assert world.query.began == dict.fromkeys(t(0, 1, 2, 3), 0)
+    assert world.lake.rows == [{"t0": 0}] * has_written
+    words = [each.result for each in world.of("spark", rq.DecidePending)]
+    assert words == ["commit", "abort"] * has_written
+    assert world.query.began == dict.fromkeys(t(0, 1, 2, 3), 0) | {t(0)[0]: int(has_written)}
 
 
 def test_one_that_has_lost_its_partitions_writes_nothing(world: LakeReaders) -> None:
@@ -391,6 +418,82 @@ def test_one_that_has_lost_its_partitions_writes_nothing(world: LakeReaders) -> 
 
     assert isinstance(world.write(query.share, t0=4), MemberFenced)
     assert world.lake.rows == []
+
+
+# ---- the table ----------------------------------------------------------------------------------
+
+
+def test_a_first_batch_makes_the_table_and_offsets_name_it(world: LakeReaders) -> None:
+    """Its id and version stand in the metadata of each offset, for whoever begins next."""
+    world.read()
+
+    assert world.write(world.query.share, t0=4) is None
+
+    world.run(3_000)
+    assert world.lake.expected == [None]
+    (asked,) = world.of("spark", rq.PendingCommit)
+    named = metadata_of({LakeTable.uri: Written("a-table", 0)})
+    assert [row.metadata for row in asked.offsets] == [named]
+
+
+def test_a_restarted_member_expects_the_table_of_its_group(world: LakeReaders) -> None:
+    """INV-120: nothing of the first process is left but what it has committed; and the share of the
+    second has partitions of which nobody has committed anything."""
+    reader = world.read()
+    assert world.write(world.query.share, t0=4) is None
+    world.query.end(t0=5, t1=0, t2=0, t3=0)
+    world.run(3_000)
+    world.stop(reader)
+
+    world.read("heir")
+    world.lake.id = "another"  # it has come to the table's place
+    problem = world.write(world.query.share, t3=4)
+
+    assert isinstance(problem, AnotherTable)
+    assert world.lake.expected[-1] == Written("a-table", 0)
+    assert len(world.lake.rows) == 1
+    assert len(world.of("heir", rq.PendingCommit)) == 0, "nothing is left to be decided"
+
+
+def test_a_table_is_replaced_on_purpose_and_the_newest_one_counts(world: LakeReaders) -> None:
+    """Offsets of idle partitions name the old table for ever."""
+    reader = world.read()
+    assert world.write(world.query.share, t0=4, t1=4) is None
+    world.query.end(t0=5, t1=5, t2=0, t3=0)
+    world.lake.id = "another"
+    assert world.write(world.query.share, replaces="a-table", t0=6) is None
+    world.query.end(t0=7, t1=5, t2=0, t3=0)
+    world.run(3_000)
+    world.stop(reader)
+
+    world.read("heir")
+    assert world.write(world.query.share, replaces="a-table", t0=8) is None
+
+    assert world.lake.expected[-1] is not None
+    assert world.lake.expected[-1][::2] == ("another", 1)
+
+
+def test_a_batch_in_doubt_is_not_looked_for_in_another_table(world: LakeReaders) -> None:
+    """It may be in the one that was there, which may come back: nobody says that it is not."""
+    transport = world.log.transport()
+    world.read(transport=transport)
+
+    def cut() -> None:
+        transport.is_cut = True
+
+    world.lake.in_the_middle = cut
+    assert world.write(world.query.share, t0=4) is None
+    world.run(8_000)  # its session ends
+    world.lake.id = "another"
+    world.lake.apps.clear()
+
+    heir = world.read("heir")
+    world.follow(heir)
+    world.run(20_000)
+
+    assert world.of("heir", rq.DecidePending) == []
+    assert "Another Delta table" in heir.member.looker.trouble
+    assert "coord transactions decide" in heir.member.looker.trouble
 
 
 # ---- settings -----------------------------------------------------------------------------------

@@ -27,7 +27,10 @@ WEEK = 7 * DAY_MS
 class FakeTable:
     """A Delta table as one application sees it: its version at each version of the table."""
 
+    uri = "file:///lake"
+
     def __init__(self, *versions: int | None) -> None:
+        self.table = "a-table"
         self.versions: list[int | None] = list(versions or (None,))
         self.kept: str | None = None
         #: Table versions whose log is removed.
@@ -56,6 +59,9 @@ class FakeTable:
         self.operations[len(self.versions) - 1] = "RESTORE"
 
     # ---- what `settle` uses ---------------------------------------------------------------------
+
+    def id(self) -> str:
+        return self.table
 
     def retention(self) -> str | None:
         return self.kept

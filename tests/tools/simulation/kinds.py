@@ -142,6 +142,7 @@ LAKE_KINDS: Final[Kinds] = {
     "lake-cut-off": ("F-04", 500, 25_000),
     "lake-joins": ("F-06", 8_000, 30_000),
     "lake-fails": ("F-16", 5_000, 30_000),
+    "lake-table-goes": ("F-23", 2_000, 60_000),
 }
 #: Of the seeds whose first group is server-assigned, is not crowded and keeps its offsets, those
 #: with such members, and how many there are.

@@ -112,7 +112,8 @@ def _bytes_of(row: rs.FetchedOffset) -> int:
     if row.pending is UNSET:
         return size_bytes
     told = row.pending
-    return size_bytes + 170 + 6 * len(told.key + (told.table or "") + (told.member or ""))
+    texts = told.key, told.table or "", told.member or "", told.metadata or ""
+    return size_bytes + 190 + 6 * sum(map(len, texts))
 
 
 def _parts(rows: list[rs.FetchedOffset]) -> list[list[rs.FetchedOffset]]:

@@ -13,12 +13,13 @@ can always be carried out.  # INV-43
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
+from coordlib import limits
 from coordlib.coordinators.groups.offsets.pending_table import (
     ABORT,
     COMMIT,
@@ -65,19 +66,24 @@ def awaited(
     found: dict[Partition, tuple[int, rs.AwaitedDecision]] = {}
     wanted = None if places is None else dict.fromkeys(places)
     for (key, _), entry in _holders(entries, wanted):
-        told = _told(key, entry)
-        for row in rows_of(entry):
+        rows = rows_of(entry)
+        told = _told(key, entry, rows)
+        for row in rows:
             is_asked = wanted is None or row.place in wanted
             if is_asked and row.record < found.get(row.place, (LATEST, told))[0]:
                 found[row.place] = row.record, told
     return {place: told for place, (_, told) in sorted(found.items())}
 
 
-def _told(key: str, entry: KeptPending) -> rs.AwaitedDecision:
+def _told(key: str, entry: KeptPending, rows: Sequence[KeptRow]) -> rs.AwaitedDecision:
     """Of a Delta table also what is needed to look into it."""
     if entry.decided_by != DELTA:
         return rs.AwaitedDecision(key, entry.decided_by)
-    return rs.AwaitedDecision(key, DELTA, entry.table, entry.member, entry.since_ms)
+    metadata = rows[0].metadata if rows else ""
+    is_a_tables = 0 < len(metadata) <= limits.TABLE_METADATA_LENGTH_MAX
+    return rs.AwaitedDecision(
+        key, DELTA, entry.table, entry.member, entry.since_ms, metadata if is_a_tables else UNSET
+    )
 
 
 def row_count(step: GroupStep[Any]) -> int:

@@ -28,12 +28,15 @@ Ends = dict[int, int]
 
 
 def check_written(lake: Lake) -> None:
-    """INV-96, INV-97, INV-100: after the faults all is decided, and stands in the table once."""
+    """INV-96, INV-97, INV-100, INV-120: after the faults all is decided, and stands in the table
+    once, and no other table has a commit of it."""
+    if astray := lake.store.astray:
+        raise Violation(f"INV-120: {astray[0]} is in the log of another table")
     waiting = list(_pending(lake))
     if waiting:
         raise Violation(f"INV-96: the offsets of {waiting[0]} still wait for a decision")
     ends = {n: lake.world.cluster.partitions[RAIN, n].end for n in range(lake.partitions)}
-    committed = _committed(lake)
+    committed = committed_of(lake)
     for number, end in ends.items():
         if committed.get(number, 0) != end:
             raise Violation(
@@ -63,7 +66,8 @@ def _pending(lake: Lake) -> Iterator[str]:
             yield parts[2]
 
 
-def _committed(lake: Lake) -> Ends:
+def committed_of(lake: Lake) -> Ends:
+    """The group's committed offsets."""
     known = lake.world.cluster.newest_by_key(f"{PREFIX}.committed", lake.shard)
     rows = [(msgspec.json.decode(key), value) for key, value in known.items()]
     return {

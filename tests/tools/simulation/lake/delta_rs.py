@@ -15,6 +15,7 @@ from tests.tools.simulation.lake.table import (
     CLAIMING,
     Access,
     Commit,
+    Snapshot,
     StoreAway,
 )
 
@@ -61,15 +62,19 @@ class Opened:
     """A `DeltaTable`: it stays at the version with which it was opened."""
 
     def __init__(self, access: Access, version: int | None) -> None:
-        self._access, self._log = access, access.store.log
+        self._access = access
         self._step()
-        self._version = self._log.newest if version is None else version
+        found = access.store.look()
+        if found.version() < 0:
+            raise DeltaError("there is no table")
+        self._log = found.log
+        self._version = found.version() if version is None else version
 
     def version(self) -> int:
         return self._version
 
     def metadata(self) -> Any:
-        return SimpleNamespace(configuration={})
+        return SimpleNamespace(id=self._log.id, configuration={})
 
     def schema(self) -> None:
         return None
@@ -99,7 +104,8 @@ class Opened:
             self._access.store.met[CLAIM_LATE] += 1
             raise CommitFailedError
         for each in commit_properties.app_transactions:
-            self._log.commits.append(Commit(each.app_id, each.version, ()))
+            made = Commit(each.app_id, each.version, ())
+            self._access.store.commit(made, Snapshot(self._log, self._log.newest))
         self._access.strike(CLAIMED)
 
     def _step(self) -> None:

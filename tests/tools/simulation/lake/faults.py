@@ -5,8 +5,10 @@ from random import Random
 from typing import Final
 
 from tests.tools.simulation.lake import query, table
+from tests.tools.simulation.lake.checks import committed_of
 from tests.tools.simulation.lake.member import LakeMember
 from tests.tools.simulation.lake.members import Lake
+from tests.tools.simulation.lake.table import DeltaLog
 from tests.tools.simulation.late import Mend
 from tests.tools.simulation.world import World
 
@@ -107,6 +109,25 @@ def fails(world: World, luck: Random, for_ms: int) -> Mend:
     return lambda: setattr(store, "fails", False)
 
 
+def table_goes(world: World, luck: Random, for_ms: int) -> None:
+    """The table is away from its place for a while, once the group has written to it: a lost mount,
+    a folder that is renamed. Another one may lie there meanwhile."""
+    lake = _lake(world)
+    store = lake.store
+
+    def put_back() -> None:
+        store.place = store.log
+
+    def look() -> bool:
+        if store.place is not store.log or not committed_of(lake):
+            return True  # a member that is the first to write may make a table
+        store.place = DeltaLog("another") if luck.random() < 0.5 else None
+        world.lasting("lake-table-goes", for_ms, put_back)
+        return False
+
+    world.every(LOOKS_MS, look)
+
+
 FAULTS: Final[dict[str, Callable[[World, Random, int], Mend | None]]] = {
     "lake-dies-inside": dies_inside,
     "lake-stalls-inside": stalls_inside,
@@ -114,4 +135,5 @@ FAULTS: Final[dict[str, Callable[[World, Random, int], Mend | None]]] = {
     "lake-cut-off": cut_off,
     "lake-joins": joins,
     "lake-fails": fails,
+    "lake-table-goes": table_goes,
 }

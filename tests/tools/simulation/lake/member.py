@@ -17,6 +17,7 @@ from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.machine.steps import State
 from coordlib.client.machine.wording import Timing
 from coordlib.client.spark.share import Share
+from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import Writes
 from coordlib.client.transactions.delta_files import DeltaFiles
 from coordlib.client.transactions.in_doubt import Table
@@ -85,7 +86,8 @@ class LakeMember(Struck):
         waiting.install(self.member, self)
         self.member.looker.opener = self._files if luck.random() < 0.5 else self._table
         self.member.looker.spawn = self._look
-        self._writes = Writes(Asking(self.member, self))  # type: ignore[arg-type]  # what it uses
+        asking: Any = Asking(self.member, self)  # as much of a member as they use
+        self._writes = Writes(asking, Tables(asking))
         self._writes.on_written = partial(self.strike, WRITTEN)
         self._held: set[TopicPartition] = set()
         self._run: Query | None = None

@@ -7,10 +7,11 @@ from typing import Final
 from unittest.mock import patch
 
 from coordlib.client.machine.wording import Timing
-from coordlib.client.spark import writes
+from coordlib.client.spark import delta, writes
+from coordlib.history import delta_append
 from coordlib.records.partitioner import shard_of
 from tests.tools.simulation.lake.member import GROUP, HASTE, RAIN, LakeMember
-from tests.tools.simulation.lake.table import DeltaLog, LakeTable, Store
+from tests.tools.simulation.lake.table import DeltaLog, LakeTable, Store, newest_snapshot
 from tests.tools.simulation.scheduler import Process
 from tests.tools.simulation.transactions.crew import FOR_EVER_MS, SUPERVISOR_LOOKS_MS, Crew
 from tests.tools.simulation.transactions.traps import Traps
@@ -82,6 +83,7 @@ class Lake(Crew[LakeMember]):
     def heal(self) -> None:
         """Everything works from now on."""
         self._is_healed, self.store.fails = True, False
+        self.store.place = self.store.log
         self.store.step_ms = min(self.store.step_ms, 100)
         self.traps.at.clear()
         for member in self.processes:
@@ -91,5 +93,9 @@ class Lake(Crew[LakeMember]):
 @contextmanager
 def with_the_table() -> Iterator[None]:
     """While it lasts, writers open the simulated table in place of Spark's."""
-    with patch.object(writes, "SparkTable", LakeTable):
+    with (
+        patch.object(writes, "SparkTable", LakeTable),
+        patch.object(delta, "newest_snapshot", newest_snapshot),
+        patch.object(delta_append, "newest_snapshot", newest_snapshot),
+    ):
         yield

@@ -31,6 +31,8 @@ SITUATIONS: Final = (
     table.CLAIM_LATE,
     table.FAILED,
     table.FAILED_BEHIND,
+    table.AWAY,
+    table.ANOTHER,
 )
 
 

@@ -1,17 +1,23 @@
 """A simulated Delta table: its versions, and what each application has written.
 
 Delta's rule is in `DeltaLog.commit`. How writers come to it is what Spark and delta-rs do: each
-step takes time, may fail, and is a point at which a process may die or stand still.
+step takes time, may fail, and is a point at which a process may die or stand still. The table may
+vanish from its place, where another one may lie meanwhile (`Store.place`).
 """
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, NamedTuple
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple, TypeVar
 
-from coordlib.client.transactions.in_doubt import Unreadable
-from coordlib.errors import CannotReach
+from coordlib.client.spark.delta import AWAY_S, How, SparkTable, _Known
+from coordlib.client.transactions.in_doubt import Unreadable, Written
+from coordlib.errors import AnotherTable, CannotReach
+from coordlib.history.delta_append import Append, OvertakenByAnother, Staged
+
+T = TypeVar("T")
 
 URI: Final = "file:///lake"
 #: Where the process that uses a table may die or stand still: a writer, and one that looks.
@@ -22,6 +28,8 @@ CONFLICT: Final = "write and claim at one moment"
 CLAIM_LATE: Final = "claim came too late"
 FAILED: Final = "table did not answer"
 FAILED_BEHIND: Final = "write failed after its commit"
+AWAY: Final = "table was away from its place"
+ANOTHER: Final = "another table was at the place"
 
 #: One row for each record that was read: its topic, partition and offset.
 Row = tuple[str, int, int]
@@ -46,9 +54,14 @@ class StoreAway(Exception):
 
 
 class DeltaLog:
-    """The table itself. A version is the number of a commit; version 0 made the table."""
+    """The table itself. A version is the number of a commit; version 0 made the table.
 
-    def __init__(self) -> None:
+    Args:
+        id_: Delta's: each table has another one.
+    """
+
+    def __init__(self, id_: str = "the table") -> None:
+        self.id = id_
         self.commits: list[Commit] = [Commit("", 0, ())]
 
     @property
@@ -70,10 +83,27 @@ class DeltaLog:
         self.commits.append(Commit(app, token, rows))
 
 
+class Snapshot:
+    """Delta's, of what lay at the table's place; of version -1: nothing did."""
+
+    def __init__(self, log: DeltaLog, version: int) -> None:
+        self.log, self._version = log, version
+
+    def version(self) -> int:
+        return self._version
+
+    def metadata(self) -> Any:
+        return SimpleNamespace(id=lambda: self.log.id)
+
+
+_NOTHING: Final = Snapshot(DeltaLog("nothing"), -1)
+
+
 @dataclass
 class Store:
     """How the table is reached, by all processes of a world."""
 
+    #: The table that the members write to.
     log: DeltaLog
     luck: Random
     #: Whether half of all calls fail.
@@ -83,6 +113,22 @@ class Store:
 
     def __post_init__(self) -> None:
         self.met: Counter[str] = Counter()
+        #: What lies at the table's place; None: nothing.
+        self.place: DeltaLog | None = self.log
+        #: Commits that were written into the log of another table than they were made for.
+        self.astray: list[Commit] = []
+
+    def look(self) -> Snapshot:
+        """The newest version of what lies there."""
+        if self.place is not self.log:
+            self.met[AWAY if self.place is None else ANOTHER] += 1
+        return _NOTHING if self.place is None else Snapshot(self.place, self.place.newest)
+
+    def commit(self, made: Commit, seen: Snapshot) -> None:
+        """A file in whatever log lies there, as Delta writes it. Raises Conflict."""
+        if self.place is not seen.log:
+            self.astray.append(made)
+        seen.log.commit(made.app, made.token, made.rows, seen.version())
 
     def may_fail(self, what: str = FAILED) -> None:
         """Raises StoreAway, half of the time, while the store fails."""
@@ -109,27 +155,6 @@ class Access:
         self.wait(self.store.luck.uniform(1, self.store.step_ms))
         self.store.may_fail()
 
-    def write(self, app: str, token: int, rows: tuple[Row, ...], seen: int | None = None) -> bool:
-        """As Spark writes: whether there was a commit. Raises Conflict, StoreAway, Gone.
-
-        Args:
-            seen: the table's version that it was decided by; None: the newest one now.
-        """
-        log = self.store.log
-        self.step()
-        seen = log.newest if seen is None else seen
-        now = log.app_version(app, seen)
-        if now is not None and now >= token:
-            return False
-        self.step()
-        self.strike(APPENDING if rows else CLAIMING)
-        log.commit(app, token, rows, seen)
-        self.strike(APPENDED if rows else CLAIMED)
-        self.wait(self.store.luck.uniform(1, self.store.step_ms))
-        if rows:
-            self.store.may_fail(FAILED_BEHIND)
-        return True
-
 
 class SparkLake:
     """What stands for a SparkSession: all that is asked of it is its tables."""
@@ -138,67 +163,113 @@ class SparkLake:
         self.access = access
 
 
-class LakeTable:
-    """Stands for `SparkTable`, with its constructor: a table as one application sees it."""
+class LakeStaged(Staged):
+    """`Staged` where Spark and Delta are simulated: what it refuses is the real one's."""
 
-    uri = URI
+    def __init__(self, spark: SparkLake, snapshot: Snapshot, rows: tuple[Row, ...]) -> None:
+        self._spark: Any = spark
+        self.snapshot, self._path, self.rows = snapshot, URI, rows
+        self._before = 0, 0
+
+    def commit(self, what: Append) -> int:
+        """Nothing else comes between the look at the table and the commit's file."""
+        access, rows = self._spark.access, self.rows
+        access.step()
+        access.strike(APPENDING if rows else CLAIMING)
+        self._refuse_another()
+        try:
+            access.store.commit(Commit(what.app_id, what.number, rows), self.snapshot)
+        except Conflict as problem:
+            access.store.met[CONFLICT if rows else CLAIM_LATE] += 1
+            raise OvertakenByAnother("Another append was committed first.") from problem
+        access.strike(APPENDED if rows else CLAIMED)
+        access.wait(access.store.luck.uniform(1, access.store.step_ms))
+        if rows:
+            access.store.may_fail(FAILED_BEHIND)
+        return int(self.snapshot.log.newest)
+
+    def _stamp(self) -> tuple[int, int]:
+        return 0, 0
+
+
+def newest_snapshot(spark: SparkLake, path: str) -> Snapshot:
+    """Stands for Delta's."""
+    assert path == URI
+    return spark.access.store.look()
+
+
+class LakeTable(SparkTable):
+    """`SparkTable` where Spark and Delta are simulated: whether a table may be made, is waited for
+    or is refused, is the real one's."""
 
     def __init__(self, spark: SparkLake, path: str, app: str) -> None:
         assert path == URI
-        self._access, self._app, self._log = spark.access, app, spark.access.store.log
+        self.uri, self._app, self._access = URI, app, spark.access
+        self._spark: Any = spark
+        self.written: Written | None = None
+        self.may_wait: Callable[[], bool] = lambda: True
+        self._seen: Snapshot | None = None
+        self._known = None
 
     def retention(self) -> str | None:
-        self._look()
+        self.look()
         return None
 
-    def newest(self) -> int:
-        self._look()
-        return self._log.newest
-
     def app_version(self, version: int) -> int | None:
-        self._look()
-        return self._log.app_version(self._app, version)
+        found: Snapshot = self.look()
+        return found.log.app_version(self._app, version)
 
     def taken_back(self, after: int) -> str:
         return ""
 
-    def prepare(self, rows: Any) -> None:
-        """It is there."""
-
-    def stage(self, rows: tuple[Row, ...]) -> "LakeBatch":
-        self._access.step()
-        batch = LakeBatch(self._access, self._app, rows, self._log.newest)
-        self._access.strike(STAGED)
-        return batch
-
     def claim(self, token: int) -> None:
         try:
-            self._access.write(self._app, token, ())
-        except Conflict:
-            self._access.store.met[CLAIM_LATE] += 1
+            self.commit_staged(self._staged(()), token)
+        except OvertakenByAnother:
+            return
 
-    def _look(self) -> None:
-        """Raises CannotReach, Gone."""
+    def write_files(self, rows: Any, how: How) -> Any:
+        self._access.step()
+        staged = self._staged(rows)
+        self._access.strike(STAGED)
+        return staged
+
+    def commit_staged(self, staged: Any, token: int) -> bool:
+        if staged.rows:
+            self._access.strike(ACCEPTED)
+        self._access.step()
+        return super().commit_staged(staged, token)
+
+    def _newest_number(self, snapshot: Snapshot) -> int | None:
+        self._known = _Known(snapshot.log.id, snapshot.version(), None)
+        return snapshot.log.app_version(self._app, snapshot.version())
+
+    def _staged(self, rows: tuple[Row, ...]) -> LakeStaged:
+        return LakeStaged(self._spark, self._snapshot(), rows)
+
+    def wait_for(self, step: Callable[[], T]) -> T:
+        """As the real one, on virtual time."""
+        for _ in range(int(AWAY_S)):
+            try:
+                return step()
+            except AnotherTable:
+                raise
+            except CannotReach:
+                if self.written is None or not self.may_wait():
+                    raise
+                self._access.wait(1_000)
+        return step()
+
+    def _make(self, rows: Any, how: How) -> None:
+        self._access.step()
+        if self._access.store.place is None:
+            self._access.store.place = DeltaLog("made")
+        self.look()
+
+    def _is_there(self) -> bool:
+        """Raises CannotReach, too; Gone."""
         try:
             self._access.step()
         except StoreAway as problem:
             raise CannotReach("The table cannot be read.", URI) from problem
-
-
-class LakeBatch:
-    """Stands for `StagedBatch`: rows that are written, and in no version of the table yet.
-
-    Args:
-        seen: the table's version that the writer goes by.
-    """
-
-    def __init__(self, access: Access, app: str, rows: tuple[Row, ...], seen: int) -> None:
-        self._access, self._app, self._rows, self._seen = access, app, rows, seen
-
-    def commit(self, token: int) -> bool:
-        self._access.strike(ACCEPTED)
-        try:
-            return self._access.write(self._app, token, self._rows, self._seen)
-        except Conflict:
-            self._access.store.met[CONFLICT] += 1
-            return False
+        return super()._is_there()
