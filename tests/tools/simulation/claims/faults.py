@@ -277,10 +277,12 @@ def _left_ms(program: Program) -> int:
 
 
 def _coordination_cut(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
-    """Retention deletes records: perhaps such that the job has not judged yet."""
+    """Retention deletes records: perhaps such that the job has not judged yet. With delivery at
+    most once none so young that its position may stand nowhere else (coordlib/docs/limits.md)."""
     for number in range(world.plan.partitions):
         log = world.cluster.partitions[world.plan.topic, number]
-        keep_ms = luck.choice([0, 2, 8]) * world.plan.interval_ms
+        intervals = luck.choice([0, 2, 8])
+        keep_ms = (8 if world.plan.is_at_most_once else intervals) * world.plan.interval_ms
         before_ms = world.scheduler.now_ms - keep_ms
         first = next((r.offset for r in log.records if r.true_ms >= before_ms), log.end)
         logs.cut(log, min(first, _running_pause(world, log)))
