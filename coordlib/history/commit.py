@@ -70,7 +70,7 @@ class Commit:
             path: the table's, for the error.
 
         Raises:
-            StartRefused: the table has records of other topics, or does not name them.
+            StartRefused: the table has records of other topics, or does not name them.  # INV-39
         """
         if not self.prefix:
             raise StartRefused(
