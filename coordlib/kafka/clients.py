@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.errors import CannotReach
+from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.admin import Admin
+from coordlib.kafka.client_keys import shared
+from coordlib.kafka.options import wrong_option
 
 #: Every consumer needs a group. This one is never joined, and no offset is committed for it.
 READER_GROUP: Final = "coordlib-reader"
@@ -45,8 +47,23 @@ def reader_config(
 
 
 def open_admin(options: Mapping[str, Any], log_level: int = 0) -> Admin:
-    """An admin client. Keep it in a variable: its answers are lost when it is collected."""
-    return Admin({**options, "log_level": log_level})
+    """An admin client. Keep it in a variable: its answers are lost when it is collected.
+
+    Raises SetupError: an option is wrong.
+    """
+    with opening():
+        return Admin({**shared(options), "log_level": log_level})
+
+
+@contextmanager
+def opening() -> Iterator[None]:
+    """Where a client is made of a user's keys. Raises SetupError for one that is wrong."""
+    try:
+        yield
+    except (KafkaException, TypeError, ValueError) as problem:
+        wrong = wrong_option(problem) if isinstance(problem, KafkaException) else None
+        what = "A key cannot be used for a client of Kafka."
+        raise wrong or SetupError(what, str(problem), "Keys are librdkafka's.") from problem
 
 
 def has_moved(problem: KafkaException) -> bool:

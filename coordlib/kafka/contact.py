@@ -63,6 +63,15 @@ def why_silent(options: Mapping[str, Any], look_s: float = LOOK_S) -> CoordError
         return None
 
 
+def anybody_listens(options: Mapping[str, Any], look_s: float = LOOK_S) -> bool:
+    """Whether a connection to one of the named brokers is taken, by whomever.
+
+    Also where no address can be read of what is named.
+    """
+    servers = list(_servers(options))[:_SERVERS_LOOKED_AT_MAX]
+    return not servers or any(_listens(server, look_s) for server in servers)
+
+
 def _servers(options: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     for each in str(options.get("bootstrap.servers", "")).split(","):
         host, _, port = each.strip().rpartition("://")[2].rpartition(":")

@@ -13,9 +13,10 @@ import msgspec
 from confluent_kafka import KafkaException, TopicCollection
 
 from coordlib.errors import CannotReach
+from coordlib.kafka.client_keys import require_servers
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.compacted import newest_by_key
-from coordlib.kafka.contact import unreachable, why_silent
+from coordlib.kafka.contact import anybody_listens, unreachable, why_silent
 from coordlib.kafka.denied import describing, hidden, missing, reading
 from coordlib.kafka.findings import RECORDED, Counts
 from coordlib.kafka.plans import CLAIMS_TABLE, GROUPS_TABLE, read_plans
@@ -55,8 +56,9 @@ def find_place(config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0) 
     Raises:
         CannotReach: no broker, or no such topics.
         NotAllowed: a right is missing.
-        SetupError: an option is wrong, or the brokers refuse who asks.
+        SetupError: an option is wrong or missing, or the brokers refuse who asks.
     """
+    require_servers(config)
     try:
         counts = _first_counts(config, timeout_s)
         unseen = _unseen(config, prefix, counts, timeout_s)
@@ -123,7 +125,7 @@ def _place_of(
 
 
 def _first_counts(config: Mapping[str, Any], timeout_s: float) -> dict[str, int]:
-    """A wrong password never gets an answer: it is looked for before the whole time is over."""
+    """A wrong password or port never gets an answer: both are looked for before time is over."""
     try:
         return _partition_counts(config, min(timeout_s, FIRST_LOOK_S))
     except KafkaException as problem:
@@ -131,6 +133,8 @@ def _first_counts(config: Mapping[str, Any], timeout_s: float) -> dict[str, int]
             raise
         if reason := why_silent(config):
             raise reason from problem
+        if not anybody_listens(config):
+            raise
         return _partition_counts(config, timeout_s - FIRST_LOOK_S)
 
 

@@ -161,7 +161,9 @@ def wrong_option(problem: "KafkaException") -> SetupError | None:
     if error.code() != KafkaError._INVALID_ARG:
         return None
     return SetupError(
-        "A Kafka option is wrong.", error.str(), "Options are librdkafka's: --kafka k=v"
+        "A Kafka option is wrong.",
+        error.str(),
+        "Options are librdkafka's. In commands: --kafka k=v",
     )
 
 

@@ -9,8 +9,8 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, TopicPartition
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.member import Member, OnPartitions
+from coordlib.client.shell.name_checks import topics_of
 from coordlib.client.shell.names import Name
-from coordlib.client.shell.subscribing import topics_of
 from coordlib.client.shell.transport import Transport
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import SetupError

@@ -11,6 +11,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.fence import margin_of
 from coordlib.client.machine.steps import Step
 from coordlib.client.machine.wording import Identity, Timing, Wording
+from coordlib.client.shell.name_checks import require_name
 from coordlib.errors import SetupError
 from coordlib.records import requests as rq
 from coordlib.records.brokers import CLUSTER
@@ -166,9 +167,11 @@ def check_named(broker: int, endpoints: Sequence[rq.Endpoint], rack: str | None)
         raise SetupError("Each endpoint has a name of its own.", repr(list(endpoints)))
     names = limits.NAME_LENGTH_MAX
     for each in endpoints:
+        if not isinstance(each.port, int):
+            raise SetupError("A port is a number.", repr(each))
         is_named = is_name(each.name, names) and is_name(each.host, limits.HOST_LENGTH_MAX)
         if not is_named or not 1 <= each.port <= limits.PORT_MAX:
             what = "An endpoint has a name, a host, and a port from 1 to 65,535."
             raise SetupError(what, repr(each))
-    if rack is not None and not is_name(rack, names):
-        raise SetupError("A rack needs a name of 1 to 249 bytes.", repr(rack), "Or leave it out.")
+    if rack is not None:
+        require_name("A rack", rack, names, "Or leave it out.")

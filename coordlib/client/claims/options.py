@@ -19,6 +19,7 @@ _RESETS: Final = {
 #: Keys of consumer groups that promise what claims do not have.
 _NOT_OFFERED: Final = {
     "group.protocol": "Leave it out: claims have no coordinator.",
+    "transactional.id": "Leave it out here, and give it to a producer.",
     "group.instance.id": "Leave it out: client.id is what outlives a restart.",
     "partition.assignment.strategy": "Leave it out: consumers claim what is free.",
     "session.timeout.ms": "Leave it out: the coordination topic's name says the interval.",

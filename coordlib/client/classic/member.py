@@ -13,8 +13,8 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.member import Member, OnPartitions
+from coordlib.client.shell.name_checks import is_pool, topics_of
 from coordlib.client.shell.names import Name
-from coordlib.client.shell.subscribing import is_pool, topics_of
 from coordlib.client.shell.transport import Transport
 from coordlib.records import consumer_protocol as cp
 

@@ -12,10 +12,10 @@ from typing import Final
 from coordlib import limits
 from coordlib.client.classic.assignor import Assignor, RebalanceMode, mode_of
 from coordlib.client.classic.division import Metadata
+from coordlib.client.shell.name_checks import require_name
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach, SetupError
 from coordlib.records import consumer_protocol as cp
-from coordlib.records.checks import is_name
 
 #: Pool -> number of tasks. Asked by the leader, from any thread; may block. If it raises, the
 #: leader asks again later.
@@ -59,8 +59,7 @@ def check_type(protocol_type: str, tasks: Tasks | None, assignors: Sequence[Assi
     What a cooperative member keeps while its JoinGroup is parked, the coordinator reads from the
     subscriptions of consumers alone (rule 14).
     """
-    if not is_name(protocol_type, limits.NAME_LENGTH_MAX):
-        raise SetupError("A protocol type needs a name of 1 to 249 bytes.", repr(protocol_type))
+    require_name("A protocol type", protocol_type, limits.NAME_LENGTH_MAX)
     if (protocol_type == cp.CONSUMER) != (tasks is None):
         raise SetupError(
             "A group shares partitions, or tasks under a protocol type of its own.",

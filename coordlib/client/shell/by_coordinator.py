@@ -26,6 +26,7 @@ from coordlib.client.shell.data_cluster import (
     Writes,
     open_idempotent,
 )
+from coordlib.client.shell.name_checks import require_name
 from coordlib.client.shell.names import default_client_id
 from coordlib.client.shell.outgoing import Given, Outgoing
 from coordlib.client.shell.transactional import TIMEOUT, TRANSACTION_TIMEOUT_MS, not_delivered
@@ -35,11 +36,10 @@ from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.life import Life
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.way import OnDelivery
-from coordlib.errors import CoordError, SetupError
+from coordlib.errors import CoordError
 from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
-from coordlib.records.checks import is_name
 from coordlib.records.producers import ABORT, COMMIT
 
 _POLL_S: Final = 0.02
@@ -68,8 +68,7 @@ class ByCoordinator(Unfenced):
         options = take_apart(config, _OTHERS)
         data = dict(options.data)
         name = str(data.pop("transactional.id", ""))
-        if not is_name(name, limits.NAME_LENGTH_MAX):
-            raise SetupError("A transactional.id needs 1 to 249 bytes.", repr(name))
+        require_name("A transactional.id", name, limits.NAME_LENGTH_MAX)
         timeout_ms = whole(TIMEOUT, data.pop(TIMEOUT, TRANSACTION_TIMEOUT_MS))
         client = str(data.get("client.id") or default_client_id())
         self.where = f"transactional id {name}"

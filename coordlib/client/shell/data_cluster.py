@@ -17,7 +17,8 @@ from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  
 
 from coordlib.client.transactions.unmarked import Place, Unmarked
 from coordlib.errors import CannotReach, SetupError
-from coordlib.kafka.clients import open_admin, reaching
+from coordlib.kafka.client_keys import for_producer, require_servers
+from coordlib.kafka.clients import open_admin, opening, reaching
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.roles import Kind, Operation, Right
@@ -59,10 +60,9 @@ def open_idempotent(options: Mapping[str, Any]) -> Writes:
     for key, value in _FIXED.items():
         if str(options.get(key, value)).lower() not in (str(value).lower(), "-1"):
             raise SetupError(f"{key} must be {value}: markers stand behind all records.")
-    try:
-        return Producer({**options, **_FIXED})
-    except KafkaException as problem:
-        raise SetupError("A key of the producer is wrong.", str(problem.args[0])) from problem
+    require_servers(options)
+    with opening():
+        return Producer({**for_producer(options), **_FIXED})
 
 
 class DataCluster:

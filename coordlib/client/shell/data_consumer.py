@@ -7,6 +7,8 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordlib.errors import CoordError
+from coordlib.kafka.client_keys import refuse_transactional, require_servers
+from coordlib.kafka.clients import opening
 
 Found = TypeVar("Found")
 
@@ -49,15 +51,18 @@ def open_reader(options: Mapping[str, Any]) -> Consumer:
 
     Args:
         options: its keys; those that would let it do more are overruled.
+
+    Raises SetupError: one of them is wrong, missing, or a producer's that promises something.
     """
-    return Consumer(
-        {
-            **options,
-            "group.id": f"coordlib-unused-{uuid4().hex}",  # the library wants one
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-        }
-    )
+    require_servers(options)
+    refuse_transactional(options)
+    own = {
+        "group.id": f"coordlib-unused-{uuid4().hex}",  # the library wants one
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+    }
+    with opening():
+        return Consumer({**options, **own})
 
 
 def seek_to(reader: Any, partition: TopicPartition) -> None:

@@ -7,10 +7,9 @@ from secrets import token_hex
 from coordlib import limits
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.host import own_host
+from coordlib.client.shell.name_checks import require_name
 from coordlib.client.shell.transport import Transport, identity_at
-from coordlib.errors import SetupError
 from coordlib.records import consumer_protocol as cp
-from coordlib.records.checks import is_name
 
 
 def default_client_id() -> str:
@@ -31,12 +30,13 @@ class Name:
     protocol_type: str = cp.CONSUMER
 
     def __post_init__(self) -> None:
-        if not is_name(self.group, limits.NAME_LENGTH_MAX):
-            raise SetupError("A group needs a name of 1 to 249 bytes.", repr(self.group))
-        if self.client and not is_name(self.client, limits.CLIENT_LENGTH_MAX):
-            raise SetupError("A client id needs 1 to 150 bytes.", repr(self.client))
-        if self.instance is not None and not is_name(self.instance, limits.NAME_LENGTH_MAX):
-            raise SetupError("An instance id needs 1 to 249 bytes.", repr(self.instance))
+        require_name("The name of a group", self.group, limits.NAME_LENGTH_MAX)
+        if self.client:
+            require_name("A client id", self.client, limits.CLIENT_LENGTH_MAX)
+        if self.instance is not None:
+            require_name("An instance id", self.instance, limits.NAME_LENGTH_MAX)
+        if self.rack:
+            require_name("A rack", self.rack, limits.NAME_LENGTH_MAX)
 
     def identity(self, client: str, transport: Transport) -> Identity:
         """The same over one transport, with a token that no other member has."""

@@ -21,6 +21,7 @@ from coordlib.client.shell.coordinator_options import DECIDED_BY, whole
 from coordlib.client.shell.member import OnPartitions
 from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
+from coordlib.kafka.client_keys import refuse_transactional
 from coordlib.records.transactions import COORDINATOR, KAFKA
 
 OnCommit = Callable[[Any, list[Any]], None]
@@ -85,6 +86,7 @@ class Settings:
 def read_settings(config: Mapping[str, Any]) -> Settings:
     """Take a configuration apart. Raises SetupError, naming the key."""
     rest = dict(config)
+    refuse_transactional(rest)
     _refuse_promises(rest)
     kind = _kind(rest)
     reset = str(rest.pop("auto.offset.reset", "latest"))
@@ -114,13 +116,13 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         raise SetupError("heartbeat.interval.ms must be at most a third of session.timeout.ms.")
     return Settings(
         group=str(rest.pop("group.id")),
-        client=rest.pop("client.id", None),
-        instance=rest.pop("group.instance.id", None),
-        rack=rest.get("client.rack") or None,
+        client=_text(rest.pop("client.id", None)),
+        instance=_text(rest.pop("group.instance.id", None)),
+        rack=_text(rest.get("client.rack") or None),
         prefix=str(rest.pop("coord.prefix", "coord")),
         timing=timing,
         kind=kind,
-        strategy=rest.pop("group.remote.assignor", None),
+        strategy=_text(rest.pop("group.remote.assignor", None)),
         capacity=number("group.capacity", 1),
         assignors=find_assignors(rest.pop("partition.assignment.strategy", "range")),
         auto_offset_reset=reset,
@@ -163,6 +165,11 @@ def member_of(
         assignors=settings.assignors,
         **common,
     )
+
+
+def _text(value: Any) -> str | None:
+    """As confluent-kafka takes a number for the text of a key."""
+    return None if value is None else str(value)
 
 
 def _refuse_promises(rest: dict[str, Any]) -> None:

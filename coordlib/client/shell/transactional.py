@@ -11,6 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.errors import SetupError
+from coordlib.kafka.client_keys import for_producer, require_servers
+from coordlib.kafka.clients import opening
 from coordlib.kafka.late_ends import RETRY_OPTIONS
 
 TIMEOUT: Final = "transaction.timeout.ms"
@@ -57,11 +59,10 @@ def open_transactional(
         if told is not None:
             told(error)
 
+    require_servers(config)
     usual = {TIMEOUT: TRANSACTION_TIMEOUT_MS}
-    try:
-        return Producer({**usual, **config, **RETRY_OPTIONS, "error_cb": note})
-    except KafkaException as problem:
-        raise SetupError("A key of the producer is wrong.", str(problem.args[0])) from problem
+    with opening():
+        return Producer({**usual, **for_producer(config), **RETRY_OPTIONS, "error_cb": note})
 
 
 def transaction_error(problem: KafkaException, doing: str, where: str) -> TransactionError:

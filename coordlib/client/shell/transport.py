@@ -37,6 +37,8 @@ from coordlib.client.shell.response_reader import ResponseReader
 from coordlib.client.shell.topic_metadata import read_counts, read_racks
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import NotAllowed
+from coordlib.kafka.client_keys import refuse_transactional, shared
+from coordlib.kafka.clients import opening
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.layout import Place, find_place, read_features
 from coordlib.records import codec
@@ -173,14 +175,16 @@ class KafkaTransport(FailingTransport[Handler]):
         reply: int | None = None,
         timeout_s: float = 30.0,
     ) -> None:
-        self._config = dict(config)
+        refuse_transactional(config)
+        self._config = config = shared(config)
         self.place = find_place(config, prefix, timeout_s)
         chosen = reply_partition_of(client, self.place.reply_partitions)
         self.reply = chosen if reply is None else reply
-        self._producer = Producer({**config, "client.id": client, **PRODUCER_CONFIG})
-        self._reader = ResponseReader(
-            config, client, TopicPartition(self.place.responses, self.reply)
-        )
+        with opening():
+            self._producer = Producer({**config, "client.id": client, **PRODUCER_CONFIG})
+            self._reader = ResponseReader(
+                config, client, TopicPartition(self.place.responses, self.reply)
+            )
         self._proofs = Proofs()
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler] = {}

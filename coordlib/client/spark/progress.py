@@ -18,6 +18,7 @@ from coordlib.client.shell.names import Name, default_client_id
 from coordlib.client.shell.offsets import parts_of_commit
 from coordlib.client.spark.positions import end_offsets
 from coordlib.errors import NotAllowed, SetupError
+from coordlib.kafka.client_keys import for_producer, refuse_transactional
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.layout import find_place
 from coordlib.kafka.producer import LastingProducer
@@ -54,11 +55,12 @@ class Publication:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         Name(group=group, prefix=prefix)  # nobody reads the answer that would refuse it
+        refuse_transactional(config)
         place = find_place(config, prefix)
         self._group, self._topic = group, f"{prefix}.offsets"
         self._client, self._numbers = default_client_id(), count(1)
         self._shard = shard_of(group, place.shards)
-        options = {**config, "linger.ms": 0, "delivery.timeout.ms": 10_000}
+        options = {**for_producer(config), "linger.ms": 0, "delivery.timeout.ms": 10_000}
         self._options = options
         #: Why the brokers refuse the newest positions, if they do.
         self._failure: NotAllowed | None = None

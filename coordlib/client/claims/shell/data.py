@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
-from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.data_consumer import open_reader
 from coordlib.errors import NotAllowed
 from coordlib.kafka.denied import denial, is_denied, reading
 
@@ -31,23 +31,17 @@ KNOWN_FOR_S: Final = 600.0
 WAITING_MAX: Final = 2_000
 
 
-def data_consumer_of(common: Mapping[str, Any], client: str, options: ConsumerOptions) -> Consumer:
+def data_consumer_of(common: Mapping[str, Any], client: str, options: ConsumerOptions) -> Any:
     """A confluent-kafka Consumer that only reads the partitions assigned to it here."""
-    # The library wants a group id; this one is never joined and never commits.
-    return Consumer(
-        {
-            **common,
-            "client.id": client,
-            "group.id": f"coordlib-unused-{uuid4().hex}",
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "auto.offset.reset": "error",  # where to begin is decided by the claim
-            "fetch.wait.max.ms": options.fetch_wait_ms,
-            "message.max.bytes": max(1_000_000, options.max_message_bytes),
-            "fetch.message.max.bytes": max(1_048_576, options.max_message_bytes),
-            "fetch.max.bytes": max(52_428_800, options.max_message_bytes),
-        }
-    )
+    own = {
+        "client.id": client,
+        "auto.offset.reset": "error",  # where to begin is decided by the claim
+        "fetch.wait.max.ms": options.fetch_wait_ms,
+        "message.max.bytes": max(1_000_000, options.max_message_bytes),
+        "fetch.message.max.bytes": max(1_048_576, options.max_message_bytes),
+        "fetch.max.bytes": max(52_428_800, options.max_message_bytes),
+    }
+    return open_reader({**common, **own})
 
 
 class Data:

@@ -30,6 +30,8 @@ from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.failing import NO_OFFSET, FailingTransport
 from coordlib.errors import CoordError, NotAllowed, SetupError
+from coordlib.kafka.client_keys import require_servers, shared
+from coordlib.kafka.clients import opening
 from coordlib.kafka.coordination import coordination_findings
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.places import Bounds
@@ -78,8 +80,10 @@ class KafkaClaims(FailingTransport[Handler]):
         prefix: str = "coord",
         is_committing: bool = True,
     ) -> None:
-        self._options = dict(options)
-        self._reader = LogReader(options, client, topic)
+        require_servers(options)
+        self._options = options = shared(options)
+        with opening():
+            self._reader = LogReader(options, client, topic)
         try:
             self.place = find_coordination(self._reader.admin, topic, options)
         except CoordError:

@@ -1,4 +1,4 @@
-"""The topics that a program asks for, checked before anything is sent."""
+"""The names that a program gives, checked before anything is sent."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -38,3 +38,14 @@ def topics_of(
 def is_pool(name: str) -> bool:
     """Whether tasks can have a pool of this name."""
     return is_name(name, limits.NAME_LENGTH_MAX)
+
+
+def require_name(what: str, given: object, bytes_max: int, mend: str = "") -> None:
+    """Raises SetupError: this can be no name.
+
+    Args:
+        what: whose name it is, as the first words of a sentence.
+    """
+    if not isinstance(given, str) or not is_name(given, bytes_max):
+        needed = f"{what} needs 1 to {bytes_max} bytes of UTF-8 without control characters."
+        raise SetupError(needed, repr(given)[:_SHOWN_MAX], mend)
