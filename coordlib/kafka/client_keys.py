@@ -5,7 +5,7 @@ stderr, or does worse: with `transactional.id` a producer that begins no transac
 and with `retries` 0 an idempotent one is not made at all. So clients that a program has not asked
 for, those of transports and for questions, are opened without the keys of either kind.
 
-Source: librdkafka's CONFIGURATION.md, whose second column says it (C, P or *).
+Source: the second column of librdkafka's table of configuration properties (C, P or *).
 """
 
 from collections.abc import Mapping
