@@ -114,11 +114,8 @@ class Transport(Protocol):
     ) -> dict[str, int]:
         """Those of the topics that exist (None: all there are), with their partition counts.
 
-        Args:
-            own: those whose readers lack a right if they may not be seen; None: all. Of the others
-                such a one counts as not there.
-
-        Raises CannotReach; NotAllowed: one of its own may not be seen. May block.
+        Raises CannotReach; NotAllowed: one of its `own` topics (None: all) may not be seen; others
+        count as not there then. May block.
         """
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
@@ -182,9 +179,8 @@ class KafkaTransport(FailingTransport[Handler]):
         self.reply = chosen if reply is None else reply
         with opening():
             self._producer = Producer({**config, "client.id": client, **PRODUCER_CONFIG})
-            self._reader = ResponseReader(
-                config, client, TopicPartition(self.place.responses, self.reply)
-            )
+            responses = TopicPartition(self.place.responses, self.reply)
+            self._reader = ResponseReader(config, client, responses)
         self._proofs = Proofs()
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler] = {}
