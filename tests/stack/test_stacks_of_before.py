@@ -29,7 +29,8 @@ DIVIDED: Final = "b-ikRcZ7ca-0-2"
 
 
 def test_a_stack_of_state_version_1_goes_on(tmp_path: Path) -> None:
-    """An upgrade: stop, install, start on the same checkpoint. Nobody has to join again."""
+    """An upgrade: stop, install, start on the same checkpoint. Nobody has to join again. The tables
+    of history do not say whose they are: they are refused, and begun anew in their place."""
     with tarfile.open(STACKS / "state-version-1.tgz") as packed:
         packed.extractall(tmp_path, filter="data")
     stack = Stack(tmp_path / "before")
@@ -39,12 +40,23 @@ def test_a_stack_of_state_version_1_goes_on(tmp_path: Path) -> None:
         stack.up(job_args=("--set", "engine.archive_interval_ms=1000"), new_ports=True)
         with Wire(stack.bootstrap_servers) as wire:
             _go_on(wire)
+        wait_until("the tables are refused", lambda: "neither a prefix" in _archive_error(stack))
+        assert query_tables(stack.tables, events, []).rows == ((5,),)
+        stack.down()
+        stack.tables.rename(tmp_path / "kept")
+        stack.up(job_args=("--set", "engine.archive_interval_ms=1000"))
+        wait_until("there are tables", lambda: (stack.tables / "lag" / "_delta_log").exists())
         wait_until(
-            "the archive has written on",
+            "the archive has begun anew",
             lambda: query_tables(stack.tables, events, []).rows[0][0] > 5,
         )
     finally:
         stack.down()
+
+
+def _archive_error(stack: Stack) -> str:
+    failing = stack.job.told().get("watches_failing") or {}
+    return str(failing.get("archive", {}).get("error", ""))
 
 
 def _go_on(wire: Wire) -> None:
