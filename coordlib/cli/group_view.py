@@ -134,6 +134,8 @@ class GroupView:
     shard: int
     lines: tuple[PartitionLine, ...]
     as_of: AsOf | None
+    #: Topics that members name and that are not there; a misspelt one looks like an empty one.
+    missing: tuple[str, ...] = ()
 
 
 def read_groups(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -> list[SeenGroup]:
@@ -181,7 +183,19 @@ def read_group(
     lines = _lines(group, offsets, owners, lags, times)
     # Those of places come first, in the order of the places.
     told = [replace(line, pending=waiting.get(at)) for at, line in zip(places, lines, strict=False)]
-    return GroupView(group, shard, (*told, *lines[len(places) :]), as_of)
+    missing = tuple(sorted(_named(group) - topics.keys()))
+    return GroupView(group, shard, (*told, *lines[len(places) :]), as_of, missing)
+
+
+def _named(group: SeenGroup) -> frozenset[str]:
+    """The topics that members name, as far as their subscriptions can be read."""
+    match group.value:
+        case AssignedGroup(members=members):
+            return frozenset().union(*(member.topics for member in members.values()))
+        case ClassicGroup():
+            return group.value.subscribed_topics or frozenset()
+        case _:
+            return frozenset()
 
 
 def shards_of(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str) -> int:

@@ -4,7 +4,7 @@ the coordinator to do with one.
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
@@ -45,6 +45,8 @@ OFFSET_COLUMNS = (
     "CLIENT-ID",
 )
 #: Shown where a client named its host, or its own time of a position, or offsets are pending.
+#: Names in one line.
+_MISSING_MAX: Final = 20
 OWN_COLUMNS = ("HOST", "COMMITTED-TIMESTAMP", "PENDING")
 AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "REASON")
 
@@ -223,6 +225,9 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
         print_line()
         awaited = [(each.member, each.client, each.reason) for each in group.waits_for]
         print_table(AWAITED_COLUMNS, awaited)
+    if view.missing:
+        named = visible(", ".join(view.missing[:_MISSING_MAX]))
+        say(f"Subscribed topics that are not there, or may not be seen: {named}")
     if group.unreadable is not None:
         _say_unreadable([group])
     elif not group.members:
@@ -327,6 +332,7 @@ def _as_json(view: "GroupView") -> dict[str, object]:
             }
             for name, member in group.members.items()
         ],
+        "missing-topics": list(view.missing),
         "waits-for": [
             {"consumer-id": each.member, "client-id": each.client, "reason": each.reason}
             for each in group.waits_for

@@ -103,11 +103,13 @@ class CoordinatedConsumer(AsksCluster, Closing):
         A topic that begins with `^` is a regular expression. Callbacks get the partitions that
         change: all if the group rebalances eagerly, else only those that come or go. In a
         server-assigned group on_revoke is called once for each demand.
-        Without `on_lost`, `on_revoke` gets lost partitions, as in confluent-kafka.
+        Without `on_lost`, `on_revoke` gets lost partitions, as in confluent-kafka. Of a topic that
+        is not there, one `poll` returns an error message; it is read once it is made.
         """
         self._reading.require_open()
         self._on_assign, self._on_revoke, self._on_lost = on_assign, on_revoke, on_lost
         self.member.subscribe(topics)
+        self.look_for([each for each in topics if not each.startswith("^")])
 
     def unsubscribe(self) -> None:
         """Let go (inside `poll`) and leave the group, until the next `subscribe`."""

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from coordlib.cli import groups
-from coordlib.cli.group_view import GroupView, _group
+from coordlib.cli.group_view import GroupView, _group, _named
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.records import responses as rs
 from tests.tools import static_groups
@@ -97,3 +97,14 @@ def test_describe_says_that_the_leader_could_not_assign(capsys: pytest.CaptureFi
         "error": "INCONSISTENT_GROUP_PROTOCOL",
         "message": "no such\x1b[2J customer",
     }
+
+
+def test_describe_names_topics_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt topic looked like an empty one for ever."""
+    seen = failed().group
+    assert _named(seen) == frozenset(), "its metadata are no subscription"
+
+    groups._print(GroupView(seen, 0, (), None, ("late", "x\x1b")), datetime(2026, 3, 2, tzinfo=UTC))
+    told = capsys.readouterr().err.splitlines()[0]
+    assert told == "Subscribed topics that are not there, or may not be seen: late, x\\x1b"
+    assert groups._as_json(GroupView(seen, 0, (), None, ("late",)))["missing-topics"] == ["late"]

@@ -6,7 +6,7 @@ polls or closes; whatever the transport's threads feed in is noted until then.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -77,6 +77,8 @@ class ClaimingMember:
         self._answers: dict[int, CoordError | None] = {}
         self._tickets = 0
         self._is_counting = False
+        #: Topics that are not there, and were told of.
+        self._missing: frozenset[str] = frozenset()
         #: Set when it failed: no message is handed out from then on.
         self.failure: CoordError | None = None
         self.is_over = False
@@ -280,7 +282,15 @@ class ClaimingMember:
             return
         finally:
             self._is_counting = False
+        self._tell_missing(counts)
         self.feed(sg.Counted(self._transport.now_ms(), counts))
+
+    def _tell_missing(self, counts: Mapping[str, int]) -> None:
+        """Once for each topic that is not there: it is misspelt, or comes later."""
+        absent = [each for each in self.topics if each not in counts]
+        if fresh := [each for each in absent if each not in self._missing]:
+            _log.warning("%s: topics that are not there: %s", self.where, ", ".join(fresh))
+        self._missing = frozenset(absent)
 
     def _find_starts(self, sought: tuple[sg.Sought, ...]) -> None:
         found = find_starts(self._transport, self.identity.group, sought)

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from coordlib import limits
 from coordlib.errors import SetupError
-from coordlib.records.checks import is_name
+from coordlib.records.checks import is_name, is_topic
 
 Delivery = Literal["at-least-once", "at-most-once"]
 AT_LEAST_ONCE: Final[Delivery] = "at-least-once"
@@ -140,11 +140,16 @@ def _name(key: str, given: object) -> str:
 def topics_wanted(topics: Sequence[str], options: ConsumerOptions) -> tuple[str, ...]:
     """The topics of one consumer, each once.
 
-    Raises SetupError: none, no name, or several without `claim_entire_topic`.
+    Raises SetupError: none, a name that no topic can have (an expression, say), or several without
+    `claim_entire_topic`.
     """
     if isinstance(topics, str):
         raise SetupError("Topics are given as a list.", repr(topics), f"Give [{topics!r}].")
-    wanted = tuple(dict.fromkeys(_name("A topic", each) for each in topics))
+    for each in topics:
+        if not isinstance(each, str) or not is_topic(each):
+            what, mend = "No topic can have this name.", "Name topics; there are no expressions."
+            raise SetupError(what, repr(each)[:300], mend)
+    wanted = tuple(dict.fromkeys(topics))
     if not wanted:
         raise SetupError("A consumer needs a topic.", "topics", "Name at least one.")
     if len(wanted) > 1 and not options.claim_entire_topic:

@@ -35,6 +35,8 @@ from coordlib.records.stored import ASSIGNMENT_ERRORS
 _log = logging.getLogger("coordlib.client")
 
 
+#: Names in one line of the log.
+_SHOWN_MAX = 20
 #: Bytes of a SyncGroup for all members' shares; the rest is for its other fields.
 SHARES_BYTES_MAX = limits.REQUEST_BYTES_MAX - 8 * limits.KIB
 #: The message where the leader's assignor failed without one.
@@ -98,6 +100,8 @@ def _assigned(
         assignor = assignors[task.protocol]
     except KeyError:
         raise AssignorFailed("The leader has no such assignor.", repr(task.protocol)) from None
+    if absent := [name for name in topics if name not in counts]:
+        _log.warning("Subscribed topics that are not there: %s", ", ".join(absent[:_SHOWN_MAX]))
     with _metadata():
         racks = racks_that_matter(assignor, seen, counts, transport)
     rows = divide(assignor, task.members, counts, racks)

@@ -8,10 +8,14 @@ Pure: metadata come in as counts of all topics.
 
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from coordlib.client.machine.asks import backoff_ms
 from coordlib.errors import SetupError
 from coordlib.records.own_topics import is_users
+
+#: How often a leader looks while a topic of its group is missing: as the job does for others.
+MISSING_REFRESH_MS: Final = 5_000
 
 
 class Topics:
@@ -68,7 +72,9 @@ class Topics:
             return self._soon_ms
         if self._refresh_ms <= 0 or not (self._patterns or self._watched):
             return None
-        return self._looked_ms + self._refresh_ms
+        is_short = self._watched is not None and 0 in self._watched.values()
+        refresh_ms = min(self._refresh_ms, MISSING_REFRESH_MS) if is_short else self._refresh_ms
+        return self._looked_ms + refresh_ms
 
     def begin_look(self, now_ms: int) -> bool:
         """Whether it is time to look; if so, a look is under way until `seen` or `not_seen`."""

@@ -1,16 +1,58 @@
 """What reads records, where a group, or a program, says which: a consumer that joins no group."""
 
+import logging
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from coordlib.client.shell.topic_metadata import read_counts
 from coordlib.errors import CoordError
 from coordlib.kafka.client_keys import refuse_transactional, require_servers
-from coordlib.kafka.clients import opening
+from coordlib.kafka.clients import open_admin, opening
+
+_log = logging.getLogger("coordlib.client")
 
 Found = TypeVar("Found")
+
+
+class DataConsumer(Consumer):
+    """confluent-kafka's Consumer, whose `poll` also tells of topics that are not there.
+
+    To librdkafka the partitions of a group come one by one from its member, so it never misses a
+    topic by itself: a misspelt one looked like an empty one for ever.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        super().__init__(dict(options))
+        self._options = options
+        self._missing: deque[Message] = deque()
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """As confluent-kafka's; first an error for each topic that was looked for in vain."""
+        return self._missing.popleft() if self._missing else super().poll(timeout)
+
+    def look_for(self, topics: Sequence[str]) -> None:
+        """Look whether these are there, without waiting for it."""
+        if topics:
+            threading.Thread(target=self._look, args=(topics,), daemon=True).start()
+
+    def _look(self, topics: Sequence[str]) -> None:
+        try:
+            # By a client of its own: this one may be closed meanwhile.
+            counts = read_counts(open_admin(self._options), self._options, topics, None)
+        except CoordError as problem:  # also of a right that is missing, which reading tells
+            _log.info("Whether the subscribed topics are there is not known: %s", problem.what)
+            return
+        for name in topics:
+            if name not in counts:
+                what = f"Subscribed topic not available: {name}"
+                _log.warning("%s. It is read when somebody has made it", what)
+                error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, what)
+                self._missing.append(Message(topic=name, error=error))
 
 
 class AsksCluster:
@@ -22,6 +64,11 @@ class AsksCluster:
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of the cluster and of one topic or all: a ClusterMetadata."""
         return _of_open(lambda: self._data.list_topics(topic, timeout))
+
+    def look_for(self, topics: Sequence[str]) -> None:
+        """Let `poll` return an error for each of these that is not there."""
+        if isinstance(self._data, DataConsumer | AsksCluster):
+            self._data.look_for(topics)
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, cached: bool = False
@@ -62,7 +109,7 @@ def open_reader(options: Mapping[str, Any]) -> Consumer:
         "enable.auto.offset.store": False,
     }
     with opening():
-        return Consumer({**options, **own})
+        return DataConsumer({**options, **own})
 
 
 def seek_to(reader: Any, partition: TopicPartition) -> None:

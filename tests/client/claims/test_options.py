@@ -1,5 +1,7 @@
 """Options and settings of consumers of claims: what cannot be kept is refused before any broker."""
 
+from typing import Any
+
 import pytest
 
 from coordlib.client.claims.options import ConsumerOptions, read_settings, topics_wanted
@@ -83,3 +85,10 @@ def test_topics_that_cannot_be_claimed_are_refused(topics: list[str]) -> None:
 
 def test_several_topics_are_claimed_whole() -> None:
     assert topics_wanted(["b", "a", "b"], ConsumerOptions(claim_entire_topic=True)) == ("b", "a")
+
+
+@pytest.mark.parametrize("name", ["^grow.*", "", "a b", "a/b", "..", "x" * 250, None, 7])
+def test_what_can_be_no_topic_is_refused(name: Any) -> None:
+    """An expression was taken for a name, and nothing ever came."""
+    with pytest.raises(SetupError, match="No topic can have this name"):
+        topics_wanted([name], ConsumerOptions())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.client.classic.topics import Topics
+from coordlib.client.classic.topics import MISSING_REFRESH_MS, Topics
 from coordlib.errors import SetupError
 from coordlib.records import requests as rq
 from coordlib.records.own_topics import own_topics
@@ -139,3 +139,24 @@ def test_a_new_subscription_is_resolved_and_looked_up_once_more() -> None:
 
     assert topics.names == ("u1",)
     assert topics.due_ms() == 10
+
+
+def test_a_leader_looks_often_while_a_topic_of_its_group_is_missing() -> None:
+    """A consumer starts before the program that makes its topic: it read the topic five minutes
+    later. With all topics there, the cluster is looked at as seldom as before."""
+    topics = Topics(own_topics("coord"), 300_000)
+    topics.lead(1_000, {"t": 2}, ("t", "late"))
+    assert topics.due_ms() == 1_000 + MISSING_REFRESH_MS
+    assert topics.begin_look(6_000)
+    assert not topics.seen(6_000, {"t": 2})
+    assert topics.begin_look(11_000)
+    assert topics.seen(11_000, {"t": 2, "late": 1})
+
+    topics.lead(12_000, {"t": 2, "late": 1}, ("t", "late"))
+    assert topics.due_ms() == 312_000
+
+
+def test_a_leader_that_looks_never_does_not_look_for_missing_topics_either() -> None:
+    topics = Topics(own_topics("coord"), 0)
+    topics.lead(1_000, {}, ("late",))
+    assert topics.due_ms() is None
