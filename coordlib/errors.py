@@ -131,6 +131,12 @@ class ErrorCode(Enum):
     )
     PRODUCER_FENCED = (90, False, "Stop: a newer process uses this transactional id.")
     INVALID_UPDATE_VERSION = (95, False, "Read the row in this answer, then ask again.")
+    # Kafka's clients may ask for the topic's new id and repeat; an offset is of the old one alone.
+    UNKNOWN_TOPIC_ID = (
+        100,
+        False,
+        "Begin the topic anew: it was deleted and made anew since this was read.",
+    )
     BROKER_ID_NOT_REGISTERED = (102, False, "Register this broker first.")
     TRANSACTIONAL_ID_NOT_FOUND = (105, False, "Check the transactional id.")
     INELIGIBLE_REPLICA = (

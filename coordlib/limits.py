@@ -39,6 +39,7 @@ CAPACITY_MAX = 1_000_000
 WISHES_BYTES_MAX = 64 * KIB  # of a group in its row; one with more is decoded when topics change
 TOPICS_PER_RECORD_MAX = 3_000  # of one TopicMetadata record: below 1 MiB with the longest names
 TOPICS_MAX = 20_000  # topics in a shard's state
+TOPIC_IDS_MAX = 8  # of one topic's name: the present one, and those that it has replaced
 TOPICS_TOLD_MAX = 100_000  # topics that the driver lists for the shards, which choose theirs
 PARTITIONS_PER_TOPIC_MAX = 100_000
 PARTITIONS_PER_ASSIGNED_GROUP_MAX = 50_000  # partitions of one target assignment

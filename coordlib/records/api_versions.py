@@ -55,8 +55,10 @@ def _rows(annotation: Any) -> Iterator[type[Part]]:
 LATER_FIELDS: Mapping[str, tuple[str, ...]] = {
     "JoinGroup": ("host",),
     "Subscribe": ("host",),
-    "OffsetCommit": ("offsets.timestamp_ms",),
-    "Release": ("offsets.timestamp_ms",),
+    "OffsetCommit": ("offsets.timestamp_ms", "offsets.topic_id"),
+    "Release": ("offsets.timestamp_ms", "offsets.topic_id"),
+    "PendingCommit": ("offsets.topic_id",),
+    "TxnOffsetCommit": ("offsets.topic_id",),
 }
 
 

@@ -19,6 +19,8 @@ Generation = Annotated[int, Meta(ge=-1, le=limits.INT32_MAX)]
 Reason = Annotated[str, Meta(max_length=limits.REASON_LENGTH_MAX)]
 Name = Annotated[str, Meta(max_length=limits.NAME_LENGTH_MAX)]
 Count = Annotated[int, Meta(ge=0, le=limits.INT64_MAX)]
+#: Kafka's id of a topic, a UUID as its tools print it: URL-safe base64 without padding.
+TopicId = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{22}$", max_length=22)]
 
 
 class Part(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from coordlib import limits
 from coordlib.errors import ErrorCode
 from coordlib.records.checks import names_fault
-from coordlib.records.envelope import Control, Count, Int32, Name, Part
+from coordlib.records.envelope import Control, Count, Int32, Name, Part, TopicId
 
 
 class Topic(Part, frozen=True):
@@ -20,6 +20,8 @@ class Topic(Part, frozen=True):
 
     topic: Name
     partitions: Annotated[int, Meta(ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)]
+    #: Another one under the same name: the topic was deleted and made anew. Left out: not known.
+    topic_id: TopicId | UnsetType = UNSET
 
 
 class TopicMetadata(Control, tag="TopicMetadata", frozen=True, kw_only=True):

@@ -8,7 +8,16 @@ from msgspec import UNSET, Meta, UnsetType
 from coordlib import limits
 from coordlib.errors import ErrorCode
 from coordlib.records.checks import NAMED_TWICE, names_fault, optional_names_fault
-from coordlib.records.envelope import Generation, Int32, Name, Part, Request, Response, Waits
+from coordlib.records.envelope import (
+    Generation,
+    Int32,
+    Name,
+    Part,
+    Request,
+    Response,
+    TopicId,
+    Waits,
+)
 
 LeaderEpoch = Annotated[int, Meta(ge=-1, le=limits.INT32_MAX)]
 Offset = Annotated[int, Meta(ge=-limits.INT64_MAX - 1, le=limits.INT64_MAX)]
@@ -27,6 +36,9 @@ class CommittedOffset(Part, frozen=True):
     #: The client's own time of this position, epoch milliseconds (seed 000, TimeStamp). Kept and
     #: shown, and decides nothing. Not written where it is not set: older jobs refuse the field.
     timestamp_ms: Timestamp | UnsetType = UNSET
+    #: The id of the topic that was read, as Kafka's describe_topics has it. An offset of one topic
+    #: means nothing in another one of the same name. Not written where it is not known.
+    topic_id: TopicId | UnsetType = UNSET
 
 
 def rows_fault(rows: tuple[CommittedOffset, ...]) -> str | None:
@@ -134,6 +146,8 @@ class FetchedOffset(msgspec.Struct, frozen=True):
     timestamp_ms: int | UnsetType = UNSET
     #: With UNSTABLE_OFFSET_COMMIT: the oldest of the pending offsets of this partition.
     pending: AwaitedDecision | UnsetType = UNSET
+    #: As the commit named it; left out where it named none.
+    topic_id: str | UnsetType = UNSET
 
 
 class OffsetFetchResponse(Response, tag="OffsetFetch", frozen=True, kw_only=True):

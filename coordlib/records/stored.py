@@ -121,6 +121,8 @@ class CommittedValue(msgspec.Struct, frozen=True, kw_only=True):
     member: str
     #: The client's own time of the position, epoch milliseconds; left out where it named none.
     timestamp_ms: int | UnsetType = UNSET
+    #: The id of the topic that was read, as the client named it; left out where it named none.
+    topic_id: str | UnsetType = UNSET
 
 
 class PendingOffset(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +136,7 @@ class PendingOffset(msgspec.Struct, frozen=True, kw_only=True):
     #: Offset in `coord.requests` of the record that named it: of two, the later one holds.
     record: int
     timestamp_ms: int | UnsetType = UNSET
+    topic_id: str | UnsetType = UNSET
 
 
 class PendingValue(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,9 @@ from coordlib.coordinators.groups import bounds, topics
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.kind import NO_WISHES, UNKNOWN_WISHES, GroupKind
-from coordlib.coordinators.groups.offsets import pending
+from coordlib.coordinators.groups.offsets import made_anew, pending
 from coordlib.coordinators.groups.offsets.positions import COMMITS, POSITIONS
+from coordlib.coordinators.groups.offsets.table import OFFSETS
 from coordlib.coordinators.groups.settings import GroupSettings
 from coordlib.coordinators.groups.step import AroundGroup
 from coordlib.coordinators.shard.family import Decide, Family
@@ -38,6 +39,8 @@ class GroupsState(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     free_us: int = 0
     #: The same, of new groups that came by `coord.offsets`, on the time of its records.
     offsets_free_us: int = 0
+    #: The ids of the cluster's topics, as far as the log has shown them; by name.
+    ids: dict[str, tuple[str, ...]] = {}
 
 
 _decode: Final = msgspec.msgpack.Decoder(GroupsState).decode
@@ -61,6 +64,8 @@ class Groups(Family):
         self._state = GroupsState() if stored == NOT_INDEXED else _decode(stored)
         #: The cluster's topics by partition count, by name.
         self.topics = self._state.topics
+        #: The ids that listings have shown, by topic.
+        self.ids = self._state.ids
         per_second = settings.config.new_groups_per_second_max
         #: By input topic, and the time on which it counts.
         self._new = {
@@ -81,6 +86,7 @@ class Groups(Family):
             self.settings.config.offsets_retention_ms,
             self._new[REQUESTS].free_us,
             self._new[COMMITS].free_us,
+            dict(sorted(self.ids.items())),
         )
 
     @classmethod
@@ -107,6 +113,7 @@ class Groups(Family):
             topics=self.topics,
             strategies=self.settings.strategies,
             transactions=self.settings.transactions,
+            ids=self.ids,
         )
 
     def created(self, at: At) -> None:
@@ -119,7 +126,8 @@ class Groups(Family):
         if isinstance(record, rq.TxnDecided):
             return _deciding(rows, record)
         self.topics, changed = topics.learn(self.topics, record)
-        return _concerned(rows, self.KINDS, changed) if changed else ()
+        self.ids, anew = topics.learn_ids(self.ids, record, self.topics.keys())
+        return _concerned(rows, self.KINDS, changed, anew) if changed or anew else ()
 
 
 def _deciding(
@@ -144,23 +152,36 @@ def _decide(committed: Collection[int], aborted: Collection[int], step: Any) -> 
 
 
 def _concerned(
-    rows: Iterable[tuple[str, Row]], kinds: Iterable[GroupKind], changed: Collection[str]
+    rows: Iterable[tuple[str, Row]],
+    kinds: Iterable[GroupKind],
+    changed: Collection[str],
+    anew: Collection[str],
 ) -> list[tuple[str, Decide | Exception]]:
     """The groups to which such a change may matter, in order; no other group is decoded."""
-    asks = {each.NAME: each.concerned(changed) for each in kinds if each.topics_changed}
+    asks = {each.NAME: each.concerned(changed) for each in kinds if each.topics_changed and changed}
     found: list[tuple[str, Decide | Exception]] = []
+    forgetting = made_anew.Forgetting()
     for name, row in rows:
         ask, kind = asks.get(row.kind.NAME), row.kind
         try:
-            if ask is not None and isinstance(kind, GroupKind) and _may_matter(row, kind, ask):
-                found.append((name, partial(_tell, changed)))
+            offsets = row.entries(OFFSETS) if anew else None
+            old = [each for each in anew if offsets is not None and offsets.has_name(each)]
+            is_told = (
+                ask is not None and isinstance(kind, GroupKind) and _may_matter(row, kind, ask)
+            )
+            if is_told or old:
+                found.append((name, partial(_tell, changed if is_told else (), old, forgetting)))
         except Exception as problem:  # noqa: BLE001  INV-42
             found.append((name, problem))
     return sorted(found, key=itemgetter(0))
 
 
-def _tell(changed: Collection[str], step: Any) -> None:
-    step.kind.topics_changed(step, changed)
+def _tell(
+    changed: Collection[str], anew: Collection[str], forgetting: made_anew.Forgetting, step: Any
+) -> None:
+    forgetting.of(step, anew)
+    if changed:
+        step.kind.topics_changed(step, changed)
 
 
 def _may_matter(row: Row, kind: GroupKind, ask: Any) -> bool:

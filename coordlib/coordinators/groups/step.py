@@ -2,13 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import msgspec
+from msgspec import UnsetType
 
 from coordlib.config import GroupConfig, TransactionsConfig
 from coordlib.coordinators.groups.group import AnyGroup
 from coordlib.coordinators.groups.offsets.table import OFFSETS
+from coordlib.coordinators.groups.topics import Ids, present_id
 from coordlib.coordinators.shard.step import Step
 from coordlib.coordinators.shard.table import Entries
 from coordlib.effects import effect as fx
@@ -38,11 +41,17 @@ class AroundGroup(msgspec.Struct, frozen=True, kw_only=True):
     #: Strategies that the job's configuration adds, by friendly name.
     strategies: Mapping[str, Any]
     transactions: TransactionsConfig = TransactionsConfig()
+    #: The ids of topics that listings have shown. Read only.
+    ids: Ids = MappingProxyType({})
 
     @property
     def is_throttled(self) -> bool:
         """Whether the next new group has to wait."""
         return self.throttle_ms > 0
+
+    def present_id(self, topic: str, topic_id: str | UnsetType) -> str:
+        """The id that has replaced this one; empty: it is not known as an old one."""
+        return present_id(self.ids, topic, topic_id) if topic_id else ""
 
 
 G = TypeVar("G", bound=AnyGroup)

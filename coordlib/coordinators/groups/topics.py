@@ -1,9 +1,25 @@
-"""The cluster's topics, as the driver lists them in the log."""
+"""The cluster's topics, as the driver lists them in the log.
 
-from collections.abc import Mapping
+A topic that is deleted and made anew has its name again, and another id. Ids have no order, so the
+listings give one: an id that one of them has shown, and a later one has replaced, is old. What was
+committed under it means nothing in the topic of now.  # INV-110
+
+An id that no listing has shown is no old one: the client may have seen the topic before the driver
+has, or reads it in another cluster. And a topic that a listing leaves out keeps its id: a right
+that was taken away looks the same.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from msgspec import UNSET
 
 from coordlib import limits
 from coordlib.records import requests as rq
+
+#: Topic -> the ids that listings have shown, the present one last.
+Ids = Mapping[str, tuple[str, ...]]
+NO_IDS: Final[tuple[str, ...]] = ()
 
 
 def learn(
@@ -27,6 +43,37 @@ def learn(
         name for name in known.keys() | topics.keys() if known.get(name) != topics.get(name)
     )
     return topics, tuple(changed)
+
+
+def learn_ids(
+    ids: Ids, metadata: rq.TopicMetadata, topics: Collection[str]
+) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """The ids after one record, and the names of the topics that were made anew, in order.
+
+    An id that was replaced does not come back: no id is used twice, so that listing is of a broker
+    that is behind. The ids of topics that are gone are forgotten where others need the room.
+
+    Args:
+        topics: those that the shard keeps, after this record.
+    """
+    known, anew = dict(ids), []
+    for row in metadata.topics:
+        shown = known.get(row.topic, NO_IDS)
+        if row.topic_id is UNSET or row.topic_id in shown or row.topic not in topics:
+            continue
+        known[row.topic] = (*shown, row.topic_id)[-limits.TOPIC_IDS_MAX :]
+        if shown:
+            anew.append(row.topic)
+    gone = sorted(known.keys() - set(topics)) if len(known) > limits.TOPICS_MAX else []
+    for name in gone[: len(known) - limits.TOPICS_MAX]:
+        del known[name]
+    return dict(sorted(known.items())), tuple(anew)
+
+
+def present_id(ids: Ids, topic: str, topic_id: str) -> str:
+    """The id that has replaced this one; empty: it is not known as an old one."""
+    shown = ids.get(topic, NO_IDS)
+    return shown[-1] if topic_id in shown[:-1] else ""
 
 
 def _lies_in(name: str, metadata: rq.TopicMetadata) -> bool:

@@ -150,8 +150,9 @@ def test_a_field_that_came_later_is_listed() -> None:
     added = {tag: now[tag] - set(FIRST[tag].split()) for tag in now}
 
     assert {tag: fields for tag, fields in added.items() if fields} == {
-        tag: set(fields) for tag, fields in LATER_FIELDS.items()
+        tag: set(fields) for tag, fields in LATER_FIELDS.items() if tag in FIRST
     }
+    assert all(set(LATER_FIELDS[tag]) <= set(read[tag]) for tag in LATER_FIELDS)
     assert {tag: set(FIRST[tag].split()) - now[tag] for tag in now if FIRST[tag]} == {
         tag: set() for tag in now if FIRST[tag]
     }

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from coordlib.coordinators.groups.offsets import pending
+from coordlib.coordinators.groups.offsets import made_anew, pending
 from coordlib.coordinators.groups.offsets.pending_table import PENDING, ROW_BYTES_MIN
 from coordlib.coordinators.groups.offsets.table import (
+    NO_ID,
     NO_TIMESTAMP,
     OFFSETS,
     KeptOffset,
@@ -115,10 +116,10 @@ class _Room:
         place, member = (row.topic, row.partition), self._member
         kept = self._kept.get(*place)
         is_first = place not in self._costs
-        is_timed = row.timestamp_ms is not UNSET
-        if is_first and kept is not None and _has_the_size_of(kept, row.metadata, member, is_timed):
+        is_timed, has_id = row.timestamp_ms is not UNSET, row.topic_id is not UNSET
+        if is_first and kept is not None and _has_the_size_of(kept, row, member):
             return True  # most commits of members: nothing grows
-        cost = offset_bytes(row.metadata, member, is_timed)
+        cost = offset_bytes(row.metadata, member, is_timed, has_id)
         before = self._costs.get(place)
         if is_first and kept is not None:
             before = size_of(kept)
@@ -163,9 +164,10 @@ def _rows_at_most(step: GroupStep[Any]) -> int:
     return step.entries(PENDING).size_bytes // ROW_BYTES_MIN
 
 
-def _has_the_size_of(kept: KeptOffset, metadata: str, member: str, is_timed: bool) -> bool:
-    was_timed = kept.timestamp_ms != NO_TIMESTAMP
-    return (kept.metadata, kept.member, was_timed) == (metadata, member, is_timed)
+def _has_the_size_of(kept: KeptOffset, row: rq.CommittedOffset, member: str) -> bool:
+    was = kept.metadata, kept.member, kept.timestamp_ms != NO_TIMESTAMP, kept.topic_id != NO_ID
+    has_time, has_id = row.timestamp_ms is not UNSET, row.topic_id is not UNSET
+    return was == (row.metadata, member, has_time, has_id)
 
 
 def store(
@@ -184,6 +186,8 @@ def store(
     room = _Room(step, shard_bytes, kept_member(request.generation, request.member))
     for row in request.offsets:
         code = of_row(request, row) if of_row else ErrorCode.NONE
+        if code is ErrorCode.NONE:
+            code = made_anew.fault_of(step, row)
         if code is ErrorCode.NONE:
             code = _judge_row(step, row, room)
         if code is ErrorCode.NONE:

@@ -5,6 +5,8 @@ without a committed offset (KIP-447). Whoever began to read at the committed one
 what is about to be committed.  # INV-97
 
 A pending offset itself is answered to nobody.  # INV-93
+
+An offset that was committed under an old id of its topic is answered as none, and goes.  # INV-110
 """
 
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.coordinators.groups.offsets import pending
+from coordlib.coordinators.groups.offsets import made_anew, pending
 from coordlib.coordinators.groups.offsets.table import NO_TIMESTAMP, KeptOffset
 from coordlib.coordinators.groups.step import GroupStep
 from coordlib.errors import ErrorCode
@@ -26,10 +28,13 @@ _TOO_LARGE: Final = (
     f"{limits.ANSWER_BYTES_MAX} bytes. All offsets stand in the topic of committed offsets, too."
 )
 
+Found = tuple[str, int, KeptOffset]
+
 
 def offset_fetch(step: GroupStep[Any], request: rq.OffsetFetch) -> None:
     """Answer with the named partitions' offsets, or with all of them, sorted."""
-    rows = _rows(step, request)
+    void: list[Found] = []
+    rows = _rows(step, request, void)
     if _are_too_large(rows):
         step.refuse(request, ErrorCode.INVALID_REQUEST, _TOO_LARGE)
         return
@@ -41,14 +46,27 @@ def offset_fetch(step: GroupStep[Any], request: rq.OffsetFetch) -> None:
             part=number,
             parts=len(parts),
         )
+    if void and not step.live.is_quarantined:
+        made_anew.delete(step, void)
 
 
-def _rows(step: GroupStep[Any], request: rq.OffsetFetch) -> list[rs.FetchedOffset]:
-    rows = list(_all(step) if request.topics is None else _named(step, request.topics))
+def _rows(
+    step: GroupStep[Any], request: rq.OffsetFetch, void: list[Found]
+) -> list[rs.FetchedOffset]:
+    """The answer's rows; offsets that count as none are added to `void`."""
+    asked = step.offsets if request.topics is None else _named(step, request.topics)
+    rows = []
+    for topic, partition, found in asked:
+        kept = found
+        if kept is not None and step.family.present_id(topic, kept.topic_id):
+            void.append((topic, partition, kept))
+            kept = None
+        if kept is not None or request.topics is not None:
+            rows.append(_row(topic, partition, kept))
     if not request.require_stable or not pending.has_any(step):
         return rows
-    asked = None if request.topics is None else [(row.topic, row.partition) for row in rows]
-    waiting = pending.awaited(step, asked)
+    places = None if request.topics is None else [(row.topic, row.partition) for row in rows]
+    waiting = pending.awaited(step, places)
     if request.topics is None:
         known = {(row.topic, row.partition): row for row in rows}
         return [
@@ -67,17 +85,12 @@ def _unstable(topic: str, partition: int, told: rs.AwaitedDecision) -> rs.Fetche
     return rs.FetchedOffset(topic, partition, -1, -1, "", error, pending=told)
 
 
-def _all(step: GroupStep[Any]) -> Iterator[rs.FetchedOffset]:
-    for topic, partition, value in step.offsets:
-        yield _row(topic, partition, value)
-
-
 def _named(
     step: GroupStep[Any], topics: tuple[rq.TopicPartitions, ...]
-) -> Iterator[rs.FetchedOffset]:
+) -> Iterator[tuple[str, int, KeptOffset | None]]:
     for row in topics:
         for partition in row.partitions:
-            yield _row(row.topic, partition, step.offsets.get(row.topic, partition))
+            yield row.topic, partition, step.offsets.get(row.topic, partition)
 
 
 def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffset:
@@ -91,6 +104,7 @@ def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffs
         value.leader_epoch,
         value.metadata,
         timestamp_ms=told,
+        topic_id=value.topic_id or UNSET,
     )
 
 

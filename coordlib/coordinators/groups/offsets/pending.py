@@ -20,6 +20,7 @@ import msgspec
 from msgspec import UNSET
 
 from coordlib import limits
+from coordlib.coordinators.groups.offsets import made_anew
 from coordlib.coordinators.groups.offsets.pending_table import (
     ABORT,
     COMMIT,
@@ -205,7 +206,13 @@ def supersede(step: GroupStep[Any], places: Mapping[Partition, int], but: str = 
 def _materialise(
     step: GroupStep[Any], key: str, entry: KeptPending, word: Word | None = None
 ) -> None:
-    rows = rows_of(entry)
+    whole = rows_of(entry)
+    void = {
+        row.place: gone
+        for row in whole
+        if (gone := made_anew.void_row(step, *row.place, row.topic_id))
+    }
+    rows = tuple(row for row in whole if row.place not in void)
     step.put_entry(PENDING, place_of(key), None)
     for row in saved(entry, rows).offsets:
         # As old as the decision: before, nobody could read it.
@@ -213,6 +220,7 @@ def _materialise(
         step.put_entry(OFFSETS, (row.topic, row.partition), value)
     supersede(step, {row.place: row.record for row in rows}, key)
     _record(step, stored.EVENT_OFFSETS_COMMITTED, key, entry, rows, word)
+    made_anew.record(step, list(void.values()), transaction=key)
 
 
 def _drop(step: GroupStep[Any], key: str, entry: KeptPending, word: Word | None = None) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 from msgspec import UNSET
 
 from coordlib import limits
+from coordlib.coordinators.groups.offsets import made_anew
 from coordlib.coordinators.groups.offsets.offset_commit import (
     NO_GROUP,
     Places,
@@ -197,6 +198,8 @@ def _of_rows(step: GroupStep[Any], offered: Offered) -> Refused | None:
     bad = []
     for row in offered.offsets:
         code = fault_of(row)
+        if code is ErrorCode.NONE:
+            code = made_anew.fault_of(step, row)
         if code is ErrorCode.NONE and is_metadata_too_large(step, row):
             code = ErrorCode.OFFSET_METADATA_TOO_LARGE
         if code is not ErrorCode.NONE:
@@ -217,6 +220,7 @@ def _value(
             metadata=row.metadata,
             record=step.at.offset,
             timestamp_ms=row.timestamp_ms,
+            topic_id=row.topic_id,
         )
         for row in offered.offsets
     )

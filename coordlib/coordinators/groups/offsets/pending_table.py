@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 from msgspec import UNSET
 
-from coordlib.coordinators.groups.offsets.table import OFFSET_BYTES, offset_bytes
+from coordlib.coordinators.groups.offsets.table import NO_ID, OFFSET_BYTES, offset_bytes
 from coordlib.coordinators.shard.table import NAME_BYTES, Place, Table, name_bytes
 from coordlib.effects.routing import TRANSACTIONS
 from coordlib.records import codec
@@ -60,6 +60,7 @@ class KeptRow(msgspec.Struct, frozen=True, array_like=True):
     metadata: str
     record: int
     timestamp_ms: int | None = None
+    topic_id: str = NO_ID
 
     @property
     def place(self) -> Partition:
@@ -121,6 +122,7 @@ def _saved_row(row: KeptRow) -> PendingOffset:
         metadata=row.metadata,
         record=row.record,
         timestamp_ms=UNSET if row.timestamp_ms is None else row.timestamp_ms,
+        topic_id=row.topic_id or UNSET,
     )
 
 
@@ -151,12 +153,13 @@ def _kept_row(row: PendingOffset) -> KeptRow:
         metadata=row.metadata,
         record=row.record,
         timestamp_ms=None if row.timestamp_ms is UNSET else row.timestamp_ms,
+        topic_id=row.topic_id or NO_ID,
     )
 
 
 def _reserved_bytes(row: KeptRow, member: str) -> int:
-    is_timed = row.timestamp_ms is not None
-    return offset_bytes(row.metadata, member, is_timed) + name_bytes(row.topic)
+    is_timed, has_id = row.timestamp_ms is not None, row.topic_id != NO_ID
+    return offset_bytes(row.metadata, member, is_timed, has_id) + name_bytes(row.topic)
 
 
 def size_of(entry: KeptPending) -> int:

@@ -15,8 +15,12 @@ from coordlib.records.stored import CommittedValue, PendingOffset
 OFFSET_BYTES: Final = 56
 #: A timestamp beside the one byte that says that there is none.
 TIMESTAMP_BYTES: Final = 8
+#: A topic's id beside the one byte that says that there is none.
+TOPIC_ID_BYTES: Final = 22
 #: A kept offset whose commit named no timestamp. One that is named decides nothing.  # INV-83
 NO_TIMESTAMP: Final = -1
+#: A kept offset whose commit named no topic's id.
+NO_ID: Final = ""
 
 
 class KeptOffset(msgspec.Struct, frozen=True, array_like=True):
@@ -30,6 +34,7 @@ class KeptOffset(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     member: str
     timestamp_ms: int = NO_TIMESTAMP
+    topic_id: str = NO_ID
 
 
 def committed_value(
@@ -49,6 +54,7 @@ def committed_value(
         generation=generation,
         member=kept_member(generation, member),
         timestamp_ms=row.timestamp_ms,
+        topic_id=row.topic_id,
     )
 
 
@@ -57,19 +63,25 @@ def kept_member(generation: int, member: str) -> str:
     return member if generation >= 0 else ""
 
 
-def offset_bytes(metadata: str, member: str, is_timed: bool = False) -> int:
-    """The share of one offset in the encoded table, at most; `is_timed`: it has a timestamp.
+def offset_bytes(metadata: str, member: str, is_timed: bool = False, has_id: bool = False) -> int:
+    """The share of one offset in the encoded table, at most.
 
-    By the content alone, and without a timestamp as before there were any: shards of then have
-    summed up these numbers.
+    By the content alone, and without timestamp and id as before there were any: shards of then
+    have summed up these numbers.
+
+    Args:
+        is_timed: it has a timestamp.
+        has_id: it names its topic's id.
     """
     texts_bytes = len(metadata.encode()) + len(member.encode())
-    return OFFSET_BYTES + texts_bytes + (TIMESTAMP_BYTES if is_timed else 0)
+    extra_bytes = (TIMESTAMP_BYTES if is_timed else 0) + (TOPIC_ID_BYTES if has_id else 0)
+    return OFFSET_BYTES + texts_bytes + extra_bytes
 
 
 def size_of(kept: KeptOffset) -> int:
     """The same of an offset that is kept."""
-    return offset_bytes(kept.metadata, kept.member, kept.timestamp_ms != NO_TIMESTAMP)
+    is_timed, has_id = kept.timestamp_ms != NO_TIMESTAMP, kept.topic_id != NO_ID
+    return offset_bytes(kept.metadata, kept.member, is_timed, has_id)
 
 
 def _keep(value: CommittedValue) -> KeptOffset:
@@ -82,6 +94,7 @@ def _keep(value: CommittedValue) -> KeptOffset:
         value.generation,
         value.member,
         NO_TIMESTAMP if value.timestamp_ms is UNSET else value.timestamp_ms,
+        value.topic_id or NO_ID,
     )
 
 
