@@ -6,9 +6,7 @@ There is no auto-commit: `commit()` commits everything that `poll` and `consume`
 far, the last message included.
 """
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from time import monotonic
 from typing import Any
 
@@ -17,12 +15,13 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.closing import Closing
 from coordlib.client.data_readers import data_consumer_of, give_up_in
-from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, Partitions
 from coordlib.client.shell import offsets as of
+from coordlib.client.shell.committing import Commits
 from coordlib.client.shell.data_consumer import AsksCluster
 from coordlib.client.shell.reading import Reading, Taken
 from coordlib.client.shell.settings import ASSIGNED_KIND, member_of, read_settings
+from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.shell.transport import Transport
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.unit import Outcome, Unit
@@ -78,7 +77,15 @@ class CoordinatedConsumer(AsksCluster, Closing):
             self._data,
             self.member.committed_async,
             self._settings.start_offset,
+            TopicIds(
+                self.member.transport.topic_ids,
+                lambda work: self.member.transport.beside(self.member, work),
+                self.member.transport.now_ms,
+            ),
             self._settings.common,
+        )
+        self._commits = Commits(
+            self.member, self._reading, self._settings.group, self._settings.on_commit
         )
         self.member.before_callback = self._reading.before_callback
         self.member.after_callback = self._reading.after_callback
@@ -86,8 +93,6 @@ class CoordinatedConsumer(AsksCluster, Closing):
         self._on_revoke: OnPartitions | None = None
         self._on_lost: OnPartitions | None = None
         self._is_closed = False
-        #: Asynchronous commits whose `on_commit` is not called yet.
-        self._commits: deque[tuple[Future[sg.Answer], list[KafkaTopicPartition]]] = deque()
 
     # ---- the group ----------------------------------------------------------------------------
 
@@ -181,7 +186,7 @@ class CoordinatedConsumer(AsksCluster, Closing):
             raise CoordError("The consumer is closed.", f"group {self._settings.group}")
         while True:
             was_called_back = self.member.poll(wait_s)
-            self._tell_commits()
+            self._commits.tell()
             if self._is_closed:
                 return Taken()  # in one of the callbacks
             left_s = SLICE_S if until is None else max(0.0, until - monotonic())
@@ -210,7 +215,7 @@ class CoordinatedConsumer(AsksCluster, Closing):
         self._is_closed = True
         try:
             self.member.close(timeout_s)
-            self._tell_commits()
+            self._commits.tell()
         finally:
             if self.member.has_ended:
                 self._reading.close()
@@ -266,25 +271,17 @@ class CoordinatedConsumer(AsksCluster, Closing):
 
         Raises:
             MemberFenced: the member may not act; another member may own the partitions.
-            GroupError: the coordinator refused the commit, or the partitions that it names.
+            GroupError: the coordinator refused the commit, or the partitions that it names; or
+                their topic was deleted and made anew, and is begun anew (UNKNOWN_TOPIC_ID).
             CannotReach: no answer in time; it may or may not be committed.
         """
         self._reading.require_open()
         rows = self._rows(message, offsets)
-        if not rows:
-            return None if asynchronous else []
-        if asynchronous:
-            future = self.member.commit_async(rows)
-            if future.done() and (error := future.result().error) is not None:
-                raise error
-            self._commits.append((future, of.kafka_of_rows(rows)))
-            return None
-        refused = of.refusal_of_partitions(
-            self.member.commit(rows, timeout_s), self._settings.group
-        )
-        if refused is not None:
-            raise refused
-        return of.kafka_of_rows(rows)
+        if not asynchronous:
+            return self._commits.commit(rows, timeout_s) if rows else []
+        if rows:
+            self._commits.commit_async(rows)
+        return None
 
     def committed(
         self, partitions: Sequence[KafkaTopicPartition], timeout: float = 60.0
@@ -368,14 +365,6 @@ class CoordinatedConsumer(AsksCluster, Closing):
             users(self, of.kafka_of(partitions))
 
     # ---- small things -------------------------------------------------------------------------
-
-    def _tell_commits(self) -> None:
-        while self._commits and self._commits[0][0].done():
-            future, partitions = self._commits.popleft()
-            if self._settings.on_commit is not None:
-                answer = future.result()
-                refused = of.refusal_of_partitions(answer.failed, self._settings.group)
-                self._settings.on_commit(answer.error or refused, partitions)
 
     def _rows(
         self, message: Message | None, offsets: Sequence[KafkaTopicPartition] | None

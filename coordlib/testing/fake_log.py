@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
+from zlib import crc32
 
 from msgspec import Raw
 
@@ -57,6 +58,8 @@ class FakeLog:
         racks: ReplicaRacks = MappingProxyType({}),
     ) -> None:
         self.topics = dict(topics)
+        #: How often each topic was deleted and made anew.
+        self.made_anew: dict[str, int] = {}
         #: As `topics`, they may be changed while members run.
         self.racks = dict(racks)
         #: Topics that no member may see.
@@ -94,11 +97,19 @@ class FakeLog:
         self._unjudged.append(request)
         return self._shards[shard].append(codec.encode(request), self.now_ms)
 
+    def id_of(self, topic: str) -> str:
+        """Kafka's id of the topic that has this name now."""
+        return f"{crc32(topic.encode()):08x}{self.made_anew.get(topic, 0):014d}"
+
+    def make_anew(self, topic: str) -> None:
+        """Somebody deletes a topic, and makes another one with its name."""
+        self.made_anew[topic] = self.made_anew.get(topic, 0) + 1
+
     def tell_topics(self) -> None:
         """Write a listing of the topics, as the driver does for server-assigned groups."""
         own = own_topics(self.place.prefix)
         told = [name for name in sorted(self.topics) if is_users(name, own)]
-        rows = tuple(rq.Topic(name, self.topics[name]) for name in told)
+        rows = tuple(rq.Topic(name, self.topics[name], self.id_of(name)) for name in told)
         for shard in self._shards:
             shard.tell(rq.TopicMetadata(v=1, topics=rows), self.now_ms)
 
@@ -311,6 +322,9 @@ class FakeTransport:
             raise NotAllowed(f"A right is missing: Read on topic {min(unseen)}.")
         known = {t: n for t, n in self._log.topics.items() if t not in self._log.hidden}
         return {topic: known[topic] for topic in known if topics is None or topic in topics}
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {topic: self._log.id_of(topic) for topic in topics if topic in self._log.topics}
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         self._log.racks_asked += 1

@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 from confluent_kafka import OFFSET_INVALID, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
+from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.client.classic.assignor import by_topic
@@ -41,6 +42,13 @@ def rows_of_positions(positions: Positions) -> tuple[rq.CommittedOffset, ...]:
         )
         for each, (offset, epoch) in positions.items()
     )
+
+
+def under_ids(
+    rows: Iterable[rq.CommittedOffset], id_of: Callable[[str], str]
+) -> tuple[rq.CommittedOffset, ...]:
+    """The rows with the ids of their topics, where these are known."""
+    return tuple(replace(row, topic_id=id_of(row.topic) or row.topic_id) for row in rows)
 
 
 def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedOffset, ...]:

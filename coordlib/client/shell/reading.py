@@ -10,6 +10,7 @@ what is to be returned, and the line that returns it notes it as handed out. The
 kind counts it as read.
 """
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,24 +27,16 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.shell import offsets as of
 from coordlib.client.shell.data_consumer import seek_to
+from coordlib.client.shell.starts import Start
+from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.unit import Outcome, Unit
 from coordlib.errors import CoordError
 from coordlib.kafka.denied import denial, reading
 
+_log = logging.getLogger("coordlib.client")
 #: A partition to be assigned with one of these starts where the group stopped.
 WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
-
-
-@dataclass(slots=True)
-class _Start:
-    """Partitions whose start positions are being fetched."""
-
-    partitions: Partitions
-    answer: "Future[sg.Answer]"
-    #: Of a unit whose outcome is unknown: where it began, and the offset that is committed if it
-    #: counts. Any other offset, or none, means that it does not.
-    spans: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +56,7 @@ class Reading:
         reader: confluent-kafka's Consumer, or something like it; never subscribes or commits.
         fetch: asks for committed offsets.
         otherwise: where to start without one: an offset, or a logical one.
+        ids: which topics are read.
         options: librdkafka's; an error names by them who lacks a right.
     """
 
@@ -71,11 +65,13 @@ class Reading:
         reader: Any,
         fetch: Callable[[Partitions], "Future[sg.Answer]"],
         otherwise: int,
+        ids: TopicIds,
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        self.ids = ids
         self._reader, self._fetch, self._otherwise = reader, fetch, otherwise
         self._options = options or {}
-        self._starts: list[_Start] = []
+        self._starts: list[Start] = []
         #: What the data consumer reads.
         self._read: set[TopicPartition] = set()
         #: Where the user wants to start, whatever is committed.
@@ -88,6 +84,8 @@ class Reading:
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         #: The partitions of a running `on_revoke`; None: it does not run.
         self.revoking: Partitions | None = None
+        #: Those that were begun anew, with another topic of their name.
+        self._anew: set[TopicPartition] = set()
         #: The unit of work to which messages belong; None: to none.
         self._unit: Unit | None = None
         #: Not held while the reader waits, nor ever by a program's main thread.
@@ -148,7 +146,8 @@ class Reading:
     def _fetch_start(
         self, partitions: Partitions, spans: Mapping[TopicPartition, tuple[int, int]]
     ) -> None:
-        self._starts.append(_Start(partitions, self._fetch(partitions), spans))
+        ids = self.ids.ask_beside({each.topic for each in partitions})
+        self._starts.append(Start(partitions, self._fetch(partitions), ids, spans))
 
     @uninterrupted
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
@@ -167,6 +166,7 @@ class Reading:
         for each in gone:
             self._positions.pop(each, None)
             self._sought.pop(each, None)
+        self._anew -= gone
         stops = tuple(sorted(self._read & gone))
         self._read -= gone
         if self._is_closed:
@@ -192,23 +192,40 @@ class Reading:
     def start(self, may_work: bool) -> None:
         """Begin to read where start positions are here; the error of a fetch is a problem."""
         with self._changing():
-            for start in [each for each in self._starts if each.answer.done()]:
-                answer = start.answer.result()
-                if answer.error is None:
-                    self._begin(start, answer)
+            topics = sorted({each.topic for each in self._read})
+            self.ids.look(topics)
+            ready = [each for each in self._starts if each.is_ready(self.ids)]
+            self.ids.take_in()
+            if anew := self.ids.anew(topics):
+                self._begin_anew(anew)
+            for start in ready:
+                error = start.answer.result().error
+                if error is None:
+                    self._begin(start.partitions, start.begin(self.ids))
                     self._starts.remove(start)
                 elif self.problem is None:
-                    self.problem = answer.error
+                    self.problem = error
                     self._starts.remove(start)
                     if may_work:
                         self._fetch_start(start.partitions, start.spans)
 
-    def _begin(self, start: _Start, answer: sg.Answer) -> None:
-        partitions = start.partitions
-        found = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
-        for partition, (first, end) in start.spans.items():
-            if found.get(partition) != end:
-                found[partition] = first
+    def _begin_anew(self, topics: Sequence[str]) -> None:
+        """These were deleted and made anew: nothing that was read of them counts."""
+        for topic in topics:
+            self.ids.begin(topic, "")
+            _log.warning("%s was deleted and made anew, and is begun anew", topic)
+        partitions = tuple(sorted(each for each in self._read if each.topic in topics))
+        paused = self._paused & set(partitions)
+        self._drop(set(partitions))
+        self._paused |= paused
+        self._anew.update(partitions)
+        self._begin(partitions, {})
+
+    def is_of_before(self, place: TopicPartition, offset: int) -> bool:
+        """Whether it lies beyond what was read since the partition was begun anew."""
+        return place in self._anew and offset > self.positions().get(place, (0, 0))[0]
+
+    def _begin(self, partitions: Partitions, found: Mapping[TopicPartition, int]) -> None:
         begun = of.with_offsets(partitions, found, self._otherwise)
         for each, ours in zip(begun, partitions, strict=True):
             each.offset = self._sought.pop(ours, each.offset)

@@ -16,13 +16,7 @@ from secrets import token_hex
 from typing import Any, Protocol
 
 import msgspec
-from confluent_kafka import (
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from coordlib import limits
 from coordlib.client.machine import signals as sg
@@ -41,6 +35,7 @@ from coordlib.kafka.client_keys import refuse_transactional, shared
 from coordlib.kafka.clients import opening
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.layout import Place, find_place, read_features
+from coordlib.kafka.topic_ids import TopicIdReader
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
@@ -118,6 +113,9 @@ class Transport(Protocol):
         count as not there then. May block.
         """
 
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """As `TopicIdReader.read`. Raises CannotReach. May block."""
+
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         """For those of the topics that exist: the racks of each partition's replicas.
 
@@ -182,6 +180,7 @@ class KafkaTransport(FailingTransport[Handler]):
             responses = TopicPartition(self.place.responses, self.reply)
             self._reader = ResponseReader(config, client, responses)
         self._proofs = Proofs()
+        self._topic_ids = TopicIdReader(config)
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler] = {}
         self._by_group: dict[bytes, dict[str, Handler]] = {}
@@ -251,6 +250,9 @@ class KafkaTransport(FailingTransport[Handler]):
         self, topics: Sequence[str] | None, own: Collection[str] | None = None
     ) -> dict[str, int]:
         return read_counts(self._producer, self._config, topics, own)
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return self._topic_ids.read(topics)
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return read_racks(self._config, topics)

@@ -9,6 +9,9 @@ being elected. To trust that would take partitions away from all members. So a t
 only when two looks in a row do not have it, and one whose state is uncertain stays as it was. The
 whole listing is repeated from time to time, so that late records of an older driver cannot stay.
 
+A topic that was deleted and made anew has another id. Its listing shows that, also where it has as
+many partitions as before and no look found it gone.
+
 A shard keeps TOPICS_MAX topics, those first that it has already: only the log decides which. So the
 driver lists more than that, and all of them again when there may be room.
 """
@@ -16,15 +19,18 @@ driver lists more than that, and all of them again when there may be room.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 import structlog
 from confluent_kafka import KafkaException
+from msgspec import UNSET
 
 from coordlib import limits
 from coordlib.kafka.clients import open_admin
+from coordlib.kafka.topic_ids import read_topic_ids
 from coordlib.records.own_topics import is_users, own_topics
 from coordlib.records.requests import Topic, TopicMetadata
 from coordlib.streaming.beside.troubles import Troubles
@@ -41,6 +47,8 @@ _TIMEOUT_S: Final = 10.0
 
 #: Topic to partition count; None: it exists, and its count is not known at this moment.
 Seen = Mapping[str, int | None]
+#: Topic to its id.
+Ids = Mapping[str, str]
 
 
 class Planner:
@@ -49,6 +57,8 @@ class Planner:
     def __init__(self) -> None:
         #: The topics, as far as they are certain.
         self._known: dict[str, int] = {}
+        #: The newest id of each topic, also of those that are gone.
+        self._ids: dict[str, str] = {}
         #: Whether a shard may have other topics than these.
         self._owes_everything = True
         self._said_s = 0.0
@@ -57,8 +67,12 @@ class Planner:
         #: How many looks in a row had an existing topic without a count.
         self._uncounted = 0
 
-    def look(self, seen: Seen, now_s: float) -> list[TopicMetadata]:
+    def look(
+        self, seen: Seen, now_s: float, ids: Ids = MappingProxyType({})
+    ) -> list[TopicMetadata]:
         """The records to write; they count as written until `unsaid`."""
+        anew = {name for name, id_ in ids.items() if self._ids.get(name, id_) != id_}
+        self._ids.update(ids)
         before, self._before = self._before, seen
         # A driver that has just begun must look twice before a topic counts as gone.
         if before is None:
@@ -74,13 +88,15 @@ class Planner:
         topics = _first(topics, known)
         makes_room = self._makes_room(topics)
         is_everything = self._owes_everything or now_s - self._said_s >= SAY_AGAIN_S
-        changed = sorted(n for n in known.keys() | topics.keys() if known.get(n) != topics.get(n))
+        _log_changes(known.keys() - topics.keys(), sorted(anew & topics.keys()), ids)
+        names = known.keys() | topics.keys()
+        changed = sorted(n for n in names if known.get(n) != topics.get(n) or n in anew)
         self._known, self._owes_everything = topics, False
-        again = list(_listing(topics)) if makes_room else []
+        again = list(_listing(topics, self._ids)) if makes_room else []
         if is_everything or len(changed) > CHANGES_MAX:
             self._said_s = now_s
-            return [*_listing(topics), *again]
-        return [*(_single(name, topics, known) for name in changed), *again]
+            return [*_listing(topics, self._ids), *again]
+        return [*(_single(name, topics, known, self._ids) for name in changed), *again]
 
     def _makes_room(self, topics: Mapping[str, int]) -> bool:
         """Whether a full shard may lose a topic, and so have room for another.
@@ -110,7 +126,15 @@ def _first(topics: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int
     return {name: topics[name] for name in sorted(ordered[: limits.TOPICS_TOLD_MAX])}
 
 
-def _listing(topics: Mapping[str, int]) -> Iterator[TopicMetadata]:
+def _log_changes(gone: Collection[str], anew: Sequence[str], ids: Ids) -> None:
+    """Only what an operator may ask about: groups keep offsets of topics that are gone."""
+    for name in sorted(gone)[:CHANGES_MAX]:
+        _log.warning("a topic is gone, or hidden: the offsets of groups stay", topic=name)
+    for name in anew[:CHANGES_MAX]:
+        _log.warning("a topic was made anew: its offsets count as none", topic=name, id=ids[name])
+
+
+def _listing(topics: Mapping[str, int], ids: Ids) -> Iterator[TopicMetadata]:
     """The whole listing, in ranges that one record can hold."""
     names = list(topics)
     ends = [*names[limits.TOPICS_PER_RECORD_MAX - 1 :: limits.TOPICS_PER_RECORD_MAX]]
@@ -119,14 +143,16 @@ def _listing(topics: Mapping[str, int]) -> Iterator[TopicMetadata]:
     for number, (after, through) in enumerate(pairwise([None, *ends, None])):
         first = number * limits.TOPICS_PER_RECORD_MAX
         some = names[first : first + limits.TOPICS_PER_RECORD_MAX]
-        rows = tuple(Topic(name, topics[name]) for name in some)
+        rows = tuple(Topic(name, topics[name], ids.get(name, UNSET)) for name in some)
         yield TopicMetadata(v=1, after=after, through=through, topics=rows)
 
 
-def _single(name: str, topics: Mapping[str, int], known: Mapping[str, int]) -> TopicMetadata:
+def _single(
+    name: str, topics: Mapping[str, int], known: Mapping[str, int], ids: Ids
+) -> TopicMetadata:
     """One topic as it is now: the range from the name before it to its own."""
     after = max((n for n in topics.keys() | known.keys() if n < name), default=None)
-    rows = (Topic(name, topics[name]),) if name in topics else ()
+    rows = (Topic(name, topics[name], ids.get(name, UNSET)),) if name in topics else ()
     return TopicMetadata(v=1, after=after, through=name, topics=rows)
 
 
@@ -135,6 +161,9 @@ class Cluster(Protocol):
 
     def look(self) -> Seen:
         """The topics that groups may read. Raises KafkaException."""
+
+    def ids(self, topics: Collection[str]) -> Ids:
+        """The ids of those of the topics that are there. Raises KafkaException, TimeoutError."""
 
     def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
         """Write a record to every shard of the job; `told` is called for each with why the log
@@ -183,7 +212,9 @@ class TopicWatch:
         if self._lost:
             self._lost.clear()
             self._planner.unsaid()
-        for record in self._planner.look(self._cluster.look(), time.monotonic()):
+        seen = self._cluster.look()
+        ids = self._cluster.ids(seen.keys())
+        for record in self._planner.look(seen, time.monotonic(), ids):
             self._cluster.write(record, self._note)
         self._cluster.serve()
 
@@ -228,6 +259,9 @@ class KafkaCluster:
         if len(seen) > limits.TOPICS_MAX:
             self._warn(len(seen))
         return seen
+
+    def ids(self, topics: Collection[str]) -> Ids:
+        return read_topic_ids(self._admin, topics, _TIMEOUT_S)
 
     def _warn(self, count: int) -> None:
         if not self._has_warned:

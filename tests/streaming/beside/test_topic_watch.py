@@ -1,6 +1,6 @@
 """What the driver tells the shards of the cluster's topics, and when it says nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -12,6 +12,7 @@ from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
 from coordlib.streaming.beside.topic_watch import (
     CHANGES_MAX,
+    Ids,
     SAY_AGAIN_S,
     UNCOUNTED_MAX,
     KafkaCluster,
@@ -194,6 +195,7 @@ class FakeCluster:
 
     def __init__(self) -> None:
         self.takes = True
+        self.id = "A" * 21 + "Q"
         self.failure: Exception | None = None
         self.written: list[TopicMetadata] = []
 
@@ -201,6 +203,9 @@ class FakeCluster:
         if self.failure is not None:
             raise self.failure
         return {"a": 1}
+
+    def ids(self, topics: Collection[str]) -> Ids:
+        return {name: self.id for name in topics}
 
     def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
         if self.takes:

@@ -13,6 +13,7 @@ from enum import Enum
 from functools import partial
 from random import Random
 from typing import NamedTuple
+from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -154,6 +155,8 @@ class Cluster:
         self.unlisted: set[str] = set()
         #: Topics that only the driver is told of: nobody here could read them.
         self.elsewhere: dict[str, int] = {}
+        #: How often each topic was deleted and made anew.
+        self.made_anew: dict[str, int] = {}
         #: How often a broker does not tell a driver of a topic, or not how many partitions it has.
         self.listing_errs = 0.02
         #: How long an end marker may take (V of TIME-AND-FENCING.md).
@@ -174,6 +177,10 @@ class Cluster:
 
     def count(self, topic: str) -> int:
         return sum(1 for name, _ in self.partitions if name == topic)
+
+    def id_of(self, topic: str) -> str:
+        """Kafka's id of the topic that has this name now."""
+        return f"{crc32(topic.encode()):08x}{self.made_anew.get(topic, 0):014d}"
 
     def listing(self) -> dict[str, int]:
         """All topics of which the brokers tell, by partition count. Raises KafkaException."""

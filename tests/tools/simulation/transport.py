@@ -150,6 +150,11 @@ class SimulatedTransport:
         known = self._cluster.listing()
         return {t: count for t, count in known.items() if topics is None or t in topics}
 
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        if not self._cluster.is_up or self._network.is_cut:
+            raise CannotReach("The ids of topics are not known: timed out.")
+        return {topic: self._cluster.id_of(topic) for topic in topics if self._cluster.count(topic)}
+
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return {}  # no member names a rack here
 

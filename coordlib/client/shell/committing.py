@@ -1,0 +1,93 @@
+"""Commits of a consumer, of topics that are still those that it read; and their outcomes."""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from coordlib.client.machine import signals as sg
+from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell import offsets as of
+from coordlib.client.shell.member import Member
+from coordlib.client.shell.reading import Reading
+from coordlib.client.shell.topic_ids import COMMITS_MS
+from coordlib.errors import ErrorCode
+from coordlib.records import requests as rq
+from coordlib.records import responses as rs
+
+OnCommit = Callable[[Any, list[Any]], None]
+
+
+class Commits:
+    """The commits of one consumer.
+
+    Args:
+        on_commit: the user's callback for asynchronous ones; None: nobody is called.
+    """
+
+    def __init__(
+        self, member: Member[Any], reading: Reading, group: str, on_commit: OnCommit | None
+    ) -> None:
+        self._member, self._reading = member, reading
+        self._group, self._on_commit = group, on_commit
+        #: Asynchronous commits whose `on_commit` is not called yet.
+        self._open: deque[tuple[Future[sg.Answer], list[KafkaTopicPartition]]] = deque()
+
+    def commit(
+        self, named: tuple[rq.CommittedOffset, ...], timeout_s: float
+    ) -> list[KafkaTopicPartition]:
+        """Commit, and wait for the answer; what was committed.
+
+        Raises MemberFenced, GroupError, CannotReach.
+        """
+        rows, void = self._sorted_out(named, 0)
+        failed = (*void, *(self._member.commit(rows, timeout_s) if rows else ()))
+        if (refused := of.refusal_of_partitions(failed, self._group)) is not None:
+            raise refused
+        return of.kafka_of_rows(rows)
+
+    def commit_async(self, named: tuple[rq.CommittedOffset, ...]) -> None:
+        """Commit; the outcome goes to `on_commit`. Raises MemberFenced, GroupError."""
+        rows, void = self._sorted_out(named, COMMITS_MS)
+        if void:
+            refused: Future[sg.Answer] = Future()
+            refused.set_result(sg.Answer(0, failed=void))
+            places = [KafkaTopicPartition(row.topic, row.partition) for row in void]
+            self._open.append((refused, places))
+        if rows:
+            future = self._member.commit_async(rows)
+            if future.done() and (error := future.result().error) is not None:
+                raise error
+            self._open.append((future, of.kafka_of_rows(rows)))
+
+    def tell(self) -> None:
+        """Call `on_commit` for the commits that were answered, in their order."""
+        while self._open and self._open[0][0].done():
+            future, partitions = self._open.popleft()
+            if self._on_commit is not None:
+                answer = future.result()
+                refused = of.refusal_of_partitions(answer.failed, self._group)
+                self._on_commit(answer.error or refused, partitions)
+
+    def _sorted_out(
+        self, named: tuple[rq.CommittedOffset, ...], no_older_ms: int
+    ) -> tuple[tuple[rq.CommittedOffset, ...], tuple[rs.FailedPartition, ...]]:
+        """The rows that may be committed, under their topics' ids; and those that may not.
+
+        Asks whether the topics are still those that were read.
+        """
+        ids, reading = self._reading.ids, self._reading
+        topics = {row.topic for row in named if ids.begun(row.topic)}
+        ids.ask(topics, no_older_ms)
+        anew = ids.refused(topics)
+        good: list[rq.CommittedOffset] = []
+        void: list[rs.FailedPartition] = []
+        for row in named:
+            place = TopicPartition(row.topic, row.partition)
+            if row.topic in anew or reading.is_of_before(place, row.offset):
+                void.append(rs.FailedPartition(*place, ErrorCode.UNKNOWN_TOPIC_ID.name))
+            else:
+                good.append(row)
+        return of.under_ids(good, ids.begun), tuple(void)

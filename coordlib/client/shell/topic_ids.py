@@ -1,0 +1,108 @@
+"""Which topic of a name a consumer reads, and whether that is still the one.
+
+Messages name no topic's id. So the consumer asks for the id before it begins a partition, before
+each commit, and every few seconds while it reads. Offsets are committed under the id with which
+their partition was begun. If the topic has another id by now, it was deleted and made anew: what
+was read may be of either, so it is not committed, and the partition is begun anew.
+
+What is left: a consumer that begins a partition while a broker still serves the topic of before
+reads records of that under the new id, until the broker has caught up.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
+from typing import Final
+
+from coordlib.errors import CannotReach
+
+_log = logging.getLogger("coordlib.client")
+
+#: How often it is asked while nothing is committed.
+LOOK_MS: Final = 5_000
+#: Asynchronous commits that follow each other so closely are written after one question.
+COMMITS_MS: Final = 100
+
+Ask = Callable[[Collection[str]], dict[str, str]]
+
+
+class TopicIds:
+    """The ids of the topics that one consumer reads.
+
+    Any thread asks; the one that reads takes in what was answered, and begins partitions.
+
+    Args:
+        ask: the ids of those of the topics that are there; raises CannotReach; may block.
+        beside: does something beside everything else.
+        now_ms: the client's clock.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        beside: Callable[[Callable[[], None]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._ask, self._beside, self._now_ms = ask, beside, now_ms
+        #: The id under which each topic was begun.
+        self._begun: dict[str, str] = {}
+        #: The newest answer for each topic; a topic that is gone keeps its last one.
+        self._told: dict[str, str] = {}
+        #: The same, as far as it was taken in.
+        self._seen: dict[str, str] = {}
+        self._asked_ms = -LOOK_MS
+
+    def ask(self, topics: Collection[str], no_older_ms: int = 0) -> bool:
+        """Ask now, unless it was asked within so many milliseconds; whether there was an answer."""
+        if not topics or self._now_ms() - self._asked_ms < no_older_ms:
+            return True
+        asked_ms = self._now_ms()
+        try:
+            self._told.update(self._ask(topics))
+        except CannotReach as problem:
+            _log.info("The ids of topics are not known: %s", problem)
+            return False
+        self._asked_ms = asked_ms
+        return True
+
+    def ask_beside(self, topics: Collection[str]) -> "Future[bool]":
+        """The same without waiting."""
+        answer: Future[bool] = Future()
+        self._beside(lambda: answer.set_result(self.ask(topics)))
+        return answer
+
+    def look(self, topics: Collection[str]) -> None:
+        """Ask beside if the last answer is old."""
+        if topics and self._now_ms() - self._asked_ms >= LOOK_MS:
+            self._asked_ms = self._now_ms()
+            self.ask_beside(topics)
+
+    def refused(self, topics: Iterable[str]) -> set[str]:
+        """Those of the topics that are not the ones that were begun, by the newest answers."""
+        begun = self._begun.copy()
+        told = self._told.copy()
+        return {each for each in topics if told.get(each, "") not in ("", begun.get(each, ""))}
+
+    def take_in(self) -> None:
+        """From now on the reading goes by the newest answers."""
+        self._seen = self._told.copy()
+
+    def anew(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics that are not the ones that were begun."""
+        return [each for each in topics if self.is_other(each, self._begun.get(each, ""))]
+
+    def is_other(self, topic: str, topic_id: str) -> bool:
+        """Whether the topic has another id now, as far as it is known."""
+        return bool(topic_id) and self._seen.get(topic, topic_id) != topic_id
+
+    def begun(self, topic: str) -> str:
+        """The id under which it was begun; empty: that is not known."""
+        return self._begun.get(topic, "")
+
+    def begin(self, topic: str, committed: str) -> None:
+        """A partition is begun. `committed`: the id of the offset at which it is; empty: of none.
+
+        It counts where the topic is not there at the moment: then it is not the topic that comes.
+        """
+        if topic_id := self._seen.get(topic, committed):
+            self._begun[topic] = topic_id
