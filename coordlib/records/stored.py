@@ -65,7 +65,6 @@ EVENT_TRANSACTIONAL_ID_EXPIRED = "TransactionalIdExpired"
 EVENT_REQUESTS_LOST = "RequestsLost"
 EVENT_GROUP_QUARANTINED = "GroupQuarantined"
 EVENT_GROUP_RELEASED = "GroupReleased"
-#: Of claims (coordinators/claims/history.py).
 EVENT_CLAIM_WON = "ClaimWon"
 EVENT_CLAIM_RELEASED = "ClaimReleased"
 EVENT_CLAIM_EXPIRED = "ClaimExpired"
@@ -119,9 +118,9 @@ class CommittedValue(msgspec.Struct, frozen=True, kw_only=True):
     commit_clock_ms: int
     generation: int
     member: str
-    #: The client's own time of the position, epoch milliseconds; left out where it named none.
+    #: The client's own time of the position, epoch milliseconds, and the id of the topic that it
+    #: has read; each is left out where it named none.
     timestamp_ms: int | UnsetType = UNSET
-    #: The id of the topic that was read, as the client named it; left out where it named none.
     topic_id: str | UnsetType = UNSET
 
 
@@ -337,12 +336,9 @@ class _Versioned(msgspec.Struct):
 
 
 def decode_marker(value: bytes) -> Marker:
-    """Read the progress marker. Raises msgspec.MsgspecError: this code does not know its form.
-
-    Version 1 named the offsets of its two inputs, each in a field.
-    """
+    """Read the progress marker. Raises msgspec.MsgspecError: this code does not know its form."""
     version = msgspec.json.decode(value, type=_Versioned).v
-    if version == 1:
+    if version == 1:  # it named the offsets of its two inputs, each in a field
         before = msgspec.to_builtins(msgspec.json.decode(value, type=_Marker1))
         before["shards"] = {n: position_of_1(each) for n, each in before["shards"].items()}
         return msgspec.convert(before, Marker)

@@ -7,6 +7,8 @@ talk.send(let_go("a", 2, A, cause=2))
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from msgspec import UNSET
+
 from coordlib.coordinators.groups.assigned.group import Group, Member, Partitions
 from coordlib.coordinators.groups.dividing.strategies.model import Strategy
 from coordlib.records import requests as rq
@@ -37,9 +39,19 @@ def let_go(
     )
 
 
-def topics(counts: Mapping[str, int], **fields: Any) -> rq.TopicMetadata:
-    """What the driver tells: topics by partition count; others in the range do not exist."""
-    rows = tuple(rq.Topic(name, counts[name]) for name in sorted(counts))
+def topic_id(number: int) -> str:
+    """An id as Kafka gives to topics."""
+    return f"{number:022d}"
+
+
+def topics(counts: Mapping[str, int], ids: Any = UNSET, **fields: Any) -> rq.TopicMetadata:
+    """What the driver tells: topics by partition count; others in the range do not exist.
+
+    Args:
+        ids: of all of them, by name.
+    """
+    told = dict.fromkeys(counts, UNSET) if ids is UNSET else ids
+    rows = tuple(rq.Topic(name, counts[name], told[name]) for name in sorted(counts))
     return rq.TopicMetadata(v=1, topics=rows, **fields)
 
 

@@ -33,7 +33,7 @@ from coordlib.records import consumer_protocol as cp
 from coordlib.records import requests as rq
 from coordlib.records.stored import ShardPosition, position_of_1
 from tests.tools import driving, stored_clusters, stored_transactions
-from tests.tools.assigned_groups import group_of, let_go, subscribe, topics
+from tests.tools.assigned_groups import group_of, let_go, subscribe, topic_id, topics
 from tests.tools.core import STATE_VERSION, InputRecord, fold, restore
 from tests.tools.driving import Conversation, commit, heartbeat, join, leave, sync
 
@@ -182,6 +182,12 @@ def _have_everything(talk: Conversation) -> None:
     talk.send(commit("tool", group="tools", offsets=rows))
     talk.send(driving.fetch("tool", group="tools"))
     _divide_anew(talk)
+    # A topic that was made anew, and is read under both of its ids.
+    for number in (1, 2):
+        one = {"ids": {"u-1": topic_id(number)}, "after": "u", "through": "u-1"}
+        talk.send(topics({"u-1": 3}, **one))
+    rows = tuple(rq.CommittedOffset("u-1", n, 7, topic_id=topic_id(n)) for n in (1, 2))
+    talk.send(commit("tool", group="tools", offsets=rows), topic=COMMITS)
 
 
 def _divide_on_the_server(talk: Conversation) -> None:

@@ -6,6 +6,7 @@ decision that waits for the release of its group; messages that no shard is know
 
 from typing import Any, Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib.coordinators.transactions.transaction import Transaction
@@ -14,6 +15,7 @@ from coordlib.records.producers import TRANSACTION
 from coordlib.records.stored import GROUP_SPACE
 from tests.tools import driving
 from tests.tools import producers as p
+from tests.tools.assigned_groups import topic_id
 from tests.tools.driving import Conversation
 
 #: Groups that commit; the second one is set aside.
@@ -80,7 +82,11 @@ def _written(talk: Conversation, name: str) -> None:
 def _pend(talk: Conversation) -> None:
     """Of Kafka and of a table, in both groups; one of the second group is decided already."""
     for group in GROUPS:
-        rows = tuple(rq.CommittedOffset(topic, 0, 7, 2, "m") for topic in ("t", "\u00e9"))
+        ids = {"t": topic_id(1)}
+        rows = tuple(
+            rq.CommittedOffset(topic, 0, 7, 2, "m", topic_id=ids.get(topic, UNSET))
+            for topic in ("t", "\u00e9")
+        )
         talk.send(driving.pending_commit("a", group=group, offsets=rows))
         talk.send(driving.with_writes("a", group=group, table="s3://lake/orders"))
     set_aside(talk, GROUP_SPACE, GROUPS[1])

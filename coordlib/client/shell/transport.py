@@ -180,7 +180,7 @@ class KafkaTransport(FailingTransport[Handler]):
             responses = TopicPartition(self.place.responses, self.reply)
             self._reader = ResponseReader(config, client, responses)
         self._proofs = Proofs()
-        self._topic_ids = TopicIdReader(config)
+        self.topic_ids = TopicIdReader(config).read
         self._lock = threading.Lock()
         self._handlers: dict[str, Handler] = {}
         self._by_group: dict[bytes, dict[str, Handler]] = {}
@@ -250,9 +250,6 @@ class KafkaTransport(FailingTransport[Handler]):
         self, topics: Sequence[str] | None, own: Collection[str] | None = None
     ) -> dict[str, int]:
         return read_counts(self._producer, self._config, topics, own)
-
-    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        return self._topic_ids.read(topics)
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return read_racks(self._config, topics)

@@ -2,7 +2,7 @@
 
 A topic that is deleted and made anew has its name again, and another id. Ids have no order, so the
 listings give one: an id that one of them has shown, and a later one has replaced, is old. What was
-committed under it means nothing in the topic of now.  # INV-110
+committed under it means nothing in the topic of now.  # INV-130
 
 An id that no listing has shown is no old one: the client may have seen the topic before the driver
 has, or reads it in another cluster. And a topic that a listing leaves out keeps its id: a right

@@ -4,6 +4,7 @@ import threading
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coordlib.client import ClassicMember, TopicPartition
 from coordlib.client.assigned import AssignedMember
@@ -15,9 +16,11 @@ from coordlib.records import requests as rq
 from coordlib.records.api_versions import LATER_FEATURES, LATER_FIELDS
 from coordlib.records.stored import FEATURES
 from coordlib.testing.fake_log import FakeLog
+from tests.tools import producers
 from tests.tools.assigned_groups import subscribe
-from tests.tools.driving import commit, heartbeat, join
+from tests.tools.driving import commit, heartbeat, join, pending_commit
 
+NAMED = rq.CommittedOffset("t", 0, 5, topic_id="0" * 22)
 TIMED = rq.CommittedOffset("t", 0, 5, timestamp_ms=7)
 RELEASE = rq.Release(
     v=1, id="r", client="a", group="g", generation=1, member="m", cause=1, offsets=(TIMED,)
@@ -27,6 +30,10 @@ LATER = [
     subscribe("a", host="here"),
     commit("a", offsets=(TIMED, rq.CommittedOffset("t", 1, 6))),
     RELEASE,
+    commit("a", offsets=(NAMED,)),
+    replace(RELEASE, offsets=(NAMED,)),
+    pending_commit("a", offsets=(NAMED,)),
+    producers.offsets(1, 0, offsets=(NAMED,)),
 ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
 
 from coordlib import limits
 from coordlib.coordinators.groups.topics import learn
@@ -12,9 +13,9 @@ from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
 from coordlib.streaming.beside.topic_watch import (
     CHANGES_MAX,
-    Ids,
     SAY_AGAIN_S,
     UNCOUNTED_MAX,
+    Ids,
     KafkaCluster,
     Planner,
     Seen,
@@ -205,7 +206,7 @@ class FakeCluster:
         return {"a": 1}
 
     def ids(self, topics: Collection[str]) -> Ids:
-        return {name: self.id for name in topics}
+        return dict.fromkeys(topics, self.id)
 
     def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
         if self.takes:
@@ -295,6 +296,7 @@ def test_after_a_fatal_error_topics_are_written_by_another_producer(
     writer = ControlWriter("coord", broker, Keyholder().signer(SETTINGS))
     cluster = KafkaCluster("coord", range(2), writer, broker)
     monkeypatch.setattr(cluster, "look", lambda: {"a": 1})
+    monkeypatch.setattr(cluster, "ids", lambda _: {})
     troubles = Troubles()
     watch = TopicWatch(cluster, 1.0, troubles)
     watch.turn()
@@ -324,3 +326,54 @@ def test_a_loss_that_another_thread_hears_of_is_not_forgotten() -> None:
     watch.turn()
 
     assert len(heard) == 2
+
+
+# -- topics that are made anew -------------------------------------------------------------------
+
+
+def ids_said(records: list[TopicMetadata]) -> dict[str, object]:
+    return {row.topic: row.topic_id for record in records for row in record.topics}
+
+
+def test_a_topic_that_was_made_anew_is_listed_though_it_has_as_many_partitions() -> None:
+    """INV-130: no look found it gone, and groups would go on at offsets of the one before."""
+    planner, topics = Planner(), {"a": 1, "b": 2}
+    first = {"a": "1" * 22, "b": "2" * 22}
+    planner.look(topics, 0.0, first)
+    assert ids_said(planner.look(topics, 1.0, first)) == first
+    assert planner.look(topics, 2.0, first) == []
+
+    with capture_logs() as logged:
+        (record,) = planner.look(topics, 3.0, first | {"b": "3" * 22})
+    assert ids_said([record]) == {"b": "3" * 22}
+    assert (record.after, record.through) == ("a", "b")
+    assert [(each["topic"], each["id"]) for each in logged] == [("b", "3" * 22)]
+
+
+def test_a_topic_that_is_gone_is_logged_and_keeps_its_id() -> None:
+    """An operator asks why a group stands still; nothing else says it."""
+    planner, first = Planner(), {"a": "1" * 22}
+    for now_s in range(2):
+        planner.look({"a": 1}, float(now_s), first)
+    with capture_logs() as logged:
+        for now_s in range(2, 4):
+            planner.look({}, float(now_s), {})
+    assert [each["topic"] for each in logged] == ["a"]
+
+    (record,) = planner.look({"a": 1}, 5.0, {})
+    assert ids_said([record]) == first
+
+
+def test_a_change_of_id_that_was_not_written_is_written_again() -> None:
+    """INV-130: the log did not take it for a moment."""
+    cluster = FakeCluster()
+    watch = TopicWatch(cluster, 1.0)
+    watch.turn()
+    watch.turn()
+    cluster.written.clear()
+    cluster.id, cluster.takes = "B" * 22, False
+    watch.turn()
+    cluster.takes = True
+    watch.turn()
+
+    assert ids_said(cluster.written) == {"a": "B" * 22}

@@ -1,4 +1,4 @@
-"""Offsets of topics that were deleted and made anew: they count as none.  # INV-110
+"""Offsets of topics that were deleted and made anew: they count as none.  # INV-130
 
 Kafka's coordinator deletes a topic's offsets with the topic. Here they go when a listing shows
 another id than the one that they were committed under. An offset without an id stays: its client

@@ -6,7 +6,7 @@ what is about to be committed.  # INV-97
 
 A pending offset itself is answered to nobody.  # INV-93
 
-An offset that was committed under an old id of its topic is answered as none, and goes.  # INV-110
+An offset that was committed under an old id of its topic is answered as none, and goes.  # INV-130
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def offset_fetch(step: GroupStep[Any], request: rq.OffsetFetch) -> None:
             part=number,
             parts=len(parts),
         )
-    if void and not step.live.is_quarantined:
+    if void:
         made_anew.delete(step, void)
 
 
