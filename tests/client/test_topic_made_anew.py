@@ -165,7 +165,7 @@ def test_a_broker_that_does_not_answer_holds_up_no_commit(
     def silent(_: Any) -> dict[str, str]:
         raise CannotReach("No broker answers.")
 
-    monkeypatch.setattr(a.consumer._reading._ids, "_ask", silent)
+    monkeypatch.setattr(a.consumer._reading.ids, "_ask", silent)
     commit(a)
     assert committed(a) == {0: (2, a.log.id_of("t")), 1: (1, a.log.id_of("t"))}
 
@@ -175,7 +175,7 @@ def test_a_partition_is_not_begun_before_the_id_is_known(monkeypatch: pytest.Mon
     log = FakeLog({"t": 2})
     answers: list[Callable[[], dict[str, str]]] = []
     a = Program(log, "a")
-    ask = a.consumer._reading._ids._ask
+    ask = a.consumer._reading.ids._ask
 
     def by_chance(topics: Any) -> dict[str, str]:
         return answers.pop()() if answers else ask(topics)
@@ -183,7 +183,7 @@ def test_a_partition_is_not_begun_before_the_id_is_known(monkeypatch: pytest.Mon
     def silent() -> dict[str, str]:
         raise CannotReach("No broker answers.")
 
-    monkeypatch.setattr(a.consumer._reading._ids, "_ask", by_chance)
+    monkeypatch.setattr(a.consumer._reading.ids, "_ask", by_chance)
     answers += [silent, silent]
     log.pump()
     a.consumer.member.poll()
@@ -200,9 +200,9 @@ def test_asynchronous_commits_in_a_row_ask_once(monkeypatch: pytest.MonkeyPatch)
     """A program that commits after each message must not wait for brokers each time."""
     a = reading({})
     asked: list[Any] = []
-    ask = a.consumer._reading._ids._ask
+    ask = a.consumer._reading.ids._ask
     monkeypatch.setattr(
-        a.consumer._reading._ids, "_ask", lambda topics: (asked.append(topics), ask(topics))[1]
+        a.consumer._reading.ids, "_ask", lambda topics: (asked.append(topics), ask(topics))[1]
     )
     a.log.now_ms += COMMITS_MS
     for _ in range(3):

@@ -66,8 +66,8 @@ def hold_at_points(held: Held) -> None:
         held.at("written")
         return is_written
 
-    def slow_say(self: Writes, *what: Any) -> None:
-        say(self, *what)
+    def slow_say(self: Writes, share: Any, key: str, result: Any) -> None:
+        say(self, share, key, result)
         held.at("said")
 
     StagedBatch.commit = slow_commit  # type: ignore[method-assign]
