@@ -1,4 +1,4 @@
-"""Which topic of a name a consumer reads, and whether that is still the one.
+"""Which topic of a name a consumer reads, and whether that is still the one.  # INV-130
 
 Messages name no topic's id. So the consumer asks for the id before it begins a partition, before
 each commit, and every few seconds while it reads. Offsets are committed under the id with which
