@@ -2,7 +2,7 @@
 the coordinator to do with one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -216,6 +216,7 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
             "TOTAL-LAG": _total_lag(lines),
             "SHARD": view.shard,
             "AS-OF": as_of_text(view.as_of, view.shard, as_of_time),
+            **({"TOPICS-NOT-FOUND": _named(view.missing)} if view.missing else {}),
         }
     )
     print_line()
@@ -225,9 +226,6 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
         print_line()
         awaited = [(each.member, each.client, each.reason) for each in group.waits_for]
         print_table(AWAITED_COLUMNS, awaited)
-    if view.missing:
-        named = visible(", ".join(view.missing[:_MISSING_MAX]))
-        say(f"Subscribed topics that are not there, or may not be seen: {named}")
     if group.unreadable is not None:
         _say_unreadable([group])
     elif not group.members:
@@ -239,6 +237,11 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
     elif group.failure is not None:
         why = visible(f"{group.failure.error} {group.failure.message}".strip())
         say(f"Group {group.group} has no assignment: its leader could not assign partitions: {why}")
+
+
+def _named(topics: "Sequence[str]") -> str:
+    rest = len(topics) - _MISSING_MAX
+    return ", ".join((*topics[:_MISSING_MAX], *((f"{rest} more",) if rest > 0 else ())))
 
 
 def _row(group: str, line: "PartitionLine") -> tuple[object, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from coordlib.errors import SetupError
+from coordlib.kafka.client_keys import refuse_transactional
 from coordlib.redaction import REDACTED, SECRET, name_alone
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class KafkaOptions:
 
         Raises:
             SetupError: an argument without "=", a variable that is not set, bootstrap.servers in
-                arguments or table, or a file that cannot be read.
+                arguments or table, transactional.id, or a file that cannot be read.
         """
         values = dict(_flatten(table or {}))
         if file is not None:
@@ -87,6 +88,7 @@ class KafkaOptions:
             values[key] = value
         bare = {key.strip().removeprefix("kafka."): value for key, value in values.items()}
         _refuse_bootstrap(bare)
+        refuse_transactional(bare)  # each of the job's producers would have it
         return cls({key: _from_environment(key, value) for key, value in bare.items()})
 
     def librdkafka(self) -> dict[str, str]:

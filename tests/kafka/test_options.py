@@ -133,3 +133,13 @@ def test_a_file_that_is_none_is_told_and_not_shown(tmp_path: Path, content: byte
         KafkaOptions.parse(file=file)
     assert str(file) in refused.value.where
     assert "hunter2" not in str(refused.value)
+
+
+def test_a_transactional_id_is_refused(tmp_path: Path) -> None:
+    """A producer's file of options, given to the job: each of the job's producers would have had
+    the id, and those that begin no transaction write nothing."""
+    file = tmp_path / "kafka"
+    file.write_text("transactional.id=copier-1\n")
+    for given in ({"arguments": ["transactional.id=x"]}, {"file": file}):
+        with pytest.raises(SetupError, match="producer's key"):
+            KafkaOptions.parse(**given)
