@@ -22,6 +22,7 @@ from coordlib.errors import CannotReach
 from coordlib.kafka.places import Bounds
 from coordlib.records import marshal
 from coordlib.records.marshal import AnyMessage
+from coordlib.testing.fake_log import refuse_as_kafka
 
 EPOCH_MS: Final = 1_700_000_000_000  # log time at the beginning
 ROUNDS_MAX: Final = 1_000
@@ -219,6 +220,7 @@ class FakeClaimsTransport:
         return not self._unwritten
 
     def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        refuse_as_kafka(topics)
         return {topic: self._log.topics[topic] for topic in topics if topic in self._log.topics}
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:

@@ -23,6 +23,7 @@ from coordlib.errors import CannotReach
 from coordlib.kafka.places import Bounds
 from coordlib.records import marshal
 from coordlib.records.marshal import AnyMessage
+from coordlib.testing.fake_log import refuse_as_kafka
 from tests.tools.simulation.claims.logs import SimulatedAdmin, bounds_of, start_of
 from tests.tools.simulation.cluster import EPOCH_MS, Cluster, Record
 from tests.tools.simulation.scheduler import Channel, Clock, Process
@@ -178,6 +179,7 @@ class ClaimsTransport:
             raise CannotReach("No broker answers.")
 
     def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+        refuse_as_kafka(topics)
         self._require_reachable()
         known = self._cluster.listing()
         return {topic: known[topic] for topic in topics if topic in known}
