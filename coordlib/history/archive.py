@@ -19,7 +19,6 @@ A record that is none of ours is skipped: logged where it lies, counted in the c
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,11 +29,10 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
-from coordlib.errors import StartRefused
 from coordlib.history import parse
 from coordlib.history.commit import Hole, Positions, Source, merged, moved, times_of
 from coordlib.history.delta_table import ArchivedTable
-from coordlib.history.files import hadoop_file, read_text, write_text
+from coordlib.history.files import checkpoint_id, keep_id
 from coordlib.history.plan import Backlog, Plan, plan, untold
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
 from coordlib.history.topics_read import ArchivedTopics
@@ -45,7 +43,6 @@ from coordlib.records.own_topics import ARCHIVED, CLAIMS_EVENTS, CLAIMS_LAG
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ID_FILE: Final = "coord-archive-id"
 POOL: Final = "archive"
 BAD_RECORDS_SHOWN: Final = 5
 
@@ -136,6 +133,7 @@ class Archive:
             CoordError: Kafka or the tables are not there.
             Exception: whatever Spark, Delta and Kafka raise. Trying again is always allowed.
         """
+        keep_id(self._spark, self._options.checkpoint, self._identity)
         with _at_work(self._spark):
             opened, self._opened = self._opened, None
             if opened is None or not opened[0].are_same():
@@ -377,24 +375,3 @@ def _ends(counted: Sequence[Any]) -> Positions:
     for row in counted:
         ends.setdefault(row.topic, {})[str(row.partition)] = row.end
     return ends
-
-
-def checkpoint_id(spark: "SparkSession", checkpoint: str) -> str:
-    """The id of an archive checkpoint, drawn when it is first used.
-
-    Raises:
-        StartRefused: the folder is the checkpoint of another query.
-    """
-    known = (read_text(spark, f"{checkpoint}/{ID_FILE}") or "").strip()
-    if known:
-        return known
-    files, _ = hadoop_file(spark, checkpoint)
-    if files.exists(hadoop_file(spark, f"{checkpoint}/offsets")[1]):
-        raise StartRefused(
-            "This checkpoint was not made by the archive.",
-            f"{checkpoint} has no {ID_FILE}",
-            "Name another folder; an empty one is filled from the topics, without duplicates.",
-        )
-    drawn = uuid.uuid4().hex
-    write_text(spark, f"{checkpoint}/{ID_FILE}", drawn)
-    return drawn

@@ -1,9 +1,20 @@
-"""Small files wherever Spark can reach: a local folder, HDFS, an object store."""
+"""Small files wherever Spark can reach: a local folder, HDFS, an object store.
 
-from typing import TYPE_CHECKING, Any
+One of them is all that an archive's checkpoint has: the id that stands in its commits.
+"""
+
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from coordlib.errors import StartRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+ID_FILE: Final = "coord-archive-id"
+_log = structlog.get_logger("coordlib.archive")
 
 
 def hadoop_file(spark: "SparkSession", uri: str) -> tuple[Any, Any]:
@@ -46,3 +57,34 @@ def names_in(spark: "SparkSession", folder: str) -> list[str]:
     if not files.exists(path):
         return []
     return [str(each.getPath().getName()) for each in files.listStatus(path)]
+
+
+def checkpoint_id(spark: "SparkSession", checkpoint: str) -> str:
+    """The id of an archive checkpoint, drawn when it is first used.
+
+    Raises:
+        StartRefused: the folder is the checkpoint of another query.
+    """
+    known = (read_text(spark, f"{checkpoint}/{ID_FILE}") or "").strip()
+    if known:
+        return known
+    files, _ = hadoop_file(spark, checkpoint)
+    if files.exists(hadoop_file(spark, f"{checkpoint}/offsets")[1]):
+        raise StartRefused(
+            "This checkpoint was not made by the archive.",
+            f"{checkpoint} has no {ID_FILE}",
+            "Name another folder; an empty one is filled from the topics, without duplicates.",
+        )
+    drawn = uuid.uuid4().hex
+    write_text(spark, f"{checkpoint}/{ID_FILE}", drawn)
+    return drawn
+
+
+def keep_id(spark: "SparkSession", checkpoint: str, identity: str) -> None:
+    """Write the id again where the folder was removed under the archive: it is all that is in it.
+
+    The next start would draw another, and leave the reader of a commit to guess whose it was.
+    """
+    if read_text(spark, f"{checkpoint}/{ID_FILE}") is None:
+        _log.warning("the archive's checkpoint was removed; it is written again", folder=checkpoint)
+        write_text(spark, f"{checkpoint}/{ID_FILE}", identity)

@@ -21,9 +21,10 @@ from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import READER_GROUP, open_admin, reaching
 from coordlib.kafka.cluster import partitions_of
+from coordlib.kafka.layout import recorded_layout, recorded_partitions
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.topics import look_up, topic_id_of
-from coordlib.records.own_topics import ARCHIVED, CLAIMS_ARCHIVED
+from coordlib.records.own_topics import ARCHIVED, CLAIMS_ARCHIVED, claims_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,12 +123,25 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
         NotAllowed: one of them may not be read.
     """
     with reaching(*_UNREACHABLE, client):
-        found = _of_groups(client, prefix) + _of_claims(client, prefix)
+        groups, claims = _of_groups(client, prefix), _of_claims(client, prefix)
+        found = _recorded(client, prefix, groups)
+        if claims:
+            found += _recorded(client, claims_prefix(prefix), claims)
     if not any(place.topic == f"{prefix}.{ARCHIVED[0]}" for place in found):
         raise StartRefused(
             "The engine's topics are not there.", f"prefix {prefix}", "Run: coord topics create"
         )
     return found
+
+
+def _recorded(client: Mapping[str, Any], plane: str, places: list[Place]) -> list[Place]:
+    """Those that the plane was made with: what was added to its topics is not read.  # INV-115"""
+    there = _partitions(client, f"{plane}.progress")
+    layout = recorded_layout(client, plane) if there else None
+    if layout is None:
+        return places
+    counts = recorded_partitions(plane, layout)
+    return [place for place in places if place.partition < counts[place.topic]]
 
 
 def _of_groups(client: Mapping[str, Any], prefix: str) -> list[Place]:

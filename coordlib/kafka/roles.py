@@ -128,6 +128,9 @@ _UNUSED: Final = Row(
     is_prefix=True,
 )
 _LAYOUT: Final = _topic("progress", Operation.READ, "learns the number of shards")
+_LAYOUT_OF_CLAIMS: Final = _topic(
+    f"{CLAIMS}.progress", Operation.READ, "learns the number of coordination partitions"
+)
 _PURPOSES_OF_READING: Final = {
     "responses": "reads answers",
     "assignments": "reads who owns which partition, with its fencing token",
@@ -195,7 +198,7 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
         _data(Operation.READ, "Kafka lets offsets be mirrored by those who may read the topic"),
         *_FOLLOWS_CLAIMS,
     ),
-    Role.ARCHIVE: _reads(ARCHIVED),
+    Role.ARCHIVE: (*_reads(ARCHIVED), _LAYOUT, _LAYOUT_OF_CLAIMS),
     Role.MEMBER: (
         _topic("requests", Operation.WRITE, "joins, keeps alive, commits"),
         *_reads(("responses",)),
@@ -236,6 +239,7 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
         _topic("requests", Operation.DESCRIBE, "learns how many requests wait"),
         _data(Operation.DESCRIBE, "learns where logs end, for lag"),
         *_reads(_CLAIMS_READ_BY_READERS),
+        _LAYOUT_OF_CLAIMS,
     ),
     Role.OPERATOR: (
         _every(Operation.READ, "reads answers, groups, offsets, and how far the job has come"),

@@ -419,7 +419,7 @@ def test_tables_of_somebody_else_are_refused(
 
 
 def test_the_checkpoint_keeps_its_id(spark: "SparkSession", tmp_path: Path) -> None:
-    from coordlib.history.archive import checkpoint_id
+    from coordlib.history.files import checkpoint_id
 
     first = checkpoint_id(spark, str(tmp_path / "a"))
 
@@ -427,8 +427,23 @@ def test_the_checkpoint_keeps_its_id(spark: "SparkSession", tmp_path: Path) -> N
     assert checkpoint_id(spark, str(tmp_path / "b")) != first
 
 
+def test_a_checkpoint_that_is_removed_under_the_archive_is_written_again(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    """A clean-up of old folders took it. The next start goes on under the same id."""
+    from coordlib.history.files import checkpoint_id, keep_id
+
+    first = checkpoint_id(spark, str(tmp_path / "a"))
+    shutil.rmtree(tmp_path / "a")
+    keep_id(spark, str(tmp_path / "a"), first)
+
+    assert checkpoint_id(spark, str(tmp_path / "a")) == first
+    keep_id(spark, str(tmp_path / "a"), "another")
+    assert checkpoint_id(spark, str(tmp_path / "a")) == first
+
+
 def test_a_foreign_checkpoint_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
-    from coordlib.history.archive import checkpoint_id
+    from coordlib.history.files import checkpoint_id
 
     (tmp_path / "offsets").mkdir()
 

@@ -10,6 +10,7 @@ from coordlib.history import topics_read
 from coordlib.kafka import cluster
 from coordlib.kafka.denied import missing, reading
 from coordlib.records.own_topics import ARCHIVED
+from coordlib.records.stored import Layout
 
 
 class EmptyCluster:
@@ -57,9 +58,26 @@ def test_half_of_the_rights_for_claims_is_a_mistake(
         return [0]
 
     monkeypatch.setattr(topics_read, "partitions_of", partitions_of)
+    monkeypatch.setattr(topics_read, "recorded_layout", lambda *_: None)
     if is_told:
         with pytest.raises(NotAllowed, match=f"Read on the topic {refused[0]}"):
             topics_read.places_of({}, "coord")
     else:
         found = {place.topic for place in topics_read.places_of({}, "coord")}
         assert found == {f"coord.{name}" for name in ARCHIVED} - set(refused)
+
+
+def test_partitions_that_were_added_are_not_archived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What somebody writes there is no history of this prefix.  # INV-115"""
+    of_claims = Layout(shards=1, reply_partitions=0, topic_ids={}, input="c.6s")
+    recorded = {
+        "coord": Layout(shards=2, reply_partitions=4, topic_ids={}),
+        "coord.claims": of_claims,
+    }
+    monkeypatch.setattr(topics_read, "partitions_of", lambda *_: [0, 1, 2])
+    monkeypatch.setattr(topics_read, "recorded_layout", lambda _, plane: recorded[plane])
+
+    found = topics_read.places_of({}, "coord")
+
+    assert {place.partition for place in found if place.topic == "coord.events"} == {0, 1}
+    assert {place.partition for place in found if place.topic == "coord.claims.lag"} == {0}

@@ -156,6 +156,7 @@ def test_claims_are_rows_of_a_coordination_topic() -> None:
     assert of_claims[Role.ARCHIVE] == {
         Right(Kind.TOPIC, "coord.claims.events", Operation.READ),
         Right(Kind.TOPIC, "coord.claims.lag", Operation.READ),
+        Right(Kind.TOPIC, "coord.claims.progress", Operation.READ),
     }
     assert of_claims.keys() == {
         *(Role.JOB, Role.ARCHIVE, Role.READER, Role.OPERATOR, Role.CLAIMS, Role.CLAIMANT)

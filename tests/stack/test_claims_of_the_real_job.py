@@ -242,7 +242,6 @@ def test_a_coordination_topic_that_grew_ends_claims_and_not_groups(
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     admin.create_partitions([NewPartitions(TOPIC, 5)])[TOPIC].result(60)
     time.sleep(1)
-    claimants.send(b"banana", 4)
 
     for _ in range(2):  # under the query, and when it is to start
         wait_until("it is refused", lambda: "must be 4" in str(failing(stack).get("claims")), 240.0)
