@@ -41,15 +41,13 @@ def read_inputs(
     from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
 
     letters = F.create_map(*(F.lit(x) for letter, topic in inputs.items() for x in (topic, letter)))
-    # Named, and not subscribed to: what is added to a topic is of no shard.  # INV-115
-    which = {topic: list(partitions) for topic in inputs.values()}
     start = json.dumps(starting_offsets) if starting_offsets else "earliest"
     return (
         spark.readStream.format("kafka")
         .option("kafka.fetch.max.wait.ms", engine.fetch_wait_ms)
         .option("kafkaConsumer.pollTimeoutMs", BROKER_TIMEOUT_MS)
         .options(**options)
-        .option("assign", json.dumps(which))
+        .options(**chosen(inputs, partitions))
         .option("startingOffsets", start)
         .option("maxOffsetsPerTrigger", records_max)
         .option("failOnDataLoss", "true")
@@ -63,3 +61,9 @@ def read_inputs(
             F.col("value"),
         )
     )
+
+
+def chosen(inputs: Mapping[str, str], partitions: Sequence[int]) -> dict[str, str]:
+    """The option that says what is read: named partitions, as a subscription takes up whatever is
+    added to a topic, which is of no shard.  # INV-115"""
+    return {"assign": json.dumps({topic: list(partitions) for topic in inputs.values()})}

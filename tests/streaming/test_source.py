@@ -33,6 +33,7 @@ def test_the_recorded_partitions_are_read_and_none_that_was_added(
 
     read_inputs(spark, plane.inputs, {}, EngineConfig(), None, 5, plane.shards(4))
 
-    options = dict(call.args for call in reader.option.call_args_list)
+    given = (*reader.options.call_args_list, *spark.readStream.options.call_args_list)
+    options = {name: value for call in given for name, value in call.kwargs.items()}
     assert json.loads(options["assign"]) == dict.fromkeys(plane.inputs.values(), partitions)
     assert "subscribe" not in options

@@ -175,6 +175,12 @@ class Cluster:
         if not is_listed:
             self.unlisted.add(topic)
 
+    def grow(self, topic: str) -> int:
+        """Add a partition, led by the first broker; its number."""
+        number = self.count(topic)
+        self.partitions[topic, number] = Partition()
+        return number
+
     def count(self, topic: str) -> int:
         return sum(1 for name, _ in self.partitions if name == topic)
 

@@ -3,6 +3,7 @@
 They are what `TransactionalSink` and `TickWriter` are given; those are the real ones.
 """
 
+import json
 from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
@@ -17,8 +18,9 @@ from coordlib.records.requests import Control, Tick
 from coordlib.streaming.beside.feeder import Waiting
 from coordlib.streaming.control import Signer
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.source import chosen
 from tests.tools.core import InputRecord
-from tests.tools.simulation.checkpoint import Ranges
+from tests.tools.simulation.checkpoint import Ranges, StateGone
 from tests.tools.simulation.cluster import Cluster, LateEnd, Outcome, Place, Transaction
 from tests.tools.simulation.scheduler import Channel, Process
 
@@ -28,6 +30,10 @@ RESENT_AFTER_MS = 0.8 * RETRY_BACKOFF_MS
 #: The first one arrives within so many records: a batch writes as many, more or less.
 RECORDS_UNTIL_LATE = 12
 RETRY_MS = 500
+
+
+class NoShard(StateGone):
+    """The job has no key for a record's partition: Spark ends the query."""
 
 
 class Killed(BaseException):
@@ -218,8 +224,24 @@ class Beside:
         """A batch is there to be seen."""
 
 
-def rows_of(cluster: Cluster, plane: Plane, ranges: Ranges, shard: int) -> list[InputRecord]:
-    """What a planned batch has for one shard."""
+def places_read(plane: Plane, shards: Iterable[int], cluster: Cluster) -> list[Place]:
+    """The partitions that the source reads, as the job tells it: those that it names, or all that
+    a topic has."""
+    option = chosen(plane.inputs, list(shards))
+    if "assign" in option:
+        named = json.loads(option["assign"])
+        return [(topic, each) for topic, partitions in named.items() for each in partitions]
+    topics = option["subscribe"].split(",")
+    return [place for topic in topics for place in cluster.partitions if place[0] == topic]
+
+
+def rows_of(
+    cluster: Cluster, plane: Plane, ranges: Ranges, shard: int, shards: Iterable[int]
+) -> list[InputRecord]:
+    """What a planned batch has for one shard. Raises NoShard: it has records of no shard."""
+    known = set(shards)
+    if any(first < end for (_, each), (first, end) in ranges.items() if each not in known):
+        raise NoShard(f"A batch has records of partitions that are none of {sorted(known)}")
     letters = {topic: letter for letter, topic in plane.inputs.items()}
     return [
         InputRecord(letters[place[0]], each.offset, each.timestamp_ms, each.value)

@@ -40,6 +40,7 @@ from tests.tools.simulation.driver_io import (
     SimulatedProducer,
     SimulatedTicks,
     Written,
+    places_read,
     rows_of,
 )
 from tests.tools.simulation.inspection import Inspector
@@ -239,8 +240,7 @@ class Driver(Process):
     # ---- batches ------------------------------------------------------------------------------
 
     def _inputs(self) -> list[Place]:
-        topics = tuple(self.plane.inputs.values())
-        return [(topic, shard) for topic in topics for shard in self._shards]
+        return places_read(self.plane, self._shards, self.engine.cluster)
 
     def _wake(self) -> None:
         if self._is_idle:
@@ -326,8 +326,8 @@ class Driver(Process):
         self._later("P4", lambda: self._write(batch))
 
     def _records(self, number: int, shard: int) -> list[InputRecord]:
-        engine = self.engine
-        found = rows_of(engine.cluster, self.plane, self.checkpoint.offsets[number], shard)
+        engine, ranges = self.engine, self.checkpoint.offsets[number]
+        found = rows_of(engine.cluster, self.plane, ranges, shard, self._shards)
         # Spark gives the rows of a key in no order.
         engine.luck.shuffle(found)
         return found

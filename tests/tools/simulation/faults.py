@@ -8,11 +8,11 @@ from coordlib.records import requests as rq
 from coordlib.records.transactions import KAFKA
 from tests.tools.simulation import (
     assignors,
+    broker_faults,
     company,
     crowds,
     forgeries,
     late,
-    late_ends,
     poison,
     positions,
     reassigned,
@@ -389,9 +389,9 @@ _FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
     "aside-and-rebuilt": company.aside_and_rebuilt,
     "new-groups": crowds.new_groups,
     "shard-fills": crowds.shard_fills,
-    "end-comes-late": late_ends.comes_late,
     "hoarder": crowds.hoarder,
     "greedy-fetch": crowds.greedy_fetch,
+    **broker_faults.FAULTS,
     **store_faults.FAULTS,
     **copier_faults.FAULTS,
     **courier_faults.FAULTS,

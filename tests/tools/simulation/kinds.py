@@ -51,6 +51,10 @@ CROWD_KINDS: Final[Kinds] = {
 BROKER_KINDS: Final[Kinds] = {"end-comes-late": ("F-04", 10_000, 60_000)}
 #: Of the seeds, those in which it happens.
 LATE_ENDS_SHARE: Final = 0.1
+#: What operators do to the job's topics. Drawn apart from all others, too.
+TOPIC_KINDS: Final[Kinds] = {"partition-added": ("F-30", 0, 0)}
+#: Of the seeds, those in which it happens.
+TOPICS_SHARE: Final = 0.1
 #: What becomes of a cluster of stores, and of its topics. Drawn apart from all others, too.
 FIRST_STORE_KINDS: Final[Kinds] = {
     "store-killed": ("F-06", 0, 0),
@@ -218,6 +222,7 @@ KINDS: Final[Kinds] = (
     FIRST_KINDS
     | LATER_KINDS
     | BROKER_KINDS
+    | TOPIC_KINDS
     | STORE_KINDS
     | COPIER_KINDS
     | COURIER_KINDS

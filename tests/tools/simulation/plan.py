@@ -35,6 +35,8 @@ from tests.tools.simulation.kinds import (
     STORE_KINDS,
     STORES,
     STORES_SHARE,
+    TOPIC_KINDS,
+    TOPICS_SHARE,
     Kinds,
 )
 from tests.tools.simulation.signed_worlds import (
@@ -199,7 +201,9 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
         faults = tuple(sorted(faults, key=lambda fault: fault.at_ms))
     plan = replace(plan, faults=faults)
     if not kinds:
-        plan = _with_late_ends(_with_raising_assignors(plan))
+        plan = _with_raising_assignors(plan)
+        plan = _now_and_then(plan, "late ends", LATE_ENDS_SHARE, BROKER_KINDS, [RARE, RARE, 2])
+        plan = _now_and_then(plan, "added partitions", TOPICS_SHARE, TOPIC_KINDS, [1, 1, 2])
     if STORE_KINDS.keys() & set(kinds):
         plan = replace(plan, brokers=Random(f"stores {seed}").choice(STORES))
     elif is_any and not kinds:
@@ -242,12 +246,13 @@ def _with_raising_assignors(plan: Plan) -> Plan:
     return replace(plan, faults=tuple(sorted((*plan.faults, *more))))
 
 
-def _with_late_ends(plan: Plan) -> Plan:
-    """Now and then an end of the job's transactions is sent twice, and the first comes late."""
-    luck = Random(f"late ends {plan.seed}")
-    if luck.random() > LATE_ENDS_SHARE:
+def _now_and_then(plan: Plan, what: str, share: float, kinds: Kinds, times: list[int]) -> Plan:
+    """In some seeds these kinds happen, too: an end of the job's transactions is sent twice and the
+    first comes late, or somebody adds partitions to the job's topics."""
+    luck = Random(f"{what} {plan.seed}")
+    if luck.random() > share:
         return plan
-    more = _faults(luck, plan.length_ms, tuple(BROKER_KINDS) * luck.choice([RARE, RARE, 2]))
+    more = _faults(luck, plan.length_ms, tuple(kinds) * luck.choice(times))
     return replace(plan, faults=tuple(sorted((*plan.faults, *more))))
 
 

@@ -6,12 +6,13 @@ from typing import Final
 
 from coordlib.coordinators.shard.step import SHARD_IS_TOO_LARGE
 from coordlib.records import requests as rq
+from tests.tools.simulation.broker_faults import INPUTS
 from tests.tools.simulation.bystanders import THROTTLED
 from tests.tools.simulation.crowds import CROWD, GREEDY, HOARDER
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC
 from tests.tools.simulation.program import Program
-from tests.tools.simulation.world import GROUP, World
+from tests.tools.simulation.world import GROUP, PREFIX, World
 
 #: What a user's history calls it -> the situation.
 _BY_LINE: Final = {
@@ -56,6 +57,7 @@ SITUATIONS: Final = (
     "fetch too large for an answer",
     "rebuilt while a group was set aside",
     "judged as in production",
+    "partition added to the job's topics",
 )
 
 
@@ -67,6 +69,8 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
         found["went back in a partition"] += line.what == "rewound"
         found["commit given up"] += line.detail == "given up by its user"
     found["judged as in production"] += not world.plan.checks_invariants
+    inputs = [world.cluster.count(f"{PREFIX}.{name}") for name in INPUTS]
+    found["partition added to the job's topics"] += max(inputs) > world.plan.shards
     for team in world.teams:
         for program in team.programs:
             _from_program(found, program)
