@@ -101,7 +101,8 @@ def _assigned(
     except KeyError:
         raise AssignorFailed("The leader has no such assignor.", repr(task.protocol)) from None
     if absent := [name for name in topics if name not in counts]:
-        _log.warning("Subscribed topics that are not there: %s", ", ".join(absent[:_SHOWN_MAX]))
+        shown = ", ".join(map(ascii, absent[:_SHOWN_MAX]))  # of others: they may hold anything
+        _log.warning("Subscribed topics that are not there: %s", shown)
     with _metadata():
         racks = racks_that_matter(assignor, seen, counts, transport)
     rows = divide(assignor, task.members, counts, racks)

@@ -49,7 +49,9 @@ def read_counts(
     if mine := [each for each in unseen if own is None or each in own]:
         raise missing(reading(mine[0]), options)
     if unseen:
-        _log.warning("Topics of other members may not be seen here: %s", ", ".join(unseen))
+        _log.warning(
+            "Topics of other members may not be seen here: %s", ", ".join(map(ascii, unseen))
+        )
     return {name: len(each.partitions) for name, each in known.items() if each.error is None}
 
 
