@@ -175,7 +175,8 @@ def play_headers(servers: str) -> None:
     """Whoever may write a topic can write headers that look like the coordinator's."""
     luck, where = Random(7), {"bootstrap.servers": servers}
     topic, producer = f"h-{uuid4().hex[:8]}", Producer(where)
-    AdminClient(where).create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    admin = AdminClient(where)  # a name for it: the answer dies with the client
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     stamp = codec.encode(Stamp(i="nobody00", p=1, s=0, t="nobody", e=1))
     marker = codec.encode(Marker(i="nobody00", t="nobody", p=1, e=1, r="ABORT", n=3))
     for number in range(300):

@@ -106,6 +106,17 @@ def test_an_end_that_the_log_has_lost_is_not_waited_for(reader: LogReader) -> No
     assert proofs(reader, 1_000 + 2 * TURN_MS, 11_000)[0] > 10_000 - ASK_INTERVAL_MS
 
 
+def test_what_is_read_behind_the_question_is_no_lost_end(reader: LogReader) -> None:
+    """Under load the log grows, and is read, while its end is asked for: each consumer of the
+    process ended, since it knew more than the answer that came late."""
+    ends: Any = reader.admin
+    ends.of = {0: 5, 1: 5}
+    reader.ask(1_000)
+    reader._positions[0] = 9  # read meanwhile
+
+    assert set(proofs(reader, 1_000 + TURN_MS, 1_000 + 3 * TURN_MS)) == {0, 1}
+
+
 def test_a_log_that_has_lost_what_was_read_ends_the_reading(reader: LogReader) -> None:
     """An unclean election: epochs that were given out would be given out again.  # INV-105"""
     ends: Any = reader.admin

@@ -68,6 +68,8 @@ class LogReader:
         self._positions: dict[int, int] = {}
         self._asked_ms = 0
         self._answers: dict[int, Future[Any]] = {}
+        #: The positions when the ends were asked for: what is read since may be behind the answer.
+        self._asked_at: dict[int, int] = {}
         #: When the ends were asked for, and those that are not reached yet.
         self._goals: dict[int, tuple[int, int]] = {}
         #: Partitions that were read to an end: what comes from now on is new.
@@ -106,7 +108,7 @@ class LogReader:
         if self._answers:
             self._hear()
         elif self._positions and now_ms - self._asked_ms >= ASK_INTERVAL_MS:
-            self._asked_ms = now_ms
+            self._asked_ms, self._asked_at = now_ms, dict(self._positions)
             spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
             places = {TopicPartition(self._topic, each): spec for each in list(self._positions)}
             asked = self.admin.list_offsets(
@@ -157,9 +159,9 @@ class LogReader:
 
         Raises CoordinationTopicChanged: what was read is not there any more.
         """
-        if end < self._positions.get(partition, 0):
-            known = self._positions[partition] - 1
-            raise log_cut(self._topic, partition, known, f"the next one is {end}")
+        known = self._asked_at.get(partition, 0)
+        if end < known:
+            raise log_cut(self._topic, partition, known - 1, f"the next one is {end}")
         goal = self._goals.get(partition)
         if goal is None or end <= goal[1]:
             self._goals[partition] = (self._asked_ms, end)
