@@ -233,6 +233,15 @@ class CoordinatedConsumer(AsksCluster, Closing):
             self.member.poll(SLICE_S)
         return self.member.metadata()
 
+    def rows_in_transaction(
+        self, rows: tuple[rq.CommittedOffset, ...]
+    ) -> tuple[rq.CommittedOffset, ...]:
+        """What a transaction commits of these, under the topics' ids; asks Kafka for them.
+
+        Raises TransactionError: abort it, since a topic was deleted and made anew.
+        """
+        return self._commits.in_transaction(rows)
+
     def begin_unit(self) -> Unit:
         """Note what is read, until `end_unit`. Raises CoordError: that is being done already."""
         return self._reading.begin_unit()

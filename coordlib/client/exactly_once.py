@@ -65,7 +65,8 @@ def exactly_once(
         raise
     try:
         yield unit
-        producer.send_rows(unit.offsets, metadata, timeout)
+        rows = consumer.rows_in_transaction(unit.offsets)
+        producer.send_rows(rows, metadata, timeout)
         _commit(producer, timeout)
         is_committed = True
     except BaseException as error:
@@ -124,7 +125,7 @@ def send_offsets_to_transaction(
     metadata = group_metadata or consumer.consumer_group_metadata()
     if positions is None:
         positions = [each for each in consumer.position(consumer.assignment()) if each.offset >= 0]
-    rows = of.rows_of_kafka(positions)
+    rows = consumer.rows_in_transaction(of.rows_of_kafka(positions))
     if rows:
         question = OffsetsQuestion(metadata, rows)
         try:

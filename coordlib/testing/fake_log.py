@@ -69,7 +69,7 @@ class FakeLog:
         self.now_ms = 0
         #: Whether the job judges what is written.
         self.job_is_up = True
-        self.place = Place("coord", shards, 1, INCARNATION)
+        self.place = Place("coord", shards, 1, INCARNATION, frozenset(FEATURES))
         #: What the job reads beyond the first requests; an older one reads less.
         self.features = frozenset(FEATURES)
         config = group or GroupConfig(initial_rebalance_delay_ms=0)

@@ -39,6 +39,8 @@ def test_many_bugs_are_kept_and_numbered() -> None:
         *range(330, 337),
         345,
         *range(350, 353),
+        360,
+        *range(370, 375),
     ]
 
 

@@ -13,10 +13,12 @@ from coordlib.client.shell import offsets as of
 from coordlib.client.shell.member import Member
 from coordlib.client.shell.reading import Reading
 from coordlib.client.shell.topic_ids import COMMITS_MS
+from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 
+_ABORT = "Abort the transaction: the consumer begins the topic anew."
 OnCommit = Callable[[Any, list[Any]], None]
 
 
@@ -61,6 +63,20 @@ class Commits:
             if future.done() and (error := future.result().error) is not None:
                 raise error
             self._open.append((future, of.kafka_of_rows(rows)))
+
+    def in_transaction(
+        self, named: tuple[rq.CommittedOffset, ...]
+    ) -> tuple[rq.CommittedOffset, ...]:
+        """The rows that a transaction commits, under their topics' ids.
+
+        Raises TransactionError: the transaction is to be aborted, since it has read of a topic that
+        is not there any more.
+        """
+        rows, void = self._sorted_out(named, 0)
+        if (refused := of.refusal_of_partitions(void, self._group)) is not None:
+            what = "A topic that was read was deleted and made anew."
+            raise TransactionError(Severity.ABORTABLE, what, refused.where, _ABORT) from refused
+        return rows
 
     def tell(self) -> None:
         """Call `on_commit` for the commits that were answered, in their order."""

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import backoff_ms, throttle_ms
+from coordlib.client.machine.later_fields import as_read
 from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.machine import severity_of
@@ -153,7 +154,7 @@ class OffsetsQuestion(Unfenced):
             offsets=self.rows,
         )
         try:
-            value = codec.encode_request(request)
+            value = codec.encode_request(as_read(request, metadata.transport.place.features))
         except ValueError as problem:
             mend = "Abort. Then commit fewer partitions in one transaction, or shorter metadata."
             what = f"The offsets cannot be written: {problem}."

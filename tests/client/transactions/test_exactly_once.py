@@ -157,6 +157,25 @@ def test_what_is_read_counts_with_what_is_written() -> None:
     assert one.committed() == 3
 
 
+def test_a_unit_that_has_read_of_a_topic_made_anew_is_aborted() -> None:
+    """INV-130: its offsets would skip what the new topic has before them."""
+    log = FakeLog({"t": 1})
+    one = copier(log)
+    one.unit(1)
+    assert {row.topic_id for each in asked_of(log) for row in each.offsets} == {log.id_of("t")}
+
+    with pytest.raises(TransactionError) as told:
+        one.unit(2, lambda: log.make_anew("t"))
+    assert told.value.txn_requires_abort()
+    assert one.out == [(0, 0)]
+    assert len(asked_of(log)) == 1
+
+    one.unit(2)
+    assert one.out == [(0, 0), (0, 0), (0, 1)]
+    assert one.program.reader.started[-1] == [(0, OFFSET_BEGINNING)]
+    assert asked_of(log)[-1].offsets[0].topic_id == log.id_of("t")
+
+
 def test_an_exception_aborts_and_sets_the_consumer_back() -> None:
     """Kafka does not: a program that goes on would skip what it has aborted."""
     one = copier(FakeLog({"t": 1}))
