@@ -52,7 +52,7 @@ FAULTS = (
     *("copier-dies-inside", "copier-stalls-inside", "copier-joins", "copier-ends-late"),
     *("teller-killed", "teller-twin", "teller-words-again"),
 )
-#: What these faults must bring about, in one of the two worlds at least.
+#: What these faults must bring about, in one of the worlds at least.
 MET = {
     *("copier struck at begun", "copier struck at asked", "copier struck at unheard-commit"),
     *("copier struck at committing", "copier struck at aborting"),
@@ -71,7 +71,7 @@ def test_copiers_and_tellers_come_through() -> None:
     A campaign plays more.
     """
     met: Counter[str] = Counter()
-    for seed in (14, 58):
+    for seed in (14, 40, 58):
         world = World(replace(plan.draw(seed, FAULTS * 3), **SMALL, shards=2))
         with quiet_logs():
             outcome = run.run_in(world)
