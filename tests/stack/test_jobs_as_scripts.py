@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordlib import exit_codes
-from coordlib.errors import StartRefused
 from coordlib.history.sql import query_tables
 from coordlib.kafka import coordination, topics
 from coordlib.records.own_topics import COORDINATION_TOPIC
@@ -44,18 +43,15 @@ class Scripts:
     def claims(self) -> str:
         return f"{COORDINATION_TOPIC}-{self.prefix}"
 
-    def command(self, script: str, *arguments: str) -> list[str]:
-        return [
-            *(str(ROOT / "spark-submit.sh"), str(ROOT / "jobs" / script)),
-            *("--bootstrap-servers", self.servers, "--prefix", self.prefix),
-            *("--checkpoint", str(self.folder / f"{script}.{self.prefix}"), *arguments),
-        ]
-
     @contextmanager
     def running(self, script: str, *arguments: str) -> Iterator[Path]:
         """One of them, until SIGTERM; gives its status file."""
         log, status = self.folder / f"{script}.log", self.folder / f"{script}.json"
-        command = self.command(script, *arguments)
+        command = [
+            *(str(ROOT / "spark-submit.sh"), str(ROOT / "jobs" / script)),
+            *("--bootstrap-servers", self.servers, "--prefix", self.prefix),
+            *("--checkpoint", str(self.folder / f"{script}.checkpoint"), *arguments),
+        ]
         with log.open("wb") as out:
             job = subprocess.Popen(command, stdout=out, stderr=out, env=dict(os.environ))
         try:
@@ -94,10 +90,6 @@ def test_the_scripts_of_a_checkout_do_their_work_and_end_in_order(
             ),
             300,
         )
-    other = Scripts(broker, tmp_path).command("archive.py", "--tables", str(tables))
-    refused = subprocess.run(other, capture_output=True, text=True, check=False)
-    assert refused.returncode == exit_codes.of_job(StartRefused("")), refused.stderr[-3_000:]
-    assert "These tables hold the history of another prefix." in refused.stderr
     status = str(tmp_path / "claims.py.json")
     with scripts.running("claims.py", "--topic", scripts.claims, "--status-file", status) as told:
         wait_until("claims are followed", lambda: _is_running(told), 300)
