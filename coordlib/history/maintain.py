@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Final
 
-from coordlib.errors import CoordError, SetupError
+from coordlib.errors import AnotherTable, CoordError, SetupError
 from coordlib.history.delta_files import open_table
 from coordlib.history.keeping import CALLED
 from coordlib.history.rewriting import Overtaken, Replacement, Rewriter, engine
@@ -69,10 +69,10 @@ def maintain(
     today = (now or datetime.now(UTC)).date()
     with engine() as connection:
         return [
-            _Upkeep(connection, name, path_of(tables_dir, name), today, is_dry_run)(
+            _Upkeep(connection, name, path_of(tables_dir, name), _id_of(table), today, is_dry_run)(
                 keep.get(CALLED[name])
             )
-            for name in opened
+            for name, table in opened.items()
         ]
 
 
@@ -93,10 +93,13 @@ class _Upkeep:
         connection: "duckdb.DuckDBPyConnection",
         name: str,
         path: str,
+        id_: str,
         today: date,
         is_dry_run: bool,
     ) -> None:
         self._connection, self._name, self._path = connection, name, path
+        #: Delta's, of the table that was there at the beginning.
+        self._id = id_
         self._today, self._is_dry_run = today, is_dry_run
         self._dropped, self._rewritten = 0, set[date | None]()
 
@@ -104,8 +107,8 @@ class _Upkeep:
         if kept is not None:
             self._often(lambda: self._drop(kept))
         self._often(self._order)
+        deleted = self._vacuum()
         table = self._open()
-        deleted = self._vacuum(table)
         if not self._is_dry_run:
             table.create_checkpoint()
         left = self._rewriter(table).files
@@ -152,12 +155,12 @@ class _Upkeep:
             rewriter.replace(some, why)
         return some
 
-    def _vacuum(self, table: "DeltaTable") -> int:
+    def _vacuum(self) -> int:
         """Delete what no version of the last days needs; else nothing is committed."""
         hours = VACUUM_AFTER // timedelta(hours=1)
-        unneeded = table.vacuum(hours, dry_run=True, full=True)
+        unneeded = self._open().vacuum(hours, dry_run=True, full=True)
         if unneeded and not self._is_dry_run:
-            table.vacuum(hours, dry_run=False, full=True)
+            self._open().vacuum(hours, dry_run=False, full=True)
         return len(unneeded)
 
     def _often(self, step: Callable[[], None]) -> None:
@@ -175,12 +178,24 @@ class _Upkeep:
         ) from overtaken
 
     def _open(self) -> "DeltaTable":
+        """The table as it is now. To tidy up another one by this one's log, or to write a
+        checkpoint into its log, would leave it without its rows.  # INV-120"""
         table = open_table(self._path)
         if table is None:
             raise CoordError(
                 "A table was deleted while it was maintained.", self._path, "Check --tables."
             )
+        if (found := _id_of(table)) != self._id:
+            raise AnotherTable(
+                "Another table has come to the place of the one that was maintained.",
+                f"{self._path}: table {found}, and it was {self._id}",
+                "Run it again when the right one is there: what was done stays.",
+            )
         return table
 
     def _rewriter(self, table: "DeltaTable") -> Rewriter:
         return Rewriter(self._connection, self._name, table)
+
+
+def _id_of(table: "DeltaTable") -> str:
+    return str(table.metadata().id)

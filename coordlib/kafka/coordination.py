@@ -39,6 +39,7 @@ from coordlib.records.own_topics import claims_prefix
 #: Partitions of a coordination topic, where no number is given: enough for a laptop.
 PARTITIONS: Final = 4
 _STAMP: Final = "message.timestamp.type"
+_UNCLEAN: Final = "unclean.leader.election.enable"
 _POLICY: Final = "cleanup.policy"
 _COUNTED: Final = "the coordination topic"
 #: Of a coordination topic that is made here.
@@ -46,7 +47,7 @@ _CONFIG: Final = {
     _POLICY: "delete",
     _STAMP: "LogAppendTime",
     "retention.ms": "604800000",  # 7 days: how long the job may be away without losing history
-    "unclean.leader.election.enable": "false",  # readers would disagree about who owns what
+    _UNCLEAN: "false",  # readers would disagree about who owns what
     "min.insync.replicas": "2",
 }
 
@@ -212,7 +213,7 @@ def coordination_findings(topic: str, seen: Seen | None) -> Iterable[Finding]:
         mend = f"Name the topic that the clients use, or run: coord claims create {topic}"
         yield Finding(topic, "does not exist", "there", mend)
         return
-    for key in (_STAMP, _POLICY):
+    for key in (_STAMP, _POLICY, _UNCLEAN):
         found, must = seen.config.get(key), _CONFIG[key]
         if found != must:
             yield Finding(topic, f"{key} is {found}", must, alter(topic, key, must))

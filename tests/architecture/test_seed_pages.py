@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.test_tidy import ROOT, name_of
+from tests.tools.seed_rows import Break, breaks
 
 FOLDER = ROOT / "coordlib/docs/seeds"
 PAGES = sorted(FOLDER.glob("*.md"))
@@ -90,3 +91,14 @@ def test_a_row_says_whether_it_holds(row: Row) -> None:
         assert tests
     if verdict != "As said":
         assert len(end.strip()) > len(verdict) + 10, "and the reason?"
+
+
+@pytest.mark.parametrize("each", breaks(), ids=lambda each: each.row)
+def test_a_row_that_can_be_broken_names_the_line_s_file_and_the_test(each: Break) -> None:
+    """`python -m tests.tools.seed_rows` breaks them, one by one: each of these tests must fail."""
+    page, _, number = each.row.rpartition("-")
+    (row,) = (row for row in rows(FOLDER / f"{page}.md") if row[0] == int(number))
+
+    assert each.file in row[2]
+    assert each.test in row[3]
+    assert (ROOT / "coordlib" / each.file).read_text().count(each.old) == 1

@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from coordlib.cli.main import main
-from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.errors import AnotherTable, CannotReach, CoordError, SetupError
 from coordlib.exit_codes import OK, UNREACHABLE, USAGE
 from coordlib.history import maintain as upkeep
 from coordlib.history.keeping import kept
@@ -255,6 +255,35 @@ def test_unneeded_files_go_after_a_week_and_the_archives_own_stay(
     assert position.exists()
     assert not stray.exists()
     assert len(list(Path(tables, EVENTS).rglob("part-*"))) == left - 1  # younger than a week
+
+
+def test_a_table_that_comes_back_meanwhile_is_not_tidied_up_by_another_ones_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-120: the archive had begun a table of that name while the true one was away. None of its
+    files is in the log that was read, and all of them are older than a week."""
+    for name in ("here", "true"):
+        make(tmp_path / name, SHAPE, is_archived=True)
+    here, true = (path_of(str(tmp_path / name), EVENTS) for name in ("here", "true"))
+    long_ago = time.time() - 30 * DAY.total_seconds()
+    for file in Path(true).rglob("*.parquet"):
+        os.utime(file, (long_ago, long_ago))
+    before = answers(str(tmp_path / "true"))
+    order = upkeep._Upkeep._order
+
+    def comes_back(self: Any) -> None:
+        order(self)
+        Path(here).rename(tmp_path / "made meanwhile")
+        Path(true).rename(here)
+
+    monkeypatch.setattr(upkeep._Upkeep, "_order", comes_back)
+
+    with pytest.raises(AnotherTable, match="Another table has come"):
+        maintain(str(tmp_path / "here"), {}, now=LATER)
+
+    Path(here).rename(true)
+    assert answers(str(tmp_path / "true")) == before
+    assert not list(Path(true).glob("_delta_log/*checkpoint*"))
 
 
 def test_tables_of_another_prefix_are_refused(tables: str) -> None:

@@ -21,6 +21,7 @@ GOOD = Seen(
         "message.timestamp.type": "LogAppendTime",
         "cleanup.policy": "delete",
         "min.insync.replicas": "2",
+        "unclean.leader.election.enable": "false",
     },
 )
 
@@ -40,10 +41,12 @@ def test_a_good_topic_has_no_finding() -> None:
         ("message.timestamp.type", "CreateTime", "LogAppendTime"),
         ("cleanup.policy", "compact", "delete"),
         ("cleanup.policy", "compact,delete", "delete"),
+        ("unclean.leader.election.enable", "true", "false"),
     ],
 )
 def test_what_readers_cannot_use_is_mended_by_one_command(key: str, value: str, must: str) -> None:
-    """Marshal's topic has CreateTime: its clients never read a timestamp, ours read no other."""
+    """Marshal's topic has CreateTime: its clients never read a timestamp, ours read no other. And
+    after an unclean election readers would disagree about who owns what."""
     ((what, is_fatal, mend),) = found(replace(GOOD, config=dict(GOOD.config) | {key: value}))
 
     assert (what, is_fatal) == (f"{key} is {value}", True)

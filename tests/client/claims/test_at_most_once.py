@@ -26,6 +26,18 @@ def test_a_batch_is_announced_judged_committed_and_signed_before_it_is_handed_ou
     assert a.offsets(0) == [0, 1, 2, 3, 4]
 
 
+def test_a_batch_has_a_bound() -> None:
+    """What is announced and not handed out by a crash is lost: no more than the user has said."""
+    world = World({"t": 1})
+    world.log.put("t", 0, 5)
+    a = world.enter("a", **AMO, max_message_queue=2)
+    world.run(3_000)
+
+    announced = [m for m in world.log.messages_of("t") if isinstance(m, marshal.ClaimingMessages)]
+    assert [each.offset for each in announced] == [2, 4, 5]
+    assert a.offsets(0) == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("fault", ["is_unacknowledged", "is_deaf"])
 def test_nothing_is_handed_out_before_both_are_judged(fault: str) -> None:
     world = World({"t": 1})
