@@ -5,6 +5,7 @@
     │   ├── NotReady          something here did not start or is busy: another try may help
     │   └── NotAllowed        the brokers refuse it: a right is missing
     ├── StartRefused          the job found topics or a checkpoint that it must not touch
+    ├── TooMuchAtOnce         a batch needs more than workers or driver have; less is planned next
     ├── LogCut                records were deleted before a query had judged them
     ├── DriverFenced          a newer driver took over the transactional id
     ├── ReplayDiffers         a batch ran again and gave other bytes
@@ -187,6 +188,10 @@ class NotAllowed(SetupError):
 
 class StartRefused(CoordError):
     """The job will not start on these topics or this checkpoint."""
+
+
+class TooMuchAtOnce(CoordError):
+    """A batch needs more memory than there is: the next start plans fewer records."""
 
 
 class LogCut(CoordError):

@@ -9,7 +9,8 @@
     130    ended by Ctrl-C             -
 
 A job that ends with 2, 3 or 4 must not be started again before an operator has read its message.
-Beside these, 128 + n: signal n ended it, which a supervisor answers by starting it again.
+Beside these, 128 + n: signal n ended it, and 52: Java had no memory left. A supervisor answers both
+by starting it again; after the latter the job plans fewer records in a batch.
 """
 
 from typing import Final

@@ -8,7 +8,7 @@ from argparse import Namespace
 from pyspark.sql import SparkSession
 
 from coordlib import exit_codes
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, TooMuchAtOnce
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.records.cells import named
 from coordlib.redaction import secrets_of, without
@@ -138,7 +138,10 @@ def _reason(problem: Exception, coordinator: Coordinator | None, checkpoint: str
     """What ended the job, in words if they are known."""
     if coordinator and coordinator.failure:
         return coordinator.failure
-    return failures.explain(problem, checkpoint) or problem
+    reason = failures.explain(problem, checkpoint)
+    if coordinator and isinstance(reason, TooMuchAtOnce):
+        coordinator.note_end()
+    return reason or problem
 
 
 if __name__ == "__main__":

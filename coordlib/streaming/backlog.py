@@ -50,8 +50,8 @@ def mean_bytes_waiting(
     topics: Sequence[str],
     partitions: Sequence[int],
     next_offsets: Mapping[str, Mapping[str, int]],
-) -> float:
-    """The mean size of the records that wait, where they are largest; 0: only a few wait.
+) -> dict[str, float]:
+    """Topic -> the mean size of the records that wait, where they are largest; 0: few wait.
 
     Args:
         client_options: librdkafka's, with `bootstrap.servers`.
@@ -71,7 +71,12 @@ def mean_bytes_waiting(
     try:
         places = [(topic, partition) for topic in topics for partition in partitions]
         waiting = {place: _waiting(consumer, place, next_offsets) for place in places}
-        return largest_mean(consumer, waiting)
+        return {
+            topic: largest_mean(
+                consumer, {place: span for place, span in waiting.items() if place[0] == topic}
+            )
+            for topic in topics
+        }
     except KafkaException as problem:
         raise denial(problem, reading(topics[0]), client_options) or CannotReach(
             f"The requests that wait cannot be read: {problem.args[0].str()}",

@@ -25,6 +25,8 @@ class BatchReport(msgspec.Struct, frozen=True, kw_only=True):
     #: Records that the batch brought, and bytes of their values.
     records: int = 0
     input_bytes: int = 0
+    #: Of its outputs, as they are packed.
+    output_bytes: int = 0
     #: Letter of an input -> the newest record that the batch brought.
     newest: dict[str, JudgedRecord] = {}
 
@@ -65,6 +67,10 @@ PACKED_OUTPUTS: Final = 200
 PACKED_BYTES: Final = 16 * limits.MIB
 
 
+#: A row of a shard without anything in it.
+EMPTY_ROW: Final = (-1, -1, None, None)
+
+
 def pack_outputs(outputs: list[Output]) -> Iterator[bytes]:
     """Outputs as few rows carry them, in order."""
     some: list[Output] = []
@@ -86,6 +92,6 @@ def assemble(number: int, rows: Iterable[tuple[Any, ...]]) -> Batch:
     for _, _, packed, report in sorted(rows, key=lambda row: (row[0], row[1])):
         if report is not None:
             reports.append(_decode_report(report))
-        else:
+        elif packed is not None:
             outputs += _unpack(packed)
     return Batch(number=number, outputs=outputs, reports=reports)

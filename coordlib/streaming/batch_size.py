@@ -1,21 +1,27 @@
-"""How many records a batch may have, so that a Python worker can hold them.
+"""How many records a batch may have, so that workers and driver can hold it.
 
-Spark's Kafka source plans a batch by its number of records, and a planned batch is run again after
-every restart. A request may have 1 MiB, so a number that suits heartbeats is far too large for a
-backlog of such requests. Two bounds follow from the memory of a worker:
+Spark's Kafka source plans a batch by its number of records. A request may have 1 MiB, and a commit
+writes up to twenty times its bytes, so a number that suits heartbeats is far too large for a
+backlog of such requests. Three bounds follow from the memory of a worker, and of the driver:
 
-- a batch is *planned* so that its records fit into a quarter of the memory, and into 1 GiB, by
-  their mean size: that of the backlog before the start (`backlog.py`), that of the batches
+- a batch is *planned* so that its records fit into a quarter of a worker's memory, and into 1 GiB,
+  by their mean size: that of the backlog before the start (`backlog.py`), that of the batches
   afterwards;
+- it is planned so that its outputs are at most half of what the driver collects: before the start
+  by the most that such records may write, then by what the batches have written;
 - a worker that was given more than half of the memory ends with `BatchTooLarge`, before the kernel
   ends it without a word.
 
 All records of a batch may be of one shard, hence of one task: the bounds count one worker, not all.
+What came between two looks may be larger than was planned for: then the job ends, and the next
+start plans half as many records (`start.py`).
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from coordlib import limits
+from coordlib.coordinators.shard import answered
 
 #: Of a worker's memory. A record is held as Arrow's bytes and as Python's; the shard's state, its
 #: outputs and the interpreter need the rest.
@@ -24,6 +30,13 @@ HELD_SHARE: Final = 2
 #: Spark gathers a shard's part of a batch in one buffer, which has 2 GiB at most. Half of them, as
 #: a mean size is no bound.
 PLANNED_MAX: Final = 1024 * limits.MIB
+#: Of what the driver collects, the share that a batch's outputs are planned for: what a shard says
+#: within its own bound (`limits.ANSWERED_BYTES_MAX`) comes beside it.
+COLLECTED_SHARE: Final = 2
+#: How many times its bytes a record may write without being refused: of the first input, of which
+#: the log bounds all beyond (`answered.py`), and of the others, with the longest names.
+WRITTEN_SHARE: Final = answered.FREE_SHARE
+WRITTEN_SHARE_BESIDE: Final = 20
 #: Less than this share of the planned bytes says nothing about a backlog: one large JoinGroup among
 #: a few records must not slow the job down. Batches that bring less are added up for a while: what
 #: comes in few records at a time comes all at once when the job has stood still.
@@ -57,64 +70,104 @@ def too_large(
     )
 
 
+class Means(NamedTuple):
+    """Bytes of records: of one, or of several together."""
+
+    #: Of its value.
+    size: float = 0.0
+    #: Of the outputs that follow from it.
+    written: float = 0.0
+
+
+NO_MEANS: Final = Means()
+
+
+def means_of(sizes: Mapping[str, float], first_input: str) -> Means:
+    """What records of these mean sizes, by topic, need at most."""
+    written = [
+        answered.FREE_BYTES
+        + size * (WRITTEN_SHARE if topic == first_input else WRITTEN_SHARE_BESIDE)
+        for topic, size in sizes.items()
+        if size
+    ]
+    return Means(max(sizes.values(), default=0.0), max(written, default=0.0))
+
+
 class BatchSize:
     """The number of records that a batch may have, for as long as a driver runs.
 
     Args:
         records_max: the setting; never exceeded.
         worker_memory_bytes: of one Python worker.
-        mean_bytes: of the records that are waiting; 0: none are.
+        mean: of the records that are waiting; of none: nothing waits.
         now_s: monotonic.
+        collected_bytes: outputs of one batch that the driver takes.
     """
 
     def __init__(
-        self, records_max: int, worker_memory_bytes: int, mean_bytes: float = 0.0, now_s: float = 0
+        self,
+        records_max: int,
+        worker_memory_bytes: int,
+        mean: Means = NO_MEANS,
+        now_s: float = 0,
+        collected_bytes: int = 2 * PLANNED_MAX,
     ) -> None:
         self._records_max = records_max
-        self._planned_bytes = min(worker_memory_bytes // PLANNED_SHARE, PLANNED_MAX)
+        self._planned = Means(
+            min(worker_memory_bytes // PLANNED_SHARE, PLANNED_MAX),
+            collected_bytes // COLLECTED_SHARE,
+        )
         #: What the running query plans with.
-        self.records = self._fitting(mean_bytes)
-        #: The largest mean size since `_since_s`, of a telling batch or of several together.
-        self._largest_mean, self._since_s = mean_bytes, now_s
-        #: Of batches since then that were too small to count alone.
-        self._untold_records = self._untold_bytes = 0
+        self.records = self._fitting(mean)
+        #: The largest means since `_since_s`, of a telling batch or of several together.
+        self._largest, self._since_s = mean, now_s
+        #: Of batches since then that were too small to count alone: records, and bytes.
+        self._untold_records, self._untold = 0, NO_MEANS
 
-    def batch_ended(self, records: int, size_bytes: int) -> None:
-        """One shard's part of a batch has ended."""
-        if not self._is_telling(size_bytes):  # by itself
+    def batch_ended(self, records: int, size_bytes: int, written_bytes: int = 0) -> None:
+        """One shard's part of a batch has ended; `written_bytes`: of its outputs."""
+        sizes = Means(size_bytes, written_bytes)
+        if not self._is_telling(sizes):  # by itself
             self._untold_records += records
-            self._untold_bytes += size_bytes
-            records, size_bytes = self._untold_records, self._untold_bytes
-            if not self._is_telling(size_bytes):
+            self._untold = Means(*map(sum, zip(self._untold, sizes, strict=True)))
+            records, sizes = self._untold_records, self._untold
+            if not self._is_telling(sizes):
                 return
             self._forget_untold()
-        self._largest_mean = max(self._largest_mean, size_bytes / records)
+        each = (bytes_ / max(records, 1) for bytes_ in sizes)
+        self._largest = Means(*map(max, self._largest, each))
 
-    def _is_telling(self, size_bytes: int) -> bool:
-        return size_bytes * _TELLING_SHARE >= self._planned_bytes
+    def _is_telling(self, sizes: Means) -> bool:
+        return any(
+            bytes_ * _TELLING_SHARE >= planned
+            for bytes_, planned in zip(sizes, self._planned, strict=True)
+        )
 
     def _forget_untold(self) -> None:
-        self._untold_records = self._untold_bytes = 0
+        self._untold_records, self._untold = 0, NO_MEANS
 
     def next(self, now_s: float) -> int:
         """What the next batches are to be planned with; differs from `records` by twice at least.
 
         Every other value needs a new query, which costs a second or two without answers.
         """
-        fitting = self._fitting(self._largest_mean)
+        fitting = self._fitting(self._largest)
         if fitting * 2 <= self.records:
             return fitting
         if now_s - self._since_s < _CALM_S:
             return self.records
-        self._largest_mean, self._since_s = 0.0, now_s
+        self._largest, self._since_s = NO_MEANS, now_s
         self._forget_untold()
         return fitting if fitting >= self.records * 2 else self.records
+
+    def limit(self, records: int) -> None:
+        """Begin with so many at most; more are planned when smaller batches have gone well."""
+        self.records = min(self.records, records)
 
     def renewed(self, records: int, now_s: float) -> None:
         """The query plans with another number from now on."""
         self.records, self._since_s = records, now_s
 
-    def _fitting(self, mean_bytes: float) -> int:
-        if mean_bytes <= 0:
-            return self._records_max
-        return max(1, min(self._records_max, int(self._planned_bytes / mean_bytes)))
+    def _fitting(self, means: Means) -> int:
+        fitting = [int(p / mean) for p, mean in zip(self._planned, means, strict=True) if mean > 0]
+        return max(1, min([self._records_max, *fitting]))

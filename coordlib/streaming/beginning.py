@@ -2,16 +2,15 @@
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import structlog
 
-from coordlib import limits
 from coordlib.config import EngineConfig
 from coordlib.records.stored import Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.backlog import mean_bytes_waiting
-from coordlib.streaming.batch_size import BatchSize
+from coordlib.streaming.batch_size import BatchSize, means_of
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.operator import Beginning
 from coordlib.streaming.plane import Plane
@@ -52,7 +51,7 @@ def size_of_batches(
     shards: int,
     marker: Marker | None,
     engine: EngineConfig,
-    memory_bytes: int,
+    memory: "Memory",
 ) -> BatchSize:
     """How many records a batch may have, by those that wait. Raises CannotReach."""
     mean_bytes = mean_bytes_waiting(
@@ -61,24 +60,45 @@ def size_of_batches(
         plane.shards(shards),
         marker.next_offsets if marker else {},
     )
-    size = BatchSize(engine.max_offsets_per_trigger, memory_bytes, mean_bytes, time.monotonic())
+    size = BatchSize(
+        engine.max_offsets_per_trigger,
+        memory.worker_bytes,
+        means_of(mean_bytes, plane.first_input),
+        time.monotonic(),
+        memory.collected_bytes,
+    )
     if size.records < engine.max_offsets_per_trigger:
         _log.warning(
             "large requests wait: batches have fewer records",
             records=size.records,
-            mean_bytes=round(mean_bytes),
+            mean_bytes={topic: round(mean) for topic, mean in mean_bytes.items()},
         )
     return size
 
 
-def worker_memory_bytes(spark: "SparkSession", engine: EngineConfig) -> int:
-    """The memory of one Python worker: the setting, or Spark's own limit, if that is less."""
-    conf = spark.sparkContext.getConf()
-    limit = conf.get("spark.executor.pyspark.memory")
-    if not limit:
-        return engine.worker_memory_bytes
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    limit_mib = int(jvm.org.apache.spark.network.util.JavaUtils.byteStringAsMb(limit))
-    cores = int(conf.get("spark.executor.cores") or 1)
-    return min(limit_mib * limits.MIB // cores, engine.worker_memory_bytes)
+class Memory(NamedTuple):
+    """What a batch may need."""
+
+    #: Of one Python worker: the setting, or Spark's own limit, if that is less.
+    worker_bytes: int
+    #: Outputs that the driver collects: Spark's limit, or half of the heap, if that is less.
+    collected_bytes: int
+
+    @classmethod
+    def of(cls, spark: "SparkSession", engine: EngineConfig) -> Self:
+        """As the session has it."""
+        conf = spark.sparkContext.getConf()
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+
+        def size_of(name: str) -> int:
+            text = conf.get(name)
+            parse = jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes
+            return int(parse(text)) if text else 0
+
+        worker_bytes = engine.worker_memory_bytes
+        if limit := size_of("spark.executor.pyspark.memory"):
+            worker_bytes = min(limit // int(conf.get("spark.executor.cores") or 1), worker_bytes)
+        heap_bytes = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+        limit = size_of("spark.driver.maxResultSize") or heap_bytes
+        return cls(worker_bytes, min(limit, heap_bytes // 2))

@@ -25,6 +25,7 @@ _log = structlog.get_logger()
 _IDENTITY = "coordinator.json"
 _SEEDS = "seeds"
 _DIFFERENCE = "difference.json"
+_ENDED = "ended.json"
 #: Every process that can read it can sign control records.
 SECRET_FILE: Final = "control-key"
 _SECRET_MODE: Final = 0o600
@@ -72,6 +73,24 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = 1
     batch: int
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that Spark has planned, and runs again as it is."""
+
+    number: int
+    #: How many it has.
+    records: int
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A planned batch with which a job has ended, and is not to run again as it is.  # INV-131"""
+
+    version: int = 1
+    checkpoint: str
+    batch: int
+    #: As many as a batch of the next checkpoint may have, until one is committed.
+    records: int
 
 
 class CheckpointFolder:
@@ -164,6 +183,41 @@ class CheckpointFolder:
         newest = max((int(name) for name in names if name.isdecimal()), default=None)
         raw = None if newest is None else self._read(f"{_PLANNED}/{newest}")
         return {} if raw is None else _partitions_in(raw)
+
+    def planned(self, identity: Identity) -> Planned | None:
+        """The batch that Spark has planned and not ended; None: there is none."""
+        folder = self._path(self.path, _PLANNED)
+        if not self._fs.exists(folder):
+            return None
+        names = [status.getPath().getName() for status in self._fs.listStatus(folder)]
+        newest = max((int(name) for name in names if name.isdecimal()), default=None)
+        if newest is None or self._fs.exists(self._path(self.path, f"commits/{newest}")):
+            return None
+        ends, before = self._ends_of(newest), self._ends_of(newest - 1)
+        if before is None and identity.rebuilt_from is not None:
+            before = identity.rebuilt_from.next_offsets
+        starts = before or {}
+        records = sum(
+            max(0, end - max(0, starts.get(topic, {}).get(partition, 0)))
+            for topic, partitions in (ends or {}).items()
+            for partition, end in partitions.items()
+        )
+        return Planned(number=newest, records=records)
+
+    def _ends_of(self, batch: int) -> dict[str, dict[str, int]] | None:
+        raw = self._read(f"{_PLANNED}/{batch}")
+        return None if raw is None else _offsets_in(raw)
+
+    def write_ended(self, checkpoint: str, batch: int, records: int) -> None:
+        """Keep for the next start that this batch is not to run again as it is."""
+        self._write(
+            _ENDED, msgspec.json.encode(Ended(checkpoint=checkpoint, batch=batch, records=records))
+        )
+
+    def ended(self) -> Ended | None:
+        """The newest such batch; one that was committed since means nothing."""
+        raw = self._read(_ENDED)
+        return None if raw is None else msgspec.json.decode(raw, type=Ended)
 
     def has_batches(self) -> bool:
         """Whether Spark has planned a batch here."""
@@ -307,12 +361,16 @@ def have_begun(identity: Identity, marker: Marker) -> bool:
 
 def _partitions_in(planned: bytes) -> dict[str, set[int]]:
     """Of a file of Spark's log: a version, the batch's settings, and a line for each source."""
-    found: dict[str, set[int]] = {}
+    return {topic: set(map(int, offsets)) for topic, offsets in _offsets_in(planned).items()}
+
+
+def _offsets_in(planned: bytes) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
     for line in planned.splitlines()[2:]:
         if line == _NO_OFFSETS:
             continue
         for topic, offsets in msgspec.json.decode(line, type=dict[str, dict[str, int]]).items():
-            found.setdefault(topic, set()).update(map(int, offsets))
+            found.setdefault(topic, {}).update(offsets)
     return found
 
 

@@ -17,6 +17,7 @@ from coordlib.errors import (
     NotReady,
     SetupError,
     StartRefused,
+    TooMuchAtOnce,
 )
 from coordlib.kafka.options import wrong_option
 
@@ -28,9 +29,8 @@ _REBUILD: Final = (
 )
 
 _SMALLER: Final = (
-    "Spark has planned this batch, and every restart runs it again. Name an empty folder and add "
-    "--rebuild: it goes on behind the newest committed batch, with fewer records in each by their "
-    "size."
+    "Start the job again: it goes on behind the newest committed batch, and plans half as many "
+    "records."
 )
 
 _GRANT: Final = (
@@ -65,33 +65,45 @@ _KNOWN: Final[tuple[_Known, ...]] = (
     ),
     (
         r"BatchTooLarge: (?P<what>[^\n(]+) \(enough: (?P<enough>\d+)\)",
-        StartRefused,
+        TooMuchAtOnce,
         "A batch has more bytes than a Python worker may hold: {what}.",
-        "Set engine.worker_memory_bytes to {enough} or more if workers have that much memory, and "
-        "spark.executor.pyspark.memory where it is less: the same folder goes on. Otherwise: "
-        + _SMALLER,
+        _SMALLER + " All at once it holds with engine.worker_memory_bytes={enough}, if workers "
+        "have that much memory, and spark.executor.pyspark.memory where it is less.",
     ),
     (
         # Python's, numpy's and Arrow's; Java's is another one, and the next batch may not meet it.
         r"(?<!OutOf)MemoryError",
-        StartRefused,
+        TooMuchAtOnce,
         "A Python worker has no memory left for its batch.",
-        "Give workers more memory: the same folder goes on. Otherwise: "
-        + _SMALLER
-        + " Lower engine.worker_memory_bytes, too, if workers have less than that.",
+        _SMALLER + " Lower engine.worker_memory_bytes if workers have less than that.",
     ),
     (
         r"DirectByteBufferOutputStream cannot grow beyond 2GB",
-        StartRefused,
+        TooMuchAtOnce,
         "A batch has more than 2 GiB of one shard's requests, and Spark hands no more to a worker.",
         _SMALLER,
     ),
     (
+        r"is bigger than (?:spark\.driver\.maxResultSize|local maxResultSize)",
+        TooMuchAtOnce,
+        "The outputs of a batch are more than the driver collects.",
+        _SMALLER + " spark.driver.maxResultSize is the bound; spark.driver.memory must have room "
+        "for twice as much.",
+    ),
+    (
+        # Arrow's buffers lie beside the heap, and have as much as it.
+        r"org\.apache\.arrow\.memory\.OutOfMemoryException",
+        TooMuchAtOnce,
+        "The outputs of a batch do not fit into the memory beside Java's heap.",
+        _SMALLER + " Raise spark.driver.memory, and spark.executor.memory on a cluster, if that "
+        "happens often.",
+    ),
+    (
         r"OutOfMemoryError(: (?P<what>[^\n]*[^\n.]))?",
-        CoordError,
+        TooMuchAtOnce,
         "A Java process of the job has no memory left: {what}.",
-        "Start the job again: the batch runs again and is written once. If it ends so again, raise "
-        "spark.driver.memory, and spark.executor.memory on a cluster.",
+        _SMALLER + " If it ends so again and again, raise spark.driver.memory, and "
+        "spark.executor.memory on a cluster.",
     ),
     (
         r"CANNOT_LOAD_STATE_STORE|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|ChecksumException"

@@ -25,7 +25,13 @@ from coordlib.coordinators.shard.shard import (
 )
 from coordlib.effects.routing import Output
 from coordlib.records.stored import JudgedRecord
-from coordlib.streaming.batch import BatchReport, judged_record, pack_outputs
+from coordlib.streaming.batch import (
+    EMPTY_ROW,
+    PACKED_BYTES,
+    BatchReport,
+    judged_record,
+    pack_outputs,
+)
 from coordlib.streaming.batch_size import held_bytes_max, too_large
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.plane import Folding, FoldingPages, Plane
@@ -49,6 +55,8 @@ STATE_SCHEMA: Final = "version INT, blob BINARY"
 #: `outputs` are packed; the last row of a shard has none, and reports its state to the driver.
 OUTPUT_SCHEMA: Final = "shard INT, seq INT, outputs BINARY, report BINARY"
 COLUMNS: Final = ["shard", "seq", "outputs", "report"]
+#: Spark's setting: rows after which a buffer is handed over.
+ROWS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 class Beginning(NamedTuple):
@@ -89,6 +97,7 @@ def judge(
                 settings,
                 beginning,
                 shard_of,
+                int(rows.sparkSession.conf.get(ROWS_PER_BATCH) or 0),
             ),
             OUTPUT_SCHEMA,
             STATE_SCHEMA,
@@ -103,6 +112,7 @@ def _judge_shard(
     settings: ShardSettings,
     beginning: "Broadcast[Beginning]",
     shard_of: Mapping[int, int],
+    rows_per_batch: int,
 ) -> Callable[[Any, Any, Any], Iterator["pd.DataFrame"]]:
     def judge_shard(
         key: tuple[int], frames: Iterator["pd.DataFrame"], state: "GroupState"
@@ -122,10 +132,28 @@ def _judge_shard(
         else:
             fresh, rows = judging.begin(begin.seeds.get(shard), records, own)
         state.update((STATE_VERSION, fresh))
-        yield pd.DataFrame(rows, columns=COLUMNS)
+        for some in pieces(rows, rows_per_batch):
+            yield pd.DataFrame(some, columns=COLUMNS)
         crash.strike("task-ends", batch)
 
     return judge_shard
+
+
+def pieces(rows: list[tuple[Any, ...]], rows_per_batch: int) -> Iterator[list[tuple[Any, ...]]]:
+    """A shard's rows, in parts of which each is a buffer of its own in Python, Arrow and Java.
+
+    Spark ends a buffer by the number of rows alone, and it grows by doubling, up to 2 GiB: a part
+    that others follow is filled up with empty rows, which `assemble` leaves out.
+    """
+    some: list[tuple[Any, ...]] = []
+    size_bytes = 0
+    for row in rows:
+        some.append(row)
+        size_bytes += len(row[2] or b"")
+        if size_bytes >= PACKED_BYTES and row is not rows[-1]:
+            yield some + [EMPTY_ROW] * max(rows_per_batch + 1 - len(some), 0)
+            some, size_bytes = [], 0
+    yield some
 
 
 def own_memory_bytes(worker_memory_bytes: int) -> int:
@@ -266,17 +294,18 @@ def _rows(
     outputs: list[Output], status: Status, state_bytes: int, records: list[InputRecord]
 ) -> list[tuple[Any, ...]]:
     shard = status.shard
+    rows: list[tuple[Any, ...]] = [
+        (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outputs))
+    ]
     report = BatchReport(
         status=status,
         ranges=_ranges(records),
         state_bytes=state_bytes,
         records=len(records),
         input_bytes=_size_bytes(records),
+        output_bytes=sum(len(packed) for _, _, packed, _ in rows),
         newest=_newest(records),
     )
-    rows: list[tuple[Any, ...]] = [
-        (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outputs))
-    ]
     rows.append((shard, len(rows), None, msgspec.json.encode(report)))
     return rows
 

@@ -33,7 +33,7 @@ from coordlib.records.stored import Layout
 from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.batch_size import BatchSize
-from coordlib.streaming.beginning import beginning_of, size_of_batches, worker_memory_bytes
+from coordlib.streaming.beginning import Memory, beginning_of, size_of_batches
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.judged_log import JudgedLog
@@ -45,7 +45,7 @@ from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import TransactionalSink, Written
 from coordlib.streaming.sink_producer import open_producer
 from coordlib.streaming.source import read_inputs
-from coordlib.streaming.start import agree, must_begin_anew
+from coordlib.streaming.start import agree, must_begin_anew, not_committed
 from coordlib.streaming.worker_pools import WAY_GIVEN, workers_of
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class PlaneQuery:
         assert self._settled is not None, "settle comes first"
         folder, identity = self._settled
         marker, engine = self.sink.marker, self._options.engine
-        memory_bytes = worker_memory_bytes(self._spark, engine)
+        memory = Memory.of(self._spark, engine)
         beginning = beginning_of(folder, identity, marker, self.plane, self.newest_by_key, replay)
         self._running = _Running(
             settings=settings,
@@ -227,11 +227,31 @@ class PlaneQuery:
             taken_over=beginning.taken_over,
             beginning=self._spark.sparkContext.broadcast(beginning),
             starts=replay.starts if replay else {},
-            memory_bytes=memory_bytes,
+            memory_bytes=memory.worker_bytes,
             size=size_of_batches(
-                self._options.client, self.plane, settings.shards, marker, engine, memory_bytes
+                self._options.client, self.plane, settings.shards, marker, engine, memory
             ),
         )
+        self._plan_no_more_than_before(self._running)
+
+    def _plan_no_more_than_before(self, running: _Running) -> None:
+        """After a batch that has ended the job. One that is to run again is noted.  # INV-131"""
+        folder, identity, marker = running.folder, running.identity, self.sink.marker
+        ended = folder.ended()
+        has_begun = marker is not None and marker.checkpoint == identity.checkpoint
+        if ended is not None and ended.checkpoint != identity.checkpoint and not has_begun:
+            running.size.limit(ended.records)
+        else:
+            self.note_end()
+
+    def note_end(self) -> None:
+        """Keep for the next start that the planned batch is not to run as it is once more."""
+        if self._settled is None:
+            return
+        folder, identity = self._settled
+        planned = not_committed(folder, identity, self.sink.marker)
+        if planned is not None:
+            folder.write_ended(identity.checkpoint, planned.number, planned.records)
 
     def begin(self) -> "StreamingQuery":
         """Start the query."""
@@ -318,7 +338,7 @@ class PlaneQuery:
             raise
         with self._lock:
             for report in batch.reports:
-                running.size.batch_ended(report.records, report.input_bytes)
+                running.size.batch_ended(report.records, report.input_bytes, report.output_bytes)
         self._on_batch(batch, written)
         spent = time.monotonic() - began
         self._crash.strike("batch-ends", number)

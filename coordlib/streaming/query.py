@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
+from py4j.protocol import Py4JError
 
 from coordlib.config import CoordinatorConfig
 from coordlib.coordinators.brokers.family import Clusters
@@ -256,6 +257,13 @@ class Coordinator:
         status.watches_failing = self.troubles.now
         status.offsets_failing = self._offsets.failing
         return before != (status.watches_failing, status.offsets_failing)
+
+    def note_end(self) -> None:
+        """The planned batch is too much for this machine: see `PlaneQuery.note_end`."""
+        try:
+            self._query.note_end()
+        except Py4JError as problem:  # the Java process has ended with the batch
+            _log.warning("the next start runs the planned batch once more", error=str(problem))
 
     def close(self) -> None:
         """Write nothing more into the log, and say that the job has stopped."""

@@ -15,7 +15,7 @@ from coordlib.kafka.plans import REPLACEABLE
 from coordlib.records.cells import Owned, read_by_all
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming import rebuild
-from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.checkpoint import Ended, Identity, Planned
 from coordlib.streaming.judged_log import JudgedLog
 from coordlib.streaming.marker import check_identity
 from coordlib.streaming.plane import Plane
@@ -56,6 +56,12 @@ class Folder(Protocol):
     def planned_partitions(self) -> Mapping[str, Collection[int]]: ...
 
     def forget_batches(self) -> None: ...
+
+    def planned(self, identity: Identity) -> Planned | None: ...
+
+    def ended(self) -> Ended | None: ...
+
+    def write_ended(self, checkpoint: str, batch: int, records: int) -> None: ...
 
     def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None: ...
 
@@ -106,6 +112,7 @@ def agree(  # noqa: PLR0913  # the last three have a default
         if not must_begin_anew(folder, marker, layout.shards, plane):
             return identity
         _log.warning("the checkpoint is made anew: it cannot go on", folder=folder.path)
+        _plan_less(folder, identity, marker)
         folder.forget_batches()
     if marker is None:
         return folder.create(prefix, layout.shards, incarnation, None, plane.owned)
@@ -126,15 +133,53 @@ def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, plane: P
     Older code read partitions that were added to the topics, and Spark refuses to leave them out:
     the source has lost data then.  # INV-115
 
+    A planned batch with which a job has ended is not run again as it is, either.  # INV-131
+
     A start that has begun to remove the batches, and died, goes on with that.
     """
     identity = folder.identity()
-    if identity is None or marker is None or marker.checkpoint != identity.checkpoint:
+    if identity is None:
+        return False
+    if ended_with(folder, identity, marker) is not None:
+        return True
+    if marker is None or marker.checkpoint != identity.checkpoint:
         return False
     if not folder.has_batches():
         return True
     recorded = set(plane.shards(shards))
     return any(not recorded.issuperset(each) for each in folder.planned_partitions().values())
+
+
+def not_committed(folder: Folder, identity: Identity, marker: Marker | None) -> Planned | None:
+    """The batch that Spark would run again, and whose outputs nobody has; None: there is none."""
+    planned = folder.planned(identity)
+    if planned is None or marker is None or marker.checkpoint != identity.checkpoint:
+        return planned
+    return planned if planned.number > marker.batch else None
+
+
+def ended_with(folder: Folder, identity: Identity, marker: Marker | None) -> Planned | None:
+    """The planned batch with which a job has ended, if that is not to run again."""
+    ended = folder.ended()
+    if ended is None:
+        return None
+    planned = not_committed(folder, identity, marker)
+    if planned is None:
+        return None
+    is_this = (ended.checkpoint, ended.batch) == (identity.checkpoint, planned.number)
+    # The first batch of a checkpoint that was begun for this reason: it is still too large.
+    is_next = ended.checkpoint != identity.checkpoint and planned.number == 0
+    return planned if is_this or is_next else None
+
+
+def _plan_less(folder: Folder, identity: Identity, marker: Marker | None) -> None:
+    """Half as many records as were too much, down to one of each partition."""
+    ended, planned = folder.ended(), ended_with(folder, identity, marker)
+    if ended is None or planned is None:
+        return
+    records = max(1, min(planned.records, ended.records) // 2)
+    _log.warning("batches have fewer records: one has ended the job", records=records)
+    folder.write_ended(identity.checkpoint, planned.number, records)
 
 
 def _agree_on_layout(sink: TransactionalSink, layout: Layout, plane: Plane) -> None:

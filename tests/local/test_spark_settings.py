@@ -95,6 +95,14 @@ def test_a_laptop_keeps_its_small_driver() -> None:
     assert Submission.parse(["coordinate"]).properties()["spark.driver.memory"] == "1g"
 
 
+def test_a_laptops_driver_collects_less_than_its_heap() -> None:
+    """More than the heap ends the JVM with exit code 52, and no word of why."""
+    laptop = Submission.parse(["coordinate"]).properties()
+
+    assert laptop["spark.driver.memory"] == "1g"
+    assert laptop["spark.driver.maxResultSize"] == "512m"
+
+
 def seconds(properties: dict[str, str], key: str) -> int:
     return int(properties[key].removesuffix("s"))
 

@@ -42,9 +42,9 @@ def test_the_heaviest_part_of_a_backlog_counts(options: dict[str, str], topic: s
     write(options, topic, 0, [100] * 1_000 + [20_000] * 200 + [100] * 1_000)
     write(options, topic, 1, [150] * 500)
 
-    assert mean_bytes_waiting(options, [topic], range(2), {}) == 20_000
+    assert mean_bytes_waiting(options, [topic], range(2), {}) == {topic: 20_000}
     behind = {topic: {"0": 1_200, "1": 0}}
-    assert mean_bytes_waiting(options, [topic], range(2), behind) == 150
+    assert mean_bytes_waiting(options, [topic], range(2), behind) == {topic: 150}
 
 
 def test_nothing_is_read_where_little_waits(options: dict[str, str], topic: str) -> None:
@@ -52,6 +52,6 @@ def test_nothing_is_read_where_little_waits(options: dict[str, str], topic: str)
     write(options, topic, 0, [5_000] * FEW)
     write(options, topic, 1, [5_000] * (FEW + 1))
 
-    assert mean_bytes_waiting(options, [topic], range(1), {}) == 0
-    assert mean_bytes_waiting(options, [topic], range(2), {topic: {"1": 1}}) == 0
-    assert mean_bytes_waiting(options, [topic], range(2), {}) == 5_000
+    assert mean_bytes_waiting(options, [topic], range(1), {}) == {topic: 0}
+    assert mean_bytes_waiting(options, [topic], range(2), {topic: {"1": 1}}) == {topic: 0}
+    assert mean_bytes_waiting(options, [topic], range(2), {}) == {topic: 5_000}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.streaming.batch_size import BatchSize, held_bytes_max
+from coordlib.streaming.batch_size import BatchSize, Means, held_bytes_max, means_of
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -16,7 +16,7 @@ def test_a_backlog_of_large_records_is_planned_in_smaller_batches(
     mean_bytes: float, records: int
 ) -> None:
     """A quarter of a worker of 1 GiB: 50,000 heartbeats fit, 50,000 records of 1 MiB do not."""
-    assert BatchSize(50_000, GIB, mean_bytes).records == records
+    assert BatchSize(50_000, GIB, Means(mean_bytes)).records == records
 
 
 def test_a_worker_holds_twice_what_is_planned() -> None:
@@ -28,12 +28,12 @@ def test_a_worker_holds_twice_what_is_planned() -> None:
 def test_spark_can_hand_over_what_is_planned(memory_gib: int) -> None:
     """Workers of 16 GiB. All records may be of one shard, and Spark hands over 2 GiB of a shard at
     most: a batch of 4 GiB failed in Java, at every restart again."""
-    assert BatchSize(50_000, memory_gib * GIB, MIB).records == 1_024
+    assert BatchSize(50_000, memory_gib * GIB, Means(MIB)).records == 1_024
 
 
 def test_at_least_one_record_is_planned() -> None:
     """A worker that cannot hold even one record is told so by its own count."""
-    assert BatchSize(50_000, 1024, MIB).records == 1
+    assert BatchSize(50_000, 1024, Means(MIB)).records == 1
 
 
 def test_large_records_that_come_while_the_job_runs_lower_the_bound_at_once() -> None:
@@ -56,7 +56,7 @@ def test_one_large_request_among_few_does_not() -> None:
 
 def test_the_bound_rises_again_after_a_minute_without_large_records() -> None:
     """The backlog is gone: with 256 records a batch, heartbeats would pile up."""
-    size = BatchSize(50_000, GIB, MIB)
+    size = BatchSize(50_000, GIB, Means(MIB))
     assert size.records == 256
     assert size.next(now_s=59.0) == 256
     assert size.next(now_s=61.0) == 256  # the backlog itself was in this minute
@@ -66,7 +66,7 @@ def test_the_bound_rises_again_after_a_minute_without_large_records() -> None:
 
 
 def test_it_does_not_rise_while_large_records_come() -> None:
-    size = BatchSize(50_000, GIB, MIB)
+    size = BatchSize(50_000, GIB, Means(MIB))
     for minute in range(1, 5):
         size.batch_ended(200, 200 * MIB)
 
@@ -75,7 +75,7 @@ def test_it_does_not_rise_while_large_records_come() -> None:
 
 def test_a_little_more_or_less_changes_nothing() -> None:
     """Each other bound costs a new query."""
-    size = BatchSize(50_000, GIB, 32 * 1024)
+    size = BatchSize(50_000, GIB, Means(32 * 1024))
     assert size.records == 8_192
 
     size.batch_ended(1_000, 1_000 * 40 * 1024)
@@ -116,8 +116,39 @@ def test_heartbeats_of_before_do_not_hide_a_batch_of_large_requests() -> None:
 
 def test_it_does_not_rise_while_large_requests_come_a_few_at_a_time() -> None:
     """It would fall again at once, and each other bound costs a new query."""
-    size = BatchSize(50_000, GIB, MIB)
+    size = BatchSize(50_000, GIB, Means(MIB))
 
     for second in range(600):
         size.batch_ended(7, 7 * MIB)
         assert size.next(now_s=second) == 256
+
+
+# ---- what a batch writes ------------------------------------------------------------------------
+
+
+def test_a_batch_is_planned_by_what_it_writes_too() -> None:
+    """Commits write many times their bytes: 700 of 487 KB, which a worker holds, wrote 4.6 GiB."""
+    waiting = means_of({"coord.requests": 150.0, "coord.offsets": 487_000.0}, "coord.requests")
+
+    assert waiting.size == 487_000
+    assert waiting.written >= 20 * 487_000
+    laptop = BatchSize(50_000, GIB, waiting, collected_bytes=512 * MIB)
+    assert laptop.records * waiting.written <= 256 * MIB
+    assert BatchSize(50_000, GIB, waiting, collected_bytes=3 * GIB).records > 5 * laptop.records
+
+
+def test_what_the_log_bounds_is_not_planned_for_twice() -> None:
+    """A backlog of JoinGroups of 1 MiB: each writes twice its bytes, and what is more must wait."""
+    waiting = means_of({"coord.requests": float(MIB), "coord.offsets": 0.0}, "coord.requests")
+
+    assert BatchSize(50_000, GIB, waiting, collected_bytes=3 * GIB).records == 256
+    assert means_of({"coord.requests": 0.0}, "coord.requests") == Means()
+
+
+def test_a_batch_that_wrote_much_lowers_the_bound_at_once() -> None:
+    """A few bytes each: by their size alone ten thousand more would fit."""
+    size = BatchSize(50_000, GIB, collected_bytes=512 * MIB)
+
+    size.batch_ended(1_000, 100_000, 64 * MIB)
+
+    assert size.next(now_s=1.0) == 4_000

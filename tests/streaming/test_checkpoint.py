@@ -15,7 +15,7 @@ import pytest
 
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker
-from coordlib.streaming.checkpoint import CheckpointFolder, Identity
+from coordlib.streaming.checkpoint import CheckpointFolder, Ended, Identity, Planned
 from coordlib.streaming.keys import partition_of
 
 SHARDS = 2
@@ -340,3 +340,44 @@ def test_batches_are_forgotten_at_once_and_the_identity_stays(
     opened().forget_batches()
     assert (opened().has_batches(), opened().has_committed_batches()) == (False, False)
     assert opened().identity() == made
+
+
+def test_a_batch_that_is_planned_and_not_ended_has_its_number_of_records(
+    opened: Callable[[], CheckpointFolder],
+) -> None:
+    """INV-131: half as many are planned if it has ended the job. Of the first batch a rebuild has
+    the beginning; without one a topic begins at 0."""
+    folder, read = opened(), {"r": {"0": 4, "1": 2}}
+    begun = folder.create("coord", SHARDS, "topics")
+    assert folder.planned(begun) is None
+    planned(folder, 9, '{"r":{"0":4,"1":2},"o":{"0":1}}')
+    planned(folder, 10, '{"r":{"0":104,"1":3},"o":{"0":20}}')
+
+    assert folder.planned(begun) == Planned(number=10, records=100 + 1 + 19)
+    committed(folder, 10)
+    assert folder.planned(begun) is None
+
+    planned(folder, 11, '{"r":{"0":104,"1":3},"o":{"0":21}}')
+    folder.forget_batches()
+    planned(folder, 0, '{"r":{"0":104,"1":3}}')
+    assert folder.planned(begun) == Planned(number=0, records=107)
+    rebuilt = msgspec.structs.replace(begun, rebuilt_from=marker_of(read))
+    assert folder.planned(rebuilt) == Planned(number=0, records=101)
+
+
+def marker_of(next_offsets: dict[str, dict[str, int]]) -> Marker:
+    return Marker(
+        checkpoint="c", batch=3, ranges={}, digest="", next_offsets=next_offsets, shards={}
+    )
+
+
+def test_a_batch_that_has_ended_the_job_is_kept_for_the_next_start(
+    opened: Callable[[], CheckpointFolder],
+) -> None:
+    """Also when Spark's own files are forgotten: the next checkpoint begins with fewer records."""
+    assert opened().ended() is None
+    opened().write_ended("c", 7, 120)
+    opened().write_ended("c", 8, 60)
+    opened().forget_batches()
+
+    assert opened().ended() == Ended(checkpoint="c", batch=8, records=60)

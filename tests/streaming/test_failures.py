@@ -10,6 +10,7 @@ from coordlib.errors import (
     NotReady,
     SetupError,
     StartRefused,
+    TooMuchAtOnce,
 )
 from coordlib.streaming.batch_size import too_large
 from coordlib.streaming.failures import explain, explain_archive
@@ -65,15 +66,26 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
         "coord status",
     ),
     ("Python worker exited unexpectedly (crashed)", CoordError, "Start the job again"),
-    ("  File operator.py\nMemoryError: Unable to allocate 16 MiB", StartRefused, "--rebuild"),
+    ("  File operator.py\nMemoryError: Unable to allocate 16 MiB", TooMuchAtOnce, "half as many"),
     (
         "Lost task 1.0 in stage 1.0: org.apache.spark.SparkException: [INTERNAL_ERROR] "
         "DirectByteBufferOutputStream cannot grow beyond 2GB limit (requested 2147490272 bytes)",
-        StartRefused,
-        "--rebuild",
+        TooMuchAtOnce,
+        "half as many",
     ),
-    ("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed", StartRefused, "--rebuild"),
-    ("numpy._core._exceptions._ArrayMemoryError: Unable to", StartRefused, "--rebuild"),
+    ("pyarrow.lib.ArrowMemoryError: malloc of size 64 failed", TooMuchAtOnce, "half as many"),
+    ("numpy._core._exceptions._ArrayMemoryError: Unable to", TooMuchAtOnce, "half as many"),
+    (
+        "Job aborted due to stage failure: Total size of serialized results of 3 tasks (812.0 MiB) "
+        "is bigger than spark.driver.maxResultSize (512.0 MiB)",
+        TooMuchAtOnce,
+        "spark.driver.maxResultSize",
+    ),
+    (
+        "org.apache.arrow.memory.OutOfMemoryException: Failure allocating buffer.\n\tat org",
+        TooMuchAtOnce,
+        "half as many",
+    ),
     (
         "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nThis "
         "stopped SparkContext was created at:",
@@ -85,8 +97,8 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
         CoordError,
         "start the job again",
     ),
-    ("java.lang.OutOfMemoryError: Java heap space\n\tat org", CoordError, "spark.driver.memory"),
-    ("org.apache.spark.memory.SparkOutOfMemoryError\n", CoordError, "spark.executor.memory"),
+    ("java.lang.OutOfMemoryError: Java heap space\n\tat org", TooMuchAtOnce, "driver.memory"),
+    ("org.apache.spark.memory.SparkOutOfMemoryError\n", TooMuchAtOnce, "executor.memory"),
 ]
 
 
@@ -104,7 +116,7 @@ def test_a_damaged_file_of_the_state_is_named_with_its_mend() -> None:
 
 
 def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
-    """Every restart runs the same batch: the supervisor must not try for ever."""
+    """The next start plans fewer: a supervisor is to go on."""
     problem = too_large("batch 7, shard 1", records=2, size_bytes=600, bytes_max=500)
     text = (
         "pyspark.errors.PythonException: Traceback\n"
@@ -112,14 +124,13 @@ def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
     )
     told = explain(RuntimeError(text), "/c")
 
-    assert isinstance(told, StartRefused)
+    assert isinstance(told, TooMuchAtOnce)
     assert told.what == (
         "A batch has more bytes than a Python worker may hold: batch 7, shard 1: 600 bytes of "
         "requests in its first 2 records, and a Python worker holds 500."
     )
-    assert told.mend.startswith("Set engine.worker_memory_bytes to 1200 or more")
-    assert "the same folder goes on" in told.mend
-    assert "--rebuild" in told.mend
+    assert told.mend.startswith("Start the job again")
+    assert "engine.worker_memory_bytes=1200" in told.mend
 
 
 @pytest.mark.parametrize(("text", "kind", "mend"), OTHERS)

@@ -7,13 +7,20 @@ import pandas as pd
 import pytest
 
 from coordlib.effects.routing import Output
-from coordlib.streaming.batch import PACKED_BYTES, PACKED_OUTPUTS, assemble, pack_outputs
+from coordlib.streaming.batch import (
+    EMPTY_ROW,
+    PACKED_BYTES,
+    PACKED_OUTPUTS,
+    assemble,
+    pack_outputs,
+)
 from coordlib.streaming.batch_size import BatchTooLarge, held_bytes_max
 from coordlib.streaming.operator import (
     UnreadableState,
     gather,
     judge_rows,
     pack_state,
+    pieces,
     take_over,
     unpack_state,
 )
@@ -173,3 +180,33 @@ def test_a_batch_that_other_code_has_judged_is_taken_over() -> None:
     assert batch.reports[0].ranges == {"r": (0, 2)}
     assert batch.reports[0].status == talk.shard.status()
     assert judge_rows(fold_groups, fresh, [], SETTINGS)[0] == fresh
+
+
+def test_large_outputs_leave_a_task_in_pieces() -> None:
+    """All of a shard's outputs were one buffer, which grows by doubling beside a JVM of 1 GB, and
+    ends at 2 GiB anywhere. Spark ends a buffer by its rows alone."""
+    rows = [(3, number, bytes(PACKED_BYTES - 1), None) for number in range(4)]
+    rows.append((3, 4, None, b"report"))
+
+    found = list(pieces(rows, rows_per_batch=10))
+
+    assert [row for piece in found for row in piece if row is not EMPTY_ROW] == rows
+    assert all(len(piece) > 10 for piece in found[:-1])
+    assert max(sum(len(row[2] or b"") for row in piece) for piece in found) < 2 * PACKED_BYTES
+    assert len(found) == 3
+
+
+def test_small_outputs_leave_it_in_one_piece() -> None:
+    """Nearly all: rows that are filled up cost as many empty ones."""
+    rows = [(3, 0, b"few", None), (3, 1, None, b"report")]
+
+    assert list(pieces(rows, rows_per_batch=10_000)) == [rows]
+
+
+def test_empty_rows_are_no_outputs() -> None:
+    """The driver puts the pieces together as if there were none."""
+    log = flooded(3).log
+    _, rows = judge_rows(fold_groups, None, log, SETTINGS)
+
+    assert assemble(0, [EMPTY_ROW, *rows, EMPTY_ROW]) == assemble(0, rows)
+    assert assemble(0, rows).reports[0].output_bytes == sum(len(row[2] or b"") for row in rows)

@@ -37,7 +37,7 @@ from coordlib.records import requests as rq
 from coordlib.records import stored
 
 #: What one step says without being counted, beside this many times the bytes of its request.
-FREE_BYTES: Final = 8 * limits.KIB
+FREE_BYTES: Final = 6 * limits.KIB
 FREE_SHARE: Final = 2
 #: Neighbours are counted as one until they have so many bytes: some hundred rows at most.
 ROW_BYTES: Final = limits.MIB

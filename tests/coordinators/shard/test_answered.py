@@ -72,7 +72,7 @@ def test_ordinary_requests_count_nothing() -> None:
     assert counted_bytes(answered.FREE_BYTES, None) == 0
     assert counted_bytes(answered.FREE_BYTES + 5, None) == 5
     assert counted_bytes(1_000_000, asked(sync("a", 1, "m"), 500_000)) == 0
-    assert counted_bytes(1_000_000, asked(fetch("a"), 100)) == 1_000_000 - 8 * limits.KIB - 200
+    assert counted_bytes(1_000_000, asked(fetch("a"), 100)) == 1_000_000 - 6 * limits.KIB - 200
 
 
 def test_what_is_covered_counts_no_more() -> None:

@@ -85,6 +85,15 @@ class Checkpoint:
         self.path += "+"
         self.offsets, self.commits, self.states = {}, set(), {}
 
+    def planned(self, _: Identity) -> None:
+        """No batch here is too much for a driver: none is noted as having ended one."""
+
+    def ended(self) -> None:
+        """See `planned`."""
+
+    def write_ended(self, checkpoint: str, batch: int, records: int) -> None:
+        raise AssertionError(f"batch {batch} of {checkpoint} with {records} records")
+
     def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None:
         self.seeds[shard] = blob
 
