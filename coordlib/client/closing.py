@@ -2,11 +2,18 @@
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from coordlib.client.forked import made_here
 
 
 class Closing(ABC):
     """A client that is closed when its `with` block ends, however that ends."""
+
+    def __new__(cls, *_args: Any, **_named: Any) -> Self:
+        made = super().__new__(cls)
+        made_here(made)
+        return made
 
     @abstractmethod
     def close(self) -> None:

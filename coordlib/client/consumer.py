@@ -6,7 +6,9 @@ There is no auto-commit: `commit()` commits everything that `poll` and `consume`
 far, the last message included.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from time import monotonic
 from typing import Any
 
@@ -17,6 +19,7 @@ from coordlib.client.closing import Closing
 from coordlib.client.data_readers import data_consumer_of, give_up_in
 from coordlib.client.machine.signals import Callback, Partitions
 from coordlib.client.shell import offsets as of
+from coordlib.client.shell.callbacks import OnePoller
 from coordlib.client.shell.committing import Commits
 from coordlib.client.shell.data_consumer import AsksCluster
 from coordlib.client.shell.reading import Reading, Taken
@@ -67,9 +70,9 @@ class CoordinatedConsumer(AsksCluster, Closing):
             self._settings,
             transport,
             {
-                Callback.ASSIGNED: self._assigned,
-                Callback.REVOKED: self._revoked,
-                Callback.LOST: self._lost,
+                Callback.ASSIGNED: lambda some: self._run(self._on_assign, some),
+                Callback.REVOKED: lambda some: self._run(self._on_revoke, some),
+                Callback.LOST: lambda some: self._run(self._on_lost or self._on_revoke, some),
             },
         )
         self._data = data_consumer_of(self._settings, self.member.transport, data_consumer)
@@ -93,6 +96,7 @@ class CoordinatedConsumer(AsksCluster, Closing):
         self._on_revoke: OnPartitions | None = None
         self._on_lost: OnPartitions | None = None
         self._is_closed = False
+        self._poller = OnePoller()
 
     # ---- the group ----------------------------------------------------------------------------
 
@@ -180,6 +184,13 @@ class CoordinatedConsumer(AsksCluster, Closing):
 
     def _next(self, count: int, timeout: float | None) -> Taken:
         """What is to be returned. It is handed out by the line that returns it, without a call."""
+        self._poller.begin(sys._getframe(), get_ident())
+        try:
+            return self._wait_for(count, timeout)
+        finally:
+            self._poller.end()
+
+    def _wait_for(self, count: int, timeout: float | None) -> Taken:
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
         wait_s = 0.0
         if self._is_closed:
@@ -359,15 +370,6 @@ class CoordinatedConsumer(AsksCluster, Closing):
         self._reading.resume(partitions)
 
     # ---- callbacks of the member --------------------------------------------------------------
-
-    def _assigned(self, partitions: Partitions) -> None:
-        self._run(self._on_assign, partitions)
-
-    def _revoked(self, partitions: Partitions) -> None:
-        self._run(self._on_revoke, partitions)
-
-    def _lost(self, partitions: Partitions) -> None:
-        self._run(self._on_lost or self._on_revoke, partitions)
 
     def _run(self, users: OnPartitions | None, partitions: Partitions) -> None:
         if users is not None:

@@ -201,6 +201,9 @@ class FakeClaimsTransport:
                 self.view_of(topic)
             self._handlers.append(handler)
 
+    def keep(self, handler: Handler) -> None:
+        """All are kept here."""
+
     def detach(self, handler: Handler) -> None:
         with self.lock:
             if handler in self._handlers:

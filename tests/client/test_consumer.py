@@ -1,7 +1,6 @@
 """The consumer over the real core in memory; what it reads comes from a list."""
 
-import linecache
-import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -624,55 +623,26 @@ def test_questions_about_the_cluster_are_confluent_kafkas_own(log: FakeLog) -> N
         assert (found.topic, found.partition, found.error) == ("t", 0, None)
 
 
-class _Interrupted(Exception):
-    """Raised by the handler of a signal, as KeyboardInterrupt is."""
+def test_a_second_thread_that_polls_is_refused(log: FakeLog) -> None:
+    """It got IndexError, or half of the messages."""
+    a = Program(log, "a")
+    inside, go_on = threading.Event(), threading.Event()
 
+    def wait() -> None:
+        inside.set()
+        assert go_on.wait(20)
 
-def interrupting_at(number: int) -> Callable[[Any, str, Any], Any]:
-    """A trace function that raises at so many lines of what reads; as a signal would."""
-    left = [number]
+    a.settle()
+    a.reader.before_poll = wait
+    other = threading.Thread(target=a.consumer.poll, args=(0,))
+    other.start()
+    assert inside.wait(20)
 
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        if not frame.f_code.co_filename.endswith("reading.py"):
-            return None
-        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        if event == "line" and line != "return taken":  # by then they are the caller's
-            left[0] -= 1
-            if left[0] == 0:
-                sys.settrace(None)
-                raise _Interrupted
-        return trace
-
-    return trace
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_call_that_was_interrupted_loses_no_message(count: int) -> None:
-    """Ctrl-C in a notebook, and the cell is run again. What the interrupted call had fetched was
-    gone, and the commit of the next message covered it."""
-    for number in range(1, 200):
-        made = FakeLog({"t": 2})
-        a = Program(made, f"a{number}")
-        a.settle()
-        a.settle()
-        given: list[Any] = []
-        before = sys.gettrace()
-        sys.settrace(interrupting_at(number))
-        try:
-            given += a.consumer.consume(count, 0.01)
-            is_whole = True
-        except _Interrupted:
-            is_whole = False
-        finally:
-            sys.settrace(before)
-        for _ in range(6):
-            given += a.consumer.consume(count, 0.001)
-        assert sorted((each.partition(), each.offset()) for each in given) == [
-            (partition, offset) for partition in (0, 1) for offset in range(3)
-        ]
-        if is_whole:
-            return
-    raise AssertionError("It was interrupted in 200 places.")
+    with pytest.raises(CoordError, match="Another thread is polling"):
+        a.consumer.poll(0)
+    go_on.set()
+    other.join(20)
+    a.consumer.poll(0)
 
 
 def test_a_thread_may_commit_while_another_one_polls(log: FakeLog) -> None:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -53,30 +54,19 @@ class Handler:
         self.problems.append(problem)
 
 
-class Producer:
-    """Of confluent-kafka's as much as the serving thread calls; then that thread ends."""
-
-    def __init__(self, transport: "BareTransport") -> None:
-        self._transport = transport
-
-    def poll(self, _: float) -> None:
-        self._transport._is_closed.set()
-
-
 class Reader:
-    """One reading, which reaches the end; then the reading thread ends."""
+    """One reading, which reaches the end."""
 
     read_ms = 5
 
-    def __init__(self, transport: "BareTransport", values: list[tuple[bytes, bytes]]) -> None:
-        self._transport, self._values = transport, values
+    def __init__(self, values: list[tuple[bytes, bytes]]) -> None:
+        self._values = values
 
     def ask(self, _now_ms: int, _lasts_ms: Callable[[], int | None]) -> None: ...
 
     def proved(self, asked_ms: int | None) -> None: ...
 
     def read(self) -> list[tuple[bytes, bytes]]:
-        self._transport._is_closed.set()
         return self._values
 
     def is_at_end(self) -> bool:
@@ -84,7 +74,7 @@ class Reader:
 
 
 class BareTransport(KafkaTransport):
-    """The transport without a broker: its two threads' loops, run once each by the test."""
+    """The transport without a broker: a turn of each of its two threads, taken by the test."""
 
     def __init__(self, *handlers: Any, values: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         self._lock = threading.Lock()
@@ -93,20 +83,19 @@ class BareTransport(KafkaTransport):
         self._unsent = SimpleQueue()
         self._is_closed = threading.Event()
         self._failure = None
-        self._producer: Any = Producer(self)
-        self._reader: Any = Reader(self, list(values))
-        self._told_ms = 0
+        self._reader: Any = Reader(list(values))
+        self._told_ms = self._clock_ms = 0
         self._config: dict[str, Any] = {}
         self.place, self.reply = Place("coord", 1, 1, "incarn-0"), 0
         self._reads = JobReads(frozenset(), self.features, self.now_ms)
         self._proofs = Proofs()
 
-    def run(self, loop: Callable[[], None]) -> None:
-        self._guarded(loop)
+    def run(self, turn: Callable[[], None]) -> None:
+        self._guarded(turn)
 
     def now_ms(self) -> int:
-        self._told_ms += 1_000
-        return self._told_ms
+        self._clock_ms += 1_000
+        return self._clock_ms
 
 
 NOTICE = (b"g", codec.encode(rs.RebalanceInProgress(group="g", cause="r0-1", generation=1)))
@@ -117,7 +106,7 @@ def test_a_member_that_breaks_while_it_reads_ends_no_other(breaks: type[sg.Input
     """INV-70: the thread that reads is everybody's. Whoever it dies under, all would be deaf."""
     broken, healthy = Handler("aa", breaks), Handler("bb")
     transport = BareTransport(broken, healthy, values=(NOTICE, NOTICE))
-    transport.run(transport._read)
+    transport.run(lambda: transport._read(transport._reader.read()))
 
     assert [type(each) for each in healthy.fed] == [sg.Received, sg.Received, sg.ReadToEnd]
     assert {str(each) for each in broken.problems} == {"its state machine is wrong"}
@@ -129,7 +118,7 @@ def test_a_member_that_breaks_when_it_is_told_the_time_ends_no_other(breaks: Any
     """INV-70: the other thread has everybody's heartbeats."""
     broken, healthy = Handler("aa", breaks), Handler("bb")
     transport = BareTransport(broken, healthy)
-    transport.run(transport._serve)
+    transport.run(partial(transport._serve, 0))
 
     assert [type(each) for each in healthy.fed] == [sg.Elapsed]
     assert len(broken.problems) == 1
@@ -156,7 +145,7 @@ def test_a_member_that_breaks_at_what_was_not_sent_ends_no_other() -> None:
     transport = BareTransport(broken, healthy)
     for each in (broken, healthy):
         transport._not_sent(each, "id", "the queue is full", False)
-    transport.run(transport._serve)
+    transport.run(partial(transport._serve, 0))
 
     assert len(broken.problems) == 1
     assert sg.NotWritten in {type(each) for each in healthy.fed}
@@ -187,7 +176,7 @@ def test_what_breaks_in_the_transport_itself_is_everybodys() -> None:
     """Nobody reads any more: every poll of every member says so."""
     transport = BareTransport(Handler("aa"))
     transport._reader.read = lambda: (_ for _ in ()).throw(CannotReach("Responses were deleted"))
-    transport.run(transport._read)
+    transport.run(lambda: transport._read(transport._reader.read()))
 
     with pytest.raises(CannotReach, match="transport has failed"):
         transport.check()

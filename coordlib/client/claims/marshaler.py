@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from coordlib.client.claims.consumer import MarshalConsumer
 from coordlib.client.claims.options import ConsumerOptions, Settings, read_settings, topics_wanted
@@ -45,7 +46,8 @@ class Marshaler(Closing):
         self._transport = transport or _open(self._settings, coordination_topic)
         self._data_consumer = data_consumer
         self.instance = self._transport.new_instance()
-        self._consumers: list[MarshalConsumer] = []
+        #: One that the program has dropped is collected, and its claims end by themselves.
+        self._consumers: WeakSet[MarshalConsumer] = WeakSet()
 
     def consumer(
         self, topics: Sequence[str], options: ConsumerOptions | None = None
@@ -76,8 +78,8 @@ class Marshaler(Closing):
         except CoordError:
             reader.close()
             raise
-        self._consumers.append(made)
-        made.on_closed(lambda: self._consumers.remove(made))
+        self._consumers.add(made)
+        made.on_closed(lambda: self._consumers.discard(made))
         return made
 
     def claims(self) -> tuple[TopicPartition, ...]:

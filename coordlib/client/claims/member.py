@@ -173,6 +173,8 @@ class ClaimingMember:
             self.feed(sg.Left(self._transport.now_ms()))
             if self.failure is not None:
                 self._transport.detach(self)
+            elif not self.is_over:
+                self._transport.keep(self)
 
     def warn(self, sentence: str) -> None:
         """For the program's log."""

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Generic, TypeVar
 
 from coordlib.client.shell.uninterrupted import uninterrupted
+from coordlib.errors import CoordError
 
 CallT = TypeVar("CallT")
 
@@ -113,8 +114,31 @@ class Callbacks(Generic[CallT]):
             self.due.popleft()
 
 
+class OnePoller:
+    """Lets one thread at a time poll."""
+
+    def __init__(self) -> None:
+        self._poller: tuple[int, FrameType] | None = None
+
+    def begin(self, frame: FrameType, thread: int) -> None:
+        """Raises CoordError: another thread is in a poll. One whose frame is gone has ended."""
+        poller = self._poller
+        if poller is not None and poller[0] != thread and _is_running(*poller):
+            mend = "Let one thread poll; other threads may commit, seek and pause."
+            raise CoordError("Another thread is polling.", "", mend)
+        self._poller = (thread, frame)
+
+    def end(self) -> None:
+        """Best effort: an interruption may come before it."""
+        self._poller = None
+
+
 def _is_on_stack(running: _Running[CallT]) -> bool:
-    frame = sys._current_frames().get(running.thread)
-    while frame is not None and frame is not running.frame:
+    return running.frame is not None and _is_running(running.thread, running.frame)
+
+
+def _is_running(thread: int, sought: FrameType) -> bool:
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame is not sought:
         frame = frame.f_back
     return frame is not None

@@ -1,12 +1,16 @@
 """How a transport over Kafka fails, and how a handler of it does."""
 
 import logging
+import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from confluent_kafka import KafkaException
 
+from coordlib.client.forked import made_here
 from coordlib.errors import CannotReach, NotAllowed, StartRefused
 
 _log = logging.getLogger("coordlib.client")
@@ -29,8 +33,31 @@ HandlerT = TypeVar("HandlerT", bound=Fallible)
 class FailingTransport(ABC, Generic[HandlerT]):
     """The base of transports: one failure ends them for all of their handlers."""
 
+    def __new__(cls, *_args: Any, **_named: Any) -> Self:
+        made = super().__new__(cls)
+        made_here(made)
+        return made
+
+    _is_closed: threading.Event
     #: Why it does nothing any more; None: it has not failed.
     _failure: Exception | None = None
+
+    def _start(
+        self, name: str, wait: Callable[[], Any], turn: Callable[[Any, Any], None]
+    ) -> threading.Thread:
+        """A thread that takes turns until the transport is closed, or no program has it any more.
+
+        While it waits it does not hold the transport, nor does the transport hold its handlers:
+        what a program drops without `close` is collected, and writes no more signs of life.
+        """
+        args = (weakref.ref(self), wait, turn)
+        thread = threading.Thread(target=_take_turns, args=args, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    @abstractmethod
+    def _guarded(self, turn: Callable[[], None]) -> bool:
+        """Take a turn; False: it has failed, and the thread ends."""
 
     def check(self) -> None:
         """Raises CannotReach when the transport itself has failed; NotAllowed, StartRefused."""
@@ -61,3 +88,37 @@ class FailingTransport(ABC, Generic[HandlerT]):
     @abstractmethod
     def _named(self, handler: HandlerT) -> str:
         """A handler, for the log."""
+
+
+def while_used(told: Callable[..., None], handler: object) -> Callable[..., None]:
+    """Tells a handler unless its program has dropped it: what waits in the library holds it not."""
+    used = weakref.ref(handler)
+
+    def tell(*args: Any) -> None:
+        if (found := used()) is not None:
+            told(found, *args)
+
+    return tell
+
+
+def _take_turns(
+    used: "weakref.ref[FailingTransport[Any]]",
+    wait: Callable[[], Any],
+    turn: Callable[[Any, Any], None],
+) -> None:
+    while True:
+        found, problem = None, None
+        try:
+            found = wait()
+        except Exception as raised:  # noqa: BLE001  # the transport judges it
+            problem = raised
+        if (transport := used()) is None or transport._is_closed.is_set():
+            return
+        work = partial(turn, transport, found) if problem is None else partial(_raise, problem)
+        if not transport._guarded(work):
+            return
+        del transport, work
+
+
+def _raise(problem: Exception) -> None:
+    raise problem

@@ -14,6 +14,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from secrets import token_hex
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -23,7 +24,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.concerned import concerns
-from coordlib.client.shell.failing import NO_OFFSET, FailingTransport
+from coordlib.client.shell.failing import NO_OFFSET, FailingTransport, while_used
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.proofs import Mark, Proofs, Written
@@ -182,18 +183,18 @@ class KafkaTransport(FailingTransport[Handler]):
         self._proofs = Proofs()
         self.topic_ids = TopicIdReader(config).read
         self._lock = threading.Lock()
-        self._handlers: dict[str, Handler] = {}
-        self._by_group: dict[bytes, dict[str, Handler]] = {}
+        self._handlers: WeakValueDictionary[str, Handler] = WeakValueDictionary()
+        self._by_group: dict[bytes, WeakValueDictionary[str, Handler]] = {}
         self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._reads = JobReads(self.place.features, self.features, self.now_ms)
+        look = partial(read_features, self._config, prefix)  # which does not hold this transport
+        self._reads = JobReads(self.place.features, look, boottime_ms)
         self._is_closed = threading.Event()
         self._reader.start(timeout_s)
+        self._told_ms = self.now_ms()
         self._threads = [
-            threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
-            for name, loop in (("coord-read", self._read), ("coord-send", self._serve))
+            self._start("coord-read", self._reader.read, KafkaTransport._read),
+            self._start("coord-send", partial(self._producer.poll, TICK_S), KafkaTransport._serve),
         ]
-        for thread in self._threads:
-            thread.start()
 
     @property
     def host(self) -> str | None:
@@ -209,7 +210,8 @@ class KafkaTransport(FailingTransport[Handler]):
         identity = handler.identity
         with self._lock:
             self._handlers[identity.token] = handler
-            self._by_group.setdefault(identity.group.encode(), {})[identity.token] = handler
+            of_group = self._by_group.setdefault(identity.group.encode(), WeakValueDictionary())
+            of_group[identity.token] = handler
         if self._reader.read_ms is not None:
             # Whatever can concern it is yet to be written, so that reading counts for it too.
             handler.feed(sg.ReadToEnd(self.now_ms(), self._reader.read_ms))
@@ -218,12 +220,13 @@ class KafkaTransport(FailingTransport[Handler]):
         identity = handler.identity
         with self._lock:
             self._handlers.pop(identity.token, None)
-            self._by_group.get(identity.group.encode(), {}).pop(identity.token, None)
+            if (of_group := self._by_group.get(identity.group.encode())) is not None:
+                of_group.pop(identity.token, None)
 
     def send(self, handler: Handler, request: rq.Request) -> None:
         request = self._reads.as_read(request)
         mark = self._proofs.mark(handler.identity.shard, self.now_ms())
-        told = partial(self._delivered, handler, request.id, mark)
+        told = partial(while_used(self._delivered, handler), request.id, mark)
         try:
             value = codec.encode_request(request)
         except ValueError as problem:
@@ -302,18 +305,15 @@ class KafkaTransport(FailingTransport[Handler]):
             self._failure = denied or KafkaException(error)
         return bool(denied or error.fatal() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
 
-    def _serve(self) -> None:
-        told_ms = self.now_ms()
-        while not self._is_closed.is_set():
-            self._producer.poll(TICK_S)
-            try:
-                while True:
-                    self._unsent.get_nowait()()
-            except Empty:
-                pass
-            if self.now_ms() - told_ms >= TIMER_INTERVAL_MS:
-                told_ms = self.now_ms()
-                self._tell_time(told_ms)
+    def _serve(self, _polled: int) -> None:
+        try:
+            while True:
+                self._unsent.get_nowait()()
+        except Empty:
+            pass
+        if self.now_ms() - self._told_ms >= TIMER_INTERVAL_MS:
+            self._told_ms = self.now_ms()
+            self._tell_time(self._told_ms)
 
     def _tell_time(self, now_ms: int) -> None:
         for handler in self._all():
@@ -321,16 +321,15 @@ class KafkaTransport(FailingTransport[Handler]):
 
     # ---- reading ------------------------------------------------------------------------------
 
-    def _read(self) -> None:
-        while not self._is_closed.is_set():
-            self._reader.ask(self.now_ms(), self._reading_lasts_ms)
-            for key, value in self._reader.read():
-                self._dispatch(key, value)
-            if self._reader.is_at_end():
-                asked_ms = self._reader.read_ms
-                assert asked_ms is not None
-                for handler in self._all():
-                    self._feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
+    def _read(self, found: list[tuple[bytes, bytes]]) -> None:
+        for key, value in found:
+            self._dispatch(key, value)
+        if self._reader.is_at_end():
+            asked_ms = self._reader.read_ms
+            assert asked_ms is not None
+            for handler in self._all():
+                self._feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
+        self._reader.ask(self.now_ms(), self._reading_lasts_ms)
 
     def _reading_lasts_ms(self) -> int | None:
         lasting: list[int] = []
@@ -367,10 +366,11 @@ class KafkaTransport(FailingTransport[Handler]):
         with self._lock:
             return list(self._by_group.get(key, {}).values())
 
-    def _guarded(self, loop: Callable[[], None]) -> None:
+    def _guarded(self, turn: Callable[[], None]) -> bool:
         """Report a thread that dies; the members' fences then stop them anyway."""
         try:
-            loop()
+            turn()
+            return True
         except NotAllowed as problem:
             _log.warning("A thread of the transport ends: %s", problem.what)
             self._failure = problem
@@ -379,6 +379,7 @@ class KafkaTransport(FailingTransport[Handler]):
             if denied is None:
                 _log.exception("A thread of the transport failed")
             self._failure = denied or problem
+        return False
 
     def _feed(self, handler: Handler, event: sg.Input) -> None:
         self._for(handler, partial(handler.feed, event))

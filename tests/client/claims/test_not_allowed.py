@@ -15,7 +15,7 @@ from coordlib.client.claims.admin import ClaimsAdmin
 from coordlib.client.claims.shell import beginning
 from coordlib.client.claims.shell.beginning import Beginnings
 from coordlib.client.claims.shell.data import Data
-from coordlib.client.claims.shell.kafka import KafkaClaims
+from coordlib.client.claims.shell.kafka import KafkaClaims, _poll
 from coordlib.client.claims.shell.log_reader import LogReader
 from coordlib.client.claims.shell.offsets import KafkaOffsets
 from coordlib.client.claims.shell.transport import Coordination
@@ -76,9 +76,9 @@ def test_a_producer_that_has_failed_for_ever_gave_its_reason_once() -> None:
     """Without any right to write it fails before the first message, and polling it raises."""
     transport, handler = stand_in(), Handler()
     refused = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "refused", fatal=True)
-    transport._producer = Mock(poll=Mock(side_effect=KafkaException(refused)))
+    producer = Mock(poll=Mock(side_effect=KafkaException(refused)))
     transport._all = lambda: [handler]
-    KafkaClaims._guarded(transport, partial(KafkaClaims._poll, transport))
+    KafkaClaims._guarded(transport, partial(_poll, producer, TOPIC, OPTIONS))
 
     assert str(handler.failure).startswith(f"A right is missing: Write on the topic {TOPIC}.")
     with pytest.raises(NotAllowed):

@@ -7,6 +7,7 @@ answers with DUPLICATE_SEQUENCE_NUMBER: then the message counts as delivered, wi
 from threading import RLock
 from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
 import pytest
 from confluent_kafka import Message
@@ -53,7 +54,7 @@ def test_a_claim_below_what_was_read_ends_all_claims() -> None:
     """The coordination topic has lost its end: its epoch was another one's before.  # INV-105"""
     handler: Any = Handler()
     transport = KafkaClaims.__new__(KafkaClaims)
-    transport.lock, transport._handlers = RLock(), [handler]
+    transport.lock, transport._handlers = RLock(), [ref(handler)]
     transport.place = Coordination("__marshal", 1, "id", 5_000)
     transport._delivered(handler, 7, 1_000, 41, None, Message(topic="t", partition=0, offset=41))
 

@@ -8,6 +8,7 @@ and runs timers, so that a broker that answers no question holds up no sign of l
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,7 +29,7 @@ from coordlib.client.claims.shell.transport import Coordination, Handler
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.clock import boottime_ms
-from coordlib.client.shell.failing import NO_OFFSET, FailingTransport
+from coordlib.client.shell.failing import NO_OFFSET, FailingTransport, while_used
 from coordlib.errors import CoordError, NotAllowed, SetupError
 from coordlib.kafka.client_keys import require_servers, shared
 from coordlib.kafka.clients import opening
@@ -97,17 +98,19 @@ class KafkaClaims(FailingTransport[Handler]):
         self._offsets = KafkaOffsets(options, client, is_committing=is_committing)
         self._workers = ThreadPoolExecutor(WORKERS, "coord-claims")
         self._views: dict[int, LogView] = {}
-        self._handlers: list[Handler] = []
+        self._handlers: list[weakref.ref[Handler]] = []
+        #: Of programs that are done with them.
+        self._kept: list[Handler] = []
         #: Of messages that could not be queued: told later, since their handler is busy now.
         self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._is_closed = threading.Event()
         self._looked_ms = self.now_ms()
+        self._told_ms = self.now_ms()
+        serve = partial(_poll, self._producer, topic, options)
         self._threads = [
-            threading.Thread(target=self._guarded, args=(loop,), name=name, daemon=True)
-            for name, loop in (("coord-read", self._read), ("coord-send", self._serve))
+            self._start("coord-read", self._reader.read, KafkaClaims._read),
+            self._start("coord-send", serve, KafkaClaims._serve),
         ]
-        for thread in self._threads:
-            thread.start()
 
     def now_ms(self) -> int:
         return boottime_ms()
@@ -133,12 +136,16 @@ class KafkaClaims(FailingTransport[Handler]):
                         self._views[each] = view
                         self._reader.add(each, view.position)
         with self.lock:
-            self._handlers.append(handler)
+            self._handlers.append(weakref.ref(handler))
+
+    def keep(self, handler: Handler) -> None:
+        with self.lock:
+            self._kept.append(handler)
 
     def detach(self, handler: Handler) -> None:
         with self.lock:
-            if handler in self._handlers:
-                self._handlers.remove(handler)
+            self._kept = [each for each in self._kept if each is not handler]
+            self._handlers = [e for e in self._handlers if e() not in (None, handler)]
 
     def send(
         self, handler: Handler, id_: int, partition: int, made: Callable[[int], AnyMessage]
@@ -146,7 +153,7 @@ class KafkaClaims(FailingTransport[Handler]):
         produced_ms = self.now_ms()
         view = self._views.get(partition)
         newest = -1 if view is None else view.position - 1
-        told = partial(self._delivered, handler, id_, produced_ms, newest)
+        told = partial(while_used(self._delivered, handler), id_, produced_ms, newest)
         value = marshal.encode(made(int(time.time())))
         try:
             self._producer.produce(self.place.topic, value, partition=partition, on_delivery=told)
@@ -213,18 +220,6 @@ class KafkaClaims(FailingTransport[Handler]):
         else:
             self._feed(handler, sg.Acknowledged(self.now_ms(), id_, offset, produced_ms))
 
-    def _poll(self) -> None:
-        """Raises NotAllowed, KafkaException: the producer has failed for ever.
-
-        Without any right to write it fails before its first message.
-        """
-        try:
-            self._producer.poll(TICK_S)
-        except KafkaException as problem:
-            if denied := denial(problem, writing(self.place.topic), self._options):
-                raise denied from problem
-            raise
-
     def _not_taken(self, handler: Handler, id_: int, error: KafkaError) -> None:
         if denied := denial(error, writing(self.place.topic), self._options):
             # Kafka's idempotent producer does not come back from it, and no other try would help.
@@ -238,45 +233,40 @@ class KafkaClaims(FailingTransport[Handler]):
     def _not_written(self, handler: Handler, id_: int, why: str) -> None:
         self._feed(handler, sg.NotWritten(self.now_ms(), id_, why))
 
-    def _serve(self) -> None:
-        told_ms = self.now_ms()
-        while not self._is_closed.is_set():
-            self._poll()
-            try:
-                while True:
-                    self._unsent.get_nowait()()
-            except Empty:
-                pass
-            now_ms = self.now_ms()
-            if now_ms - told_ms >= TIMER_INTERVAL_MS:
-                told_ms = now_ms
-                for handler in self._all():
-                    self._for(handler, partial(_tell_time, handler, now_ms))
-            if now_ms - self._looked_ms >= LOOK_INTERVAL_MS:
-                self._looked_ms = now_ms
-                self._workers.submit(self._look)
+    def _serve(self, _polled: None) -> None:
+        try:
+            while True:
+                self._unsent.get_nowait()()
+        except Empty:
+            pass
+        now_ms = self.now_ms()
+        if now_ms - self._told_ms >= TIMER_INTERVAL_MS:
+            self._told_ms = now_ms
+            for handler in self._all():
+                self._for(handler, partial(_tell_time, handler, now_ms))
+        if now_ms - self._looked_ms >= LOOK_INTERVAL_MS:
+            self._looked_ms = now_ms
+            self._workers.submit(self._look)
 
     # ---- reading ------------------------------------------------------------------------------
 
-    def _read(self) -> None:
-        while not self._is_closed.is_set():
-            self._reader.ask(self.now_ms())
-            records = self._reader.read()
-            with self.lock:
-                now_ms = self.now_ms()  # once: a start reads hundreds of thousands
-                for partition, record in records:
-                    self._judge(self._views[partition], record, now_ms)
-                ended = list(self._reader.ended())
-                for partition, asked_ms in ended:
-                    self._views[partition].read_to_end(asked_ms)
-                if ended:
-                    for handler in self._all():
-                        self._feed(handler, sg.ReadToEnd(self.now_ms()))
+    def _read(self, records: list[tuple[int, LogRecord]]) -> None:
+        with self.lock:
+            now_ms = self.now_ms()  # once: a start reads hundreds of thousands
+            for partition, record in records:
+                self._judge(self._views[partition], record, now_ms)
+            ended = list(self._reader.ended())
+            for partition, asked_ms in ended:
+                self._views[partition].read_to_end(asked_ms)
+            if ended:
+                for handler in self._all():
+                    self._feed(handler, sg.ReadToEnd(self.now_ms()))
+        self._reader.ask(self.now_ms())
 
     def _judge(self, view: LogView, record: LogRecord, now_ms: int) -> None:
         judgement = view.judge(record, now_ms)
         if view.read_ms is not None:  # before, nobody has done anything yet
-            for handler in list(self._handlers):  # one that ends takes itself out
+            for handler in self._all():  # one that ends takes itself out
                 self._for(handler, partial(handler.judged, view, judgement))
 
     def _look(self) -> None:
@@ -313,12 +303,13 @@ class KafkaClaims(FailingTransport[Handler]):
 
     def _all(self) -> list[Handler]:
         with self.lock:
-            return list(self._handlers)
+            return [handler for each in self._handlers if (handler := each()) is not None]
 
-    def _guarded(self, loop: Callable[[], None]) -> None:
+    def _guarded(self, turn: Callable[[], None]) -> bool:
         """Report a thread that dies; fences then close by themselves."""
         try:
-            loop()
+            turn()
+            return True
         except (NotAllowed, CoordinationTopicChanged) as problem:
             _log.warning("A thread of the transport ends: %s", problem.what)
             self._failure = problem
@@ -330,12 +321,26 @@ class KafkaClaims(FailingTransport[Handler]):
             self._look()
             if self._failure is None:
                 self._failure = problem
+        return False
 
     def _feed(self, handler: Handler, event: sg.Input) -> None:
         self._for(handler, partial(handler.feed, event))
 
     def _named(self, _: Handler) -> str:
         return "A consumer of claims"
+
+
+def _poll(producer: Producer, topic: str, options: Mapping[str, Any]) -> None:
+    """Raises NotAllowed, KafkaException: the producer has failed for ever.
+
+    Without any right to write it fails before its first message.
+    """
+    try:
+        producer.poll(TICK_S)
+    except KafkaException as problem:
+        if denied := denial(problem, writing(topic), options):
+            raise denied from problem
+        raise
 
 
 def find_coordination(admin: Any, topic: str, options: Mapping[str, Any]) -> Coordination:

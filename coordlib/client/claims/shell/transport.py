@@ -78,6 +78,12 @@ class Transport(Protocol):
         Raises CannotReach, NotAllowed.
         """
 
+    def keep(self, handler: Handler) -> None:
+        """Go on with one that its program is done with, until it is detached.
+
+        Others are no more delivered to once their programs have dropped them.
+        """
+
     def detach(self, handler: Handler) -> None: ...
 
     def send(

@@ -141,6 +141,9 @@ class ClaimsTransport:
             log.appended.append(partial(self._fetch_soon, number))
             self._fetch_soon(number)
 
+    def keep(self, handler: Handler) -> None:
+        """All are kept here."""
+
     def detach(self, handler: Handler) -> None:
         if handler in self._handlers:
             self._handlers.remove(handler)

@@ -1,0 +1,84 @@
+"""A process forks while it has clients: the child has none of them."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+import coordlib.client as public
+from coordlib.client.claims.marshaler import Marshaler
+from coordlib.client.claims.options import ConsumerOptions
+from coordlib.client.closing import Closing
+from coordlib.client.forked import _of_parent
+from coordlib.errors import CoordError
+from coordlib.testing.fake_claims import FakeClaimsLog, FakeReader
+from coordlib.testing.fake_log import FakeLog
+from tests.client.test_consumer import Program
+
+
+def in_child(call: Callable[[], Any]) -> str:
+    """What a call gives in a child of this process."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = repr(call())
+        except BaseException as problem:  # noqa: BLE001  # nothing of the child may go on
+            said = str(problem).splitlines()[0]
+        os.write(writes, said.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writes)
+    with os.fdopen(reads) as found:
+        return found.read()
+
+
+def test_a_consumer_is_its_process_own() -> None:
+    """Web servers and multiprocessing fork. Both processes handed out the same messages, or the
+    child waited in `close` for threads that it has not got."""
+    a = Program(FakeLog({"t": 2}), "a")
+    a.settle()
+    a.settle()
+    consumer, other = a.consumer, "This CoordinatedConsumer was made in another process."
+
+    with consumer.member._changed:  # some thread holds it when the process forks
+        assert in_child(lambda: consumer.poll(0)) == other
+        assert in_child(lambda: consumer.commit()) == other
+        assert in_child(lambda: consumer.committed([TopicPartition("t", 0)])) == other
+        assert in_child(lambda: consumer.member.may_work()) == "False"
+        assert in_child(lambda: consumer.close()) == "None"
+    assert a.poll() == (0, 0)
+
+
+def test_a_consumer_of_claims_is_its_process_own() -> None:
+    log = FakeClaimsLog({"t": 1})
+    marshaler = Marshaler(
+        {"group.id": "g", "client.id": "c"},
+        transport=log.transport(),
+        data_consumer=FakeReader(log),
+    )
+    consumer = marshaler.consumer(["t"], ConsumerOptions())
+
+    assert in_child(lambda: consumer.poll(0)) == (
+        "This MarshalConsumer was made in another process."
+    )
+    assert in_child(lambda: marshaler.close()) == "None"
+    consumer.poll(0)
+
+
+CLIENTS = [each for each in vars(public).values() if isinstance(each, type)]
+
+
+@pytest.mark.parametrize("kind", [each for each in CLIENTS if issubclass(each, Closing)])
+def test_every_call_of_every_client_refuses_in_a_child(kind: type[Closing]) -> None:
+    child: Any = object.__new__(_of_parent(kind))  # type: ignore[arg-type]
+
+    for name in dir(kind):
+        if name.startswith("_") or name in {"may_work", "may_lead", "close"}:
+            continue
+        if isinstance(getattr(kind, name), property) or callable(getattr(kind, name)):
+            with pytest.raises(CoordError, match="another process"):
+                getattr(child, name)()
+    assert child.close() is None

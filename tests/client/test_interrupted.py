@@ -1,0 +1,213 @@
+"""Ctrl-C in a call, and the program goes on: nothing is lost, and nobody is deaf."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from coordlib.client.claims.marshaler import Marshaler
+from coordlib.client.claims.options import ConsumerOptions
+from coordlib.client.committed_reader import CommittedReader
+from coordlib.client.machine.signals import TopicPartition as Place
+from coordlib.records.data_headers import Marker, Stamp, header_of
+from coordlib.testing import fake_claims
+from coordlib.testing.fake_claims import FakeClaimsLog
+from coordlib.testing.fake_log import FakeLog
+from tests.client import cooperative
+from tests.client.interrupting import interrupt_everywhere
+from tests.client.test_consumer import FakeReader, Program
+
+Interrupted = Callable[[Callable[[], Any]], Any]
+KINDS: dict[str, dict[str, Any]] = {
+    "eager": {},
+    "cooperative": {"partition.assignment.strategy": [cooperative.assignor()]},
+    "assigned": {"group.protocol": "assigned"},
+}
+
+
+def alone(config: dict[str, Any]) -> Program:
+    log = FakeLog({"t": 2})
+    log.tell_topics()
+    program = Program(log, "a", **config)
+    for _ in range(4):
+        program.settle()
+    return program
+
+
+def places(messages: list[Any]) -> list[tuple[int, int]]:
+    return sorted((each.partition(), each.offset()) for each in messages)
+
+
+ALL = [(partition, offset) for partition in (0, 1) for offset in range(3)]
+
+
+@pytest.mark.parametrize(("kind", "count"), [("eager", 1), ("cooperative", 4), ("assigned", 4)])
+def test_a_poll_of_a_group_loses_no_message(kind: str, count: int) -> None:
+    def course(interrupted: Interrupted) -> None:
+        a = alone(KINDS[kind])
+        given = a.consumer.consume(1, 0.001)
+        given += interrupted(lambda: a.consumer.consume(count, 0.001)) or []
+        at = {each.partition: each.offset for each in a.consumer.position(of_t())}
+        for partition in (0, 1):  # what `commit` would cover
+            handed = [offset for where, offset in places(given) if where == partition]
+            assert at[partition] == (max(handed) + 1 if handed else -1001)
+        for _ in range(8):
+            given += a.consumer.consume(count, 0.001)
+        assert places(given) == ALL
+
+    interrupt_everywhere(course, FakeReader, least=20, step=2)
+
+
+def of_t() -> list[TopicPartition]:
+    return [TopicPartition("t", 0), TopicPartition("t", 1)]
+
+
+def test_a_seek_that_is_interrupted_is_done_or_not_begun() -> None:
+    def course(interrupted: Interrupted) -> None:
+        a = alone({})
+        a.consumer.consume(2, 0.001)
+        interrupted(lambda: a.consumer.seek(TopicPartition("t", 0, 7)))
+        (at,) = a.consumer.position([TopicPartition("t", 0)])
+        read = [o for p, o in places(a.consumer.consume(9, 0.001)) if p == 0]
+        assert (at.offset, read[0]) in {(7, 7), (1, 1)}
+
+    interrupt_everywhere(course, FakeReader, least=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", ["revoke", "commit", "close"])
+def test_a_member_is_never_deaf(kind: str, what: str) -> None:
+    """Two members: whatever is interrupted, all partitions have an owner in the end."""
+
+    def course(interrupted: Interrupted) -> None:
+        a = alone(KINDS[kind])
+        log, b = a.log, Program(a.log, "b", **KINDS[kind])
+        if what == "revoke":
+            for _ in range(2):
+                log.pump()
+                b.poll()
+        else:
+            log.advance(10_000, lambda: (a.poll(), b.poll()))
+        if what == "close":
+            interrupted(lambda: a.consumer.close(0))
+            a.consumer.close(0)
+            log.pump()
+            log.advance(3_000, b.poll)  # a session is longer
+            assert len(b.consumer.assignment()) == 2
+            return
+        for _ in range(3):
+            interrupted(a.consumer.commit if what == "commit" else lambda: a.consumer.poll(0))
+        log.advance(40_000, lambda: (a.poll(), b.poll()))
+        owned = [each.partition for one in (a, b) for each in one.consumer.assignment()]
+        assert sorted(owned) == [0, 1]
+
+    interrupt_everywhere(course, FakeReader, least=5, step=7)
+
+
+# ---- claims -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_a_poll_of_claims_loses_no_message_and_commits_over_none(count: int) -> None:
+    def course(interrupted: Interrupted) -> None:
+        log = FakeClaimsLog({"t": 1})
+        marshaler = Marshaler(
+            {"group.id": "g", "client.id": "c"},
+            transport=log.transport(),
+            data_consumer=fake_claims.FakeReader(log),
+        )
+        consumer, given = marshaler.consumer(["t"], ConsumerOptions()), list[Any]()
+        log.put("t", 0, 20)
+        while not consumer.claims():
+            log.advance(200, lambda: consumer.consume(0, 0))
+
+        def work(messages: list[Any]) -> None:
+            for each in messages:
+                given.append(each)
+                consumer.commit(each)
+
+        work(interrupted(lambda: consumer.consume(count, 0)) or [])
+        log.advance(1_000, lambda: work(consumer.consume(5, 0)))
+        log.advance(6_000)
+        assert [each.offset() for each in given] == list(range(20))
+        assert log.world("t").slots["g", "t", 0].position == 20
+
+    interrupt_everywhere(course, fake_claims.FakeReader, least=10)
+
+
+def test_a_close_of_claims_that_is_interrupted_goes_on() -> None:
+    def course(interrupted: Interrupted) -> None:
+        log = FakeClaimsLog({"t": 1})
+        transport = log.transport()
+        marshaler = Marshaler(
+            {"group.id": "g", "client.id": "c"},
+            transport=transport,
+            data_consumer=fake_claims.FakeReader(log),
+        )
+        consumer = marshaler.consumer(["t"], ConsumerOptions())
+        while not consumer.claims():
+            log.advance(200, lambda: consumer.consume(0, 0))
+        interrupted(lambda: consumer.close(timeout=0))
+        consumer.close(timeout=0)
+        log.advance(1_000)
+        assert log.world("t").slots["g", "t", 0].owner is None
+
+    interrupt_everywhere(course, fake_claims.FakeReader, least=5)
+
+
+# ---- committed records --------------------------------------------------------------------------
+
+
+class Message(fake_claims.FakeMessage):
+    def __init__(self, offset: int, header: Any) -> None:
+        super().__init__(Place("out", 0), offset, None if isinstance(header, Marker) else b"v")
+        self._headers = [header_of(header)] if header is not None else []
+
+    def headers(self) -> Any:
+        return self._headers
+
+    def leader_epoch(self) -> int:
+        return 0
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Given:
+    """What a reader reads, once each."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._left = messages
+
+    def assign(self, _: Any) -> None: ...
+
+    def poll(self, _: float) -> Message | None:
+        return self._left.pop(0) if self._left else None
+
+
+LOGS: dict[str, list[Any]] = {
+    "plain": [None] * 10,
+    "numbered": [Stamp(i="inc", p=7, s=n) for n in range(10)],
+    "transaction": [
+        *(Stamp(i="inc", t="id", p=7, e=0, s=n) for n in range(9)),
+        Marker(i="inc", t="id", p=7, e=0, r="commit"),
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", LOGS)
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_poll_of_committed_records_loses_none(kind: str, count: int) -> None:
+    def course(interrupted: Interrupted) -> None:
+        messages = [Message(offset, header) for offset, header in enumerate(LOGS[kind])]
+        reader = CommittedReader({}, data_consumer=Given(messages))
+        reader.assign([TopicPartition("out", 0, 0)])
+        given = interrupted(lambda: reader.consume(count, 0)) or []
+        (at,) = reader.position([TopicPartition("out", 0)])
+        assert at.offset == (len(given) or -1001)
+        for _ in range(12):
+            given += reader.consume(5, 0)
+        assert [each.offset() for each in given] == list(range(9 if kind == "transaction" else 10))
+
+    interrupt_everywhere(course, Given, least=6)
