@@ -191,9 +191,7 @@ def test_what_was_committed_in_the_callback_stands_before_the_leave(log: FakeLog
         consumer.commit()
         consumer.close(timeout_s=0)
 
-    a.consumer._settings = a.consumer._settings.__class__(
-        **{**fields_of(a.consumer._settings), "on_commit": lambda *told: commits.append(told)}
-    )
+    a.consumer._commits._on_commit = lambda *told: commits.append(told)
     a.consumer.subscribe(["t"], on_revoke=on_revoke)
     a.settle()
     assert a.poll() is not None
@@ -207,10 +205,6 @@ def test_what_was_committed_in_the_callback_stands_before_the_leave(log: FakeLog
     assert len(commits) == 1, "its outcome is told, known or not"
     run(log, b, until=lambda: bool(b.reader.started))
     assert (0, 1) in b.reader.started[0]
-
-
-def fields_of(settings: Any) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__slots__}
 
 
 def test_close_waits_for_the_answers_of_commits_also_in_a_callback(log: FakeLog) -> None:
