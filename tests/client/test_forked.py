@@ -1,6 +1,7 @@
 """A process forks while it has clients: the child has none of them."""
 
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ def in_child(call: Callable[[], Any]) -> str:
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.alarm(30)  # one that hangs ends, and has said nothing
         try:
             said = repr(call())
         except BaseException as problem:  # noqa: BLE001  # nothing of the child may go on
