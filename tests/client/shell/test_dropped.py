@@ -38,7 +38,7 @@ def test_the_threads_of_a_transport_that_nobody_has_end() -> None:
     del transport
 
     for each in threads:
-        each.join(20)
+        each.join()
     assert not any(each.is_alive() for each in threads)
 
 
