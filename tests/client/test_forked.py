@@ -1,4 +1,4 @@
-"""A process forks while it has clients: the child has none of them."""
+"""A process forks while it has clients: the child has none of them.  # INV-132"""
 
 import os
 import signal
