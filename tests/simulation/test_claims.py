@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coordlib.client.claims.claim import Claim
-from coordlib.client.claims.consumer import MarshalConsumer
 from coordlib.client.claims.fence import Fence
+from coordlib.client.claims.taking import Taking
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.coordinators.claims.slots import Slots
@@ -157,12 +157,12 @@ def test_a_world_waits_for_users_who_take_one_message_and_commit_it_now_and_then
 
 def test_a_consumer_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """INV-49: the wait for slow users ends where nobody reads on."""
-    usual = MarshalConsumer._may_hand_out
+    usual = Taking._may_hand_out
 
-    def never_beyond(self: MarshalConsumer, claim: Claim, offset: int) -> bool:
+    def never_beyond(self: Taking, claim: Claim, offset: int) -> bool:
         return offset < 30 and usual(self, claim, offset)
 
-    monkeypatch.setattr(MarshalConsumer, "_may_hand_out", never_beyond)
+    monkeypatch.setattr(Taking, "_may_hand_out", never_beyond)
 
     found = run(draw(2, (), **SLOW).without(0, 99)).violation
 
