@@ -41,7 +41,7 @@ def test_many_bugs_are_kept_and_numbered() -> None:
         *range(350, 353),
         360,
         *range(370, 375),
-        *range(370, 377),
+        *range(380, 387),
     ]
 
 
