@@ -3,7 +3,7 @@
 librdkafka's threads are not in the child, and both processes would hand out the same messages. So
 in the child every call of a client raises at once, and `close` returns at once: there is nothing
 to end. A class of its own does that: no call needs to look, and no lock is taken, which some thread
-of the parent may have held.  # INV-132
+of the parent may have held.  # INV-142
 """
 
 import os

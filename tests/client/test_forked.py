@@ -1,4 +1,4 @@
-"""A process forks while it has clients: the child has none of them.  # INV-132"""
+"""A process forks while it has clients: the child has none of them.  # INV-142"""
 
 import os
 import signal

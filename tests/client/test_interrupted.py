@@ -1,4 +1,4 @@
-"""Ctrl-C in a call, and the program goes on: nothing is lost, and nobody is deaf.  # INV-131"""
+"""Ctrl-C in a call, and the program goes on: nothing is lost, and nobody is deaf.  # INV-141"""
 
 from collections.abc import Callable
 from typing import Any

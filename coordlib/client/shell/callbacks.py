@@ -3,7 +3,7 @@
 What a client does itself around a callback is done whole. The callback is not: one that was
 interrupted counts as one that raised, and the next call of the client finds it and ends it.
 
-INV-131.
+INV-141.
 """
 
 import sys

@@ -48,7 +48,7 @@ class FailingTransport(ABC, Generic[HandlerT]):
         """A thread that takes turns until the transport is closed, or no program has it any more.
 
         While it waits it does not hold the transport, nor does the transport hold its handlers:
-        what a program drops without `close` is collected, and no signs of life follow.  # INV-133
+        what a program drops without `close` is collected, and no signs of life follow.  # INV-143
         """
         args = (weakref.ref(self), wait, turn)
         thread = threading.Thread(target=_take_turns, args=args, name=name, daemon=True)

@@ -23,7 +23,7 @@ class HandingOut:
     """What may be delivered, and stays here until it was.
 
     The line that returns messages stores what was `prepared` as `handed`, and calls nothing between
-    the two: an interruption comes before both, or behind both.  # INV-131
+    the two: an interruption comes before both, or behind both.  # INV-141
     """
 
     def __init__(self) -> None:

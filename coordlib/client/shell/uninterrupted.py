@@ -11,7 +11,7 @@ thread holds; the library's own callbacks (`error_cb`, `stats_cb`) do. And the m
 holds a lock of a client, so a handler may call whatever it likes.
 
 What a call has returned may be lost on its way to the program. So it is noted as handed out in the
-line that returns it, without a call: CPython runs handlers at calls and jumps only.  # INV-131
+line that returns it, without a call: CPython runs handlers at calls and jumps only.  # INV-141
 """
 
 import os

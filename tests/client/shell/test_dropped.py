@@ -1,4 +1,4 @@
-"""A program drops a client without `close`: its threads end, and no heartbeats follow (INV-133)."""
+"""A program drops a client without `close`: its threads end, and no heartbeats follow (INV-143)."""
 
 import gc
 import threading
