@@ -114,3 +114,5 @@ class CoordinatorLoading(msgspec.Struct, tag_field="type", frozen=True, kw_only=
     error: str = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name
     design_error: str = "CoordinatorStartupNotComplete"
     message: str = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.what_to_do
+    #: Shard -> offset: what was written before it and has no answer by now will have none.
+    lost: dict[int, int] | UnsetType = UNSET

@@ -13,20 +13,21 @@ and whatever stands below it is lost, whoever wrote it.  # INV-104
 import time
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol
-from uuid import uuid4
 
 import structlog
 from confluent_kafka import KafkaException, Producer
 from msgspec.structs import replace
 
-from coordlib.effects.routing import EVENTS, Output
+from coordlib.effects.routing import EVENTS, RESPONSES, Output
 from coordlib.errors import CannotReach, CoordError, StartRefused
 from coordlib.kafka.bounds import leader_epochs, log_bounds
 from coordlib.kafka.clients import open_admin, reaching, reason_of
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.reading import records_at
 from coordlib.records import cells, codec
+from coordlib.records import responses as rs
 from coordlib.records.requests import Tick
 from coordlib.records.stored import (
     EVENT_REQUESTS_LOST,
@@ -50,11 +51,13 @@ _PAUSE_S: Final = 0.2
 _LEADERS_S: Final = 60.0
 #: Partitions that a refusal names.
 _NAMED_MAX: Final = 20
+_ID_BYTES, _ID_DIGITS = 16, 8
 #: Records that are written at once where a log is filled.
 _FILLED_AT_ONCE: Final = 10_000
-#: Of a RequestsLost line among those of the record before: it has far fewer.
+#: Where the numbers of RequestsLost lines begin: other lines of the record before have far fewer.
 _ORDINAL: Final = 1_000_000
-_FILLER: Final = codec.encode(Tick(v=1, published=-1))
+#: What a log is filled with: nobody judges it.
+FILLER: Final = codec.encode(Tick(v=1, published=-1))
 _WHERE: Final = "Check that the broker runs and that this job may read and write its topics."
 
 
@@ -138,9 +141,7 @@ def _named(lost: list[Lost]) -> str:
     return some if len(lost) <= _NAMED_MAX else f"{some}; and {len(lost) - _NAMED_MAX} more"
 
 
-def skipped(
-    marker: Marker, lost: Iterable[Lost], now: Mapping[Place, JudgedRecord | None]
-) -> Marker:
+def skipped(marker: Marker, lost: list[Lost], now: Mapping[Place, JudgedRecord | None]) -> Marker:
     """The marker that goes on behind what is lost, of a checkpoint that never was: no older one may
     go on from it.
 
@@ -158,7 +159,7 @@ def skipped(
     return replace(
         marker,
         v=MARKER_VERSION,
-        checkpoint=uuid4().hex,
+        checkpoint=blake2b(f"{marker} {lost}".encode(), digest_size=_ID_BYTES).hexdigest(),
         ranges={},
         digest="",
         next_offsets=next_offsets,
@@ -167,7 +168,7 @@ def skipped(
 
 
 def lines_of(lost: Iterable[Lost], marker: Marker, plane: Plane, incarnation: str) -> list[Output]:
-    """A RequestsLost line of history for each, in the shard's partition."""
+    """A RequestsLost line of history for each, in the shard's partition; `marker`: behind them."""
     letters = {topic: letter for letter, topic in plane.inputs.items()}
     return [_line(each, letters[each.place.topic], marker, incarnation) for each in lost]
 
@@ -176,8 +177,10 @@ def _line(lost: Lost, letter: str, marker: Marker, incarnation: str) -> Output:
     topic, shard = lost.place
     position: ShardPosition | None = marker.shards.get(str(shard))
     coordinate = f"{letter}{shard}-{lost.end - 1}"
+    # By the marker's id: the same place may be lost once more.
+    ordinal = _ORDINAL + int(marker.checkpoint[:_ID_DIGITS], 16)
     event = Event(
-        event_id=f"{incarnation}-{coordinate}-{_ORDINAL}",
+        event_id=f"{incarnation}-{coordinate}-{ordinal}",
         # Log time, as all other lines have it; a shard that has judged nothing has none.
         time_ms=(position.previous_ms if position else 0) or time.time_ns() // 1_000_000,
         group="",
@@ -195,6 +198,12 @@ def _line(lost: Lost, letter: str, marker: Marker, incarnation: str) -> Output:
         },
     )
     return Output(EVENTS, shard, b"", codec.encode(event))
+
+
+def _before(lost: Iterable[Lost], plane: Plane) -> dict[int, int]:
+    """Shard -> what is judged next; those whose requests are lost."""
+    topic = plane.first_input
+    return {each.place.partition: each.end for each in lost if each.place.topic == topic}
 
 
 def _of(known: Mapping[str, Mapping[str, Any]], place: Place) -> Any:
@@ -241,7 +250,12 @@ class JudgedLog:
         key = cells.key_of(cells.MARKER, plane.owned)
         row = Output("progress", 0, key, codec.encode(behind))
         sink.progress.note_marker(behind, plane.owned)
-        sink.write_beside([row, *lines_of(lost, marker, plane, incarnation)])
+        told = codec.encode(rs.CoordinatorLoading(lost=_before(lost, plane)))
+        replies = [
+            Output(RESPONSES, partition, b"", told) for partition in range(layout.reply_partitions)
+        ]
+        lines = lines_of(lost, behind, plane, incarnation)
+        sink.write_beside([row, *lines, *replies])
 
     def require_same(self, before: Marker | None, after: Marker) -> None:
         """Look before a batch is written, when its records have been read.
@@ -323,7 +337,7 @@ class KafkaInputs:
             # Others write as well, so half of what lacks, until one is left.
             while (lacking := end - self.bounds([place])[place].end) > 0:
                 for _ in range(min((lacking + 1) // 2, _FILLED_AT_ONCE)):
-                    producer.produce(place.topic, _FILLER, partition=place.partition)
+                    producer.produce(place.topic, FILLER, partition=place.partition)
                 with reaching(f"{place.topic} cannot be filled", _WHERE):
                     if producer.flush(_PATIENCE_S):
                         raise TimeoutError("records were not acknowledged")

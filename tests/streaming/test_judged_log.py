@@ -10,6 +10,8 @@ from coordlib.coordinators.shard.shard import InputRecord
 from coordlib.effects.routing import Output
 from coordlib.errors import CoordError, StartRefused
 from coordlib.kafka.places import Bounds, Place
+from coordlib.records import codec
+from coordlib.records import responses as rs
 from coordlib.records.cells import ShardRange, composed
 from coordlib.records.stored import (
     EVENT_REQUESTS_LOST,
@@ -110,6 +112,7 @@ class Sink:
     def __init__(self, marker: Marker | None) -> None:
         self.marker = marker
         self.lines: list[Event] = []
+        self.told: rs.AnyResponse | None = None
 
     @property
     def progress(self) -> "Sink":
@@ -119,10 +122,14 @@ class Sink:
         self.marker = marker
 
     def write_beside(self, outputs: Iterable[Output]) -> None:
-        row, *lines = outputs
+        row, *rest = outputs
         assert (row.topic, row.key) == ("progress", b"marker")
         assert decode_marker(row.value or b"") == self.marker
+        lines = [each for each in rest if each.topic == "events"]
         self.lines += [msgspec.json.decode(each.value or b"", type=Event) for each in lines]
+        replies = [each for each in rest if each.topic == "responses"]
+        assert [each.partition for each in replies] == [0]
+        self.told = codec.decode_response(replies[0].value or b"")
 
 
 @pytest.fixture(params=[REQUESTS, OFFSETS])
@@ -265,6 +272,7 @@ def test_what_was_removed_is_skipped_once_and_stands_in_history(logs: Logs) -> N
     assert (line.type, line.cause, line.time_ms) == (EVENT_REQUESTS_LOST, "r1-13", 5)
     assert line.event_id.startswith("YjVo5al4-r1-13-")
     assert line.reason == Why.REMOVED
+    assert sink.told == rs.CoordinatorLoading(lost={1: 14}), "clients ask again"
     assert line.detail == {
         "topic": REQUESTS,
         "partition": 1,

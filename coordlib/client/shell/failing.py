@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from confluent_kafka import KafkaException
 
+from coordlib import limits
 from coordlib.client.forked import made_here
 from coordlib.errors import CannotReach, NotAllowed, StartRefused
 
@@ -18,6 +19,16 @@ _log = logging.getLogger("coordlib.client")
 #: Of a message that librdkafka takes for written, since the broker has answered a repeated try with
 #: DUPLICATE_SEQUENCE_NUMBER: nobody says where it stands, so it counts as one that may be written.
 NO_OFFSET: Final = "it was written before, and the broker does not say where"
+
+#: Of the producer of requests.
+PRODUCER_CONFIG: dict[str, Any] = {
+    "enable.idempotence": True,  # rule 12; order is kept and nothing is written twice
+    "acks": "all",
+    "linger.ms": 2,
+    "reconnect.backoff.max.ms": 1_000,  # rule 12
+    "message.max.bytes": limits.REQUEST_BYTES_MAX + 64 * limits.KIB,
+    "message.timeout.ms": 30_000,
+}
 
 
 class Fallible(Protocol):

@@ -17,6 +17,8 @@ from typing import Final, NamedTuple
 STEP_MS: Final = 100
 #: While the job is away, requests are kept for so many steps; the newest ones prove the most.
 KEPT: Final = 600
+#: Of a request that stands where nobody judges it any more.
+LOST: Final = "it was lost before it was judged"
 
 
 class Written(Enum):
@@ -38,6 +40,8 @@ class Mark(NamedTuple):
     newest: int = -1
     #: How often the log had been found cut.
     cuts: int = 0
+    #: The request that is produced, if it is always answered; empty: silence may accept it.
+    id: str = ""
 
 
 class Proofs:
@@ -51,10 +55,31 @@ class Proofs:
         #: Per shard (offset, first produce()), in the order of both.
         self._uncovered: dict[int, deque[tuple[int, int]]] = {}
         self._known: dict[int, Mark] = {}
+        #: Requests that have no answer yet, with their shards and offsets.
+        self._unanswered: dict[str, tuple[int, int]] = {}
 
-    def mark(self, shard: int, now_ms: int) -> Mark:
+    def mark(self, shard: int, now_ms: int, id_: str = "") -> Mark:
         """What is known of the log; to be asked before produce()."""
-        return self._known.get(shard, Mark())._replace(produced_ms=now_ms)
+        return self._known.get(shard, Mark())._replace(produced_ms=now_ms, id=id_)
+
+    def answered(self, id_: str) -> None:
+        """A response to this request was read."""
+        with self._lock:
+            self._unanswered.pop(id_, None)
+
+    def forget(self, token: str) -> None:
+        """A member has gone: nobody waits for its answers."""
+        with self._lock:
+            for id_ in [each for each in self._unanswered if each.startswith(f"{token}-")]:
+                del self._unanswered[id_]
+
+    def lost(self, shard: int, before: int) -> list[str]:
+        """The requests of before this offset that will have no answer; they are given up."""
+        with self._lock:
+            found = [i for i, at in self._unanswered.items() if at[0] == shard and at[1] < before]
+            for each in found:
+                del self._unanswered[each]
+            return found
 
     def acknowledged(self, shard: int, offset: int, mark: Mark) -> Written:
         """The log took a request of this transport; `mark`: as of its produce()."""
@@ -69,6 +94,8 @@ class Proofs:
                 self._uncovered.pop(shard, None)
                 return Written.CUT
             self._known[shard] = known._replace(newest=max(known.newest, offset))
+            if mark.id:
+                self._unanswered[mark.id] = shard, offset
             waiting = self._uncovered.setdefault(shard, deque(maxlen=KEPT))
             if not waiting or produced_ms - waiting[-1][1] >= STEP_MS:
                 waiting.append((offset, produced_ms))

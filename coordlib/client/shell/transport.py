@@ -19,15 +19,14 @@ from weakref import WeakValueDictionary
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from coordlib import limits
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.concerned import concerns
-from coordlib.client.shell.failing import NO_OFFSET, FailingTransport, while_used
+from coordlib.client.shell.failing import NO_OFFSET, PRODUCER_CONFIG, FailingTransport, while_used
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.job_reads import JobReads
-from coordlib.client.shell.proofs import Mark, Proofs, Written
+from coordlib.client.shell.proofs import LOST, Mark, Proofs, Written
 from coordlib.client.shell.response_reader import ResponseReader
 from coordlib.client.shell.topic_metadata import read_counts, read_racks
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
@@ -44,17 +43,8 @@ from coordlib.records.partitioner import reply_partition_of, shard_of
 
 _log = logging.getLogger("coordlib.client")
 
-LOG_CUT = "the log has lost its end, and what stands there is not judged"
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
 TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
-PRODUCER_CONFIG: dict[str, Any] = {
-    "enable.idempotence": True,  # rule 12; order is kept and nothing is written twice
-    "acks": "all",
-    "linger.ms": 2,
-    "reconnect.backoff.max.ms": 1_000,  # rule 12
-    "message.max.bytes": limits.REQUEST_BYTES_MAX + 64 * limits.KIB,
-    "message.timeout.ms": 30_000,
-}
 
 
 class Handler(Protocol):
@@ -222,10 +212,12 @@ class KafkaTransport(FailingTransport[Handler]):
             self._handlers.pop(identity.token, None)
             if (of_group := self._by_group.get(identity.group.encode())) is not None:
                 of_group.pop(identity.token, None)
+        self._proofs.forget(identity.token)
 
     def send(self, handler: Handler, request: rq.Request) -> None:
         request = self._reads.as_read(request)
-        mark = self._proofs.mark(handler.identity.shard, self.now_ms())
+        awaited = "" if isinstance(request, rq.Heartbeat) else request.id
+        mark = self._proofs.mark(handler.identity.shard, self.now_ms(), awaited)
         told = partial(while_used(self._delivered, handler), request.id, mark)
         try:
             value = codec.encode_request(request)
@@ -289,12 +281,12 @@ class KafkaTransport(FailingTransport[Handler]):
         else:
             if written is Written.CUT:
                 self._cut(shard, offset, mark.newest)
-            self._feed(handler, sg.NotWritten(now_ms, id_, LOG_CUT, is_final=False))
+            self._feed(handler, sg.NotWritten(now_ms, id_, LOST, is_final=False))
 
     def _cut(self, shard: int, offset: int, newest: int) -> None:
         """The end of a shard's log is lost: its members do not know what was judged of theirs."""
-        where = f"{self.place.requests}, partition {shard}"
-        _log.warning("%s has lost its end: %d is written behind %d", where, offset, newest)
+        topic = self.place.requests
+        _log.warning("%s-%d has lost its end: %d comes after %d", topic, shard, offset, newest)
         for handler in self._all():
             if handler.identity.shard == shard:
                 self._feed(handler, sg.LogCut(self.now_ms()))
@@ -348,13 +340,22 @@ class KafkaTransport(FailingTransport[Handler]):
             _log.warning("A response cannot be read: %s", problem)
             return
         if isinstance(message, rs.Response):  # found, since most of what comes is for one of many
+            self._proofs.answered(message.id)
             addressed = self._handlers.get(message.id.rpartition("-")[0])
             concerned = [addressed] if addressed is not None else []
         if isinstance(message, rs.Progress):
             self._reader.proved(self._proofs.progressed(message.shard, message.offset))
+        if isinstance(message, rs.CoordinatorLoading) and message.lost:
+            self._ask_again(message.lost)
         for handler in concerned:
             if concerns(handler.identity, message):
                 self._feed(handler, sg.Received(self.now_ms(), message))
+
+    def _ask_again(self, lost: dict[int, int]) -> None:
+        """Requests that the job has skipped count as not written."""
+        for id_ in (each for at in lost.items() for each in self._proofs.lost(*at)):
+            if handler := self._handlers.get(id_.rpartition("-")[0]):
+                self._feed(handler, sg.NotWritten(self.now_ms(), id_, LOST, is_final=False))
 
     # ---- small things -------------------------------------------------------------------------
 

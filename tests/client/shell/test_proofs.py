@@ -65,3 +65,18 @@ def test_a_request_below_what_was_read_or_written_shows_that_the_log_was_cut() -
         assert proofs.progressed(0, 61) is None
         proofs.progressed(0, 130)
         assert proofs.acknowledged(0, 63, proofs.mark(0, 2_200)) is Written.CUT
+
+
+def test_requests_that_the_job_has_skipped_are_known_by_their_offsets() -> None:
+    """A join that was removed unread was waited for without an end: no answer ever comes."""
+    proofs = Proofs()
+    for number, (shard, offset) in enumerate([(0, 10), (0, 11), (0, 12), (0, 20), (1, 10)]):
+        proofs.acknowledged(shard, offset, proofs.mark(shard, 1_000, f"aa-{number}"))
+    proofs.acknowledged(0, 21, proofs.mark(0, 1_000))
+    proofs.answered("aa-1")
+    proofs.acknowledged(1, 11, proofs.mark(1, 1_000, "bb-0"))
+    proofs.forget("bb")
+
+    assert proofs.lost(0, 20) == ["aa-0", "aa-2"]
+    assert proofs.lost(0, 20) == []
+    assert proofs.lost(1, 99) == ["aa-4"]

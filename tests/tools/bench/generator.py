@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from coordlib.client.shell.transport import PRODUCER_CONFIG
+from coordlib.client.shell.failing import PRODUCER_CONFIG
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import find_place
 from coordlib.records import cells, codec

@@ -66,7 +66,14 @@ class Partition:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        #: What stands before it was removed, as by retention.
+        self.start = 0
         self.end = 0
+        #: Offsets that were judged and are gone: whatever is written there is lost.
+        self.lost: list[tuple[int, int]] = []
+        self._gone: list[Record] = []
+        #: How often it has lost its end: another leader begins each time.
+        self.cuts = 0
         self.open: dict[Transaction, int] = {}
         self.appended: list[Callable[[], None]] = []
 
@@ -108,6 +115,39 @@ class Partition:
                 found.append(record)
         return found, max(position, until)
 
+    def at(self, offset: int) -> Record:
+        """The record that was judged there, or the first one behind it."""
+        records = self.history
+        at = bisect_left(records, offset, key=lambda record: record.offset)
+        return records[min(at, len(records) - 1)]
+
+    @property
+    def history(self) -> list[Record]:
+        """The records that are judged: where the log was cut, those that stood there first."""
+        if not self.lost:
+            return self.records
+        kept = [each for each in self.records if not self._is_lost(each.offset)]
+        return sorted([*kept, *self._gone], key=lambda record: record.offset)
+
+    def _is_lost(self, offset: int) -> bool:
+        return any(first <= offset < end for first, end in self.lost)
+
+    def remove(self, before: int, kept_until: int = 0) -> None:
+        """As retention does. What was judged, up to `kept_until`, is kept for those who check."""
+        self.records = [each for each in self.records if not kept_until <= each.offset < before]
+        self.start = before
+
+    def cut(self, end: int, judged: int) -> None:
+        """It loses its end, as with a leader that lacked it; up to `judged` all was judged."""
+        self._gone += [
+            each
+            for each in self.records
+            if end <= each.offset < judged and not self._is_lost(each.offset)
+        ]
+        self.lost.append((end, judged))
+        self.records = [each for each in self.records if each.offset < end]
+        self.end, self.cuts = end, self.cuts + 1
+
     def compact(self) -> None:
         """Keep the newest decided record of each key."""
         stable = self.last_stable
@@ -148,6 +188,8 @@ class Cluster:
         self._late: dict[str, LateEnd] = {}
         #: How many of them were refused, because their epoch had gone by.
         self.late_refused = 0
+        #: How often a member has noticed that a log was cut.
+        self.cuts_noticed = 0
         self.is_up = True
         #: Topics that the brokers do not tell of, and that nobody can read meanwhile.
         self.hidden: set[str] = set()

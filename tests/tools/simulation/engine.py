@@ -19,6 +19,8 @@ from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.beside.ticks import TickWriter
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.control_keys import begin
+from coordlib.streaming.judged_log import JudgedLog
+from coordlib.streaming.marker import next_marker
 from coordlib.streaming.plane import Plane, groups
 from coordlib.streaming.progress import OtherCells
 from coordlib.streaming.query import output_partitions, positions_at_start
@@ -43,6 +45,7 @@ from tests.tools.simulation.driver_io import (
     places_read,
     rows_of,
 )
+from tests.tools.simulation.inputs import SimulatedInputs, require_there
 from tests.tools.simulation.inspection import Inspector
 from tests.tools.simulation.scheduler import Channel, Clock, Process, Scheduler
 from tests.tools.simulation.watch import SimulatedWatch
@@ -150,6 +153,9 @@ class Driver(Process):
             now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
             others=OtherCells(cluster.init_transactions, cluster.newest_decided),
         )
+        # An operator who rebuilds accepts what is lost: a plain start has named it.
+        inputs = SimulatedInputs(cluster)
+        self._log = JudgedLog(self.plane, inputs, accepts_loss=is_rebuild)
         self.ticks: TickWriter | None = None
         self._beside = Beside()
         where = cluster, engine.prefix, self._channel
@@ -172,6 +178,7 @@ class Driver(Process):
             self.plane,
             engine.cluster.newest_by_key,
             self._is_rebuild,
+            log=self._log,
         )
         self._begin_to_sign(engine)
         engine.note_cut(self._sink.marker)
@@ -273,12 +280,19 @@ class Driver(Process):
         ranges: Ranges = {}
         for place in self._inputs():
             first = before[place][1] if place in before else self._first(place)
-            end = min(self.engine.cluster.partitions[place].end, first + left)
+            log = self.engine.cluster.partitions[place]
+            if first > log.end or first < log.start:
+                require_there(self.engine.cluster, place, log.start - 1, log.end)
+            end = min(log.end, first + left)
             left -= end - first
             ranges[place] = (first, end)
         if self.engine.repeats_rows and any(first < end for first, end in ranges.values()):
             again = self.engine.luck.randint(1, ROWS_AGAIN)
-            ranges = {place: (max(0, first - again), end) for place, (first, end) in ranges.items()}
+            partitions = self.engine.cluster.partitions
+            ranges = {
+                place: (max(partitions[place].start, first - again), end)
+                for place, (first, end) in ranges.items()
+            }
         return ranges
 
     def _first(self, place: Place) -> int:
@@ -300,6 +314,8 @@ class Driver(Process):
 
     def _judge(self, number: int) -> None:
         kept, settings = self.checkpoint, self._settings
+        for place, (first, end) in kept.offsets[number].items():
+            require_there(self.engine.cluster, place, first, end)
         before = kept.state_before(number)
         rows: list[tuple[object, ...]] = []
         fresh = dict(before)
@@ -334,6 +350,9 @@ class Driver(Process):
 
     def _write(self, batch: Batch) -> None:
         assert self._identity is not None
+        before = self._sink.marker
+        after = next_marker(before, batch, self._identity, self.plane.inputs)
+        self._log.require_same(before, after)
         written = self._sink.write(batch, self._identity)
         self.engine.note_cut(self._sink.marker)
         statuses = [report.status for report in batch.reports]

@@ -131,7 +131,9 @@ class Evidence:
         for shard in range(self.shards):
             # Judged as soon as they stand there, whatever becomes of their transactions.
             place = (f"{PREFIX}.{topic}", shard)
-            for record in self.cluster.partitions[place].read(0, is_committed=False)[0]:
+            for record in self.cluster.partitions[place].history:
+                if record.is_marker:
+                    continue
                 request = codec.decode_request(record.value)
                 if isinstance(request, rq.Request):
                     yield Asked(shard, record.offset, record.true_ms, request, letter)
@@ -215,14 +217,14 @@ class Evidence:
 
     def taken_ms(self, shard: int, offset: int) -> int:
         """True time at which the log took a request."""
-        return self.cluster.partitions[(f"{PREFIX}.requests", shard)].records[offset].true_ms
+        return self.cluster.partitions[(f"{PREFIX}.requests", shard)].at(offset).true_ms
 
     def clock_stood_ms(self, each: Asked) -> int:
         """True time of the newest request before it: where its shard's clock stood, at the least.
 
         A position does not move the clock.
         """
-        requests = self.cluster.partitions[(f"{PREFIX}.requests", each.shard)].records
+        requests = self.cluster.partitions[(f"{PREFIX}.requests", each.shard)].history
         number = bisect_right(requests, each.true_ms, key=lambda record: record.true_ms)
         return min(each.true_ms, requests[number - 1].true_ms) if number else 0
 

@@ -209,5 +209,4 @@ def _signed_bytes(world: World, shard: int) -> set[bytes]:
 
 
 def _value(world: World, shard: int, offset: int) -> bytes:
-    records = world.cluster.partitions[(f"{PREFIX}.requests", shard)].records
-    return records[offset].value or b""
+    return world.cluster.partitions[(f"{PREFIX}.requests", shard)].at(offset).value or b""

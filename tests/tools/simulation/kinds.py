@@ -49,6 +49,13 @@ CROWD_KINDS: Final[Kinds] = {
 }
 #: What the brokers do to the job. Drawn apart from all others.
 BROKER_KINDS: Final[Kinds] = {"end-comes-late": ("F-04", 10_000, 60_000)}
+#: Requests that nobody has read are removed, and logs lose their ends. Drawn apart, too.
+LOG_KINDS: Final[Kinds] = {
+    "requests-removed": ("F-08", 10_000, 40_000),
+    "log-cut": ("F-26", 5_000, 20_000),
+}
+#: Of the seeds that are neither crowded nor have short retention, those in which that happens.
+LOGS_SHARE: Final = 0.05
 #: Of the seeds, those in which it happens.
 LATE_ENDS_SHARE: Final = 0.1
 #: What operators do to the job's topics. Drawn apart from all others, too.
@@ -223,6 +230,7 @@ KINDS: Final[Kinds] = (
     | LATER_KINDS
     | BROKER_KINDS
     | TOPIC_KINDS
+    | LOG_KINDS
     | STORE_KINDS
     | COPIER_KINDS
     | COURIER_KINDS

@@ -31,6 +31,8 @@ from tests.tools.simulation.kinds import (
     LATER_MEMBER_KINDS,
     LATER_STORE_KINDS,
     LATER_STORES_SHARE,
+    LOG_KINDS,
+    LOGS_SHARE,
     NEEDS,
     STORE_KINDS,
     STORES,
@@ -217,7 +219,7 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
         plan = replace(plan, lake_members=Random(f"lake {seed}").choice(LAKE_MEMBERS))
     if kinds or not is_any:
         return plan
-    return _with_lake(_with_couriers(_with_copiers(plan)))
+    return _with_logs(_with_lake(_with_couriers(_with_copiers(plan))))
 
 
 def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
@@ -336,6 +338,16 @@ def _with_lake(plan: Plan) -> Plan:
     share = luck.choice([0.4, 0.7, 1.0])
     faults = _with_some_of(plan, luck, LAKE_KINDS, share, (RARE, 2, OFTEN))
     return replace(plan, lake_members=count, faults=faults)
+
+
+def _with_logs(plan: Plan) -> Plan:
+    """In some worlds of groups alone requests are removed unread, or a log loses its end."""
+    luck = Random(f"logs {plan.seed}")
+    others = plan.brokers or plan.copiers or plan.couriers or plan.lake_members
+    if luck.random() > LOGS_SHARE or others or not _keeps_all(plan):
+        return plan
+    more = _faults(luck, plan.length_ms, tuple(luck.choices(tuple(LOG_KINDS), k=2)))
+    return replace(plan, faults=tuple(sorted((*plan.faults, *more), key=lambda f: f.at_ms)))
 
 
 def _with_settings(plan: Plan, is_swarm: bool) -> Plan:

@@ -9,6 +9,7 @@ from coordlib.records import requests as rq
 from tests.tools.defects import DEADLINE
 from tests.tools.simulation import (
     forgeries,
+    lost,
     sometimes_assigned,
     sometimes_beside,
     sometimes_stores,
@@ -51,6 +52,7 @@ SITUATIONS: Final = (
     *sometimes_assigned.SITUATIONS,
     *forgeries.SITUATIONS,
     *sometimes_beside.SITUATIONS,
+    *lost.SITUATIONS,
     *sometimes_stores.SITUATIONS,
     *sometimes_copiers.SITUATIONS,
     *sometimes_couriers.SITUATIONS,
@@ -71,6 +73,7 @@ def count_sometimes(world: World) -> dict[str, int]:
     sometimes_assigned.count(found, world, evidence)
     forgeries.count(found, world, evidence)
     sometimes_beside.count(found, world, evidence)
+    lost.count(found, world, evidence)
     sometimes_stores.count(found, world, evidence)
     sometimes_copiers.count(found, world, evidence)
     sometimes_couriers.count(found, world, evidence)

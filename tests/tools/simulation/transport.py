@@ -131,7 +131,8 @@ class SimulatedTransport:
         if isinstance(request, rq.LeaveGroup):
             self.said_leave |= {each.member for each in request.members}
         known = as_read(request, FEATURES)
-        mark = self._proofs.mark(handler.identity.shard, self.now_ms())
+        awaited = "" if isinstance(known, rq.Heartbeat) else known.id
+        mark = self._proofs.mark(handler.identity.shard, self.now_ms(), awaited)
         self._unwritten.append(_Unwritten(handler, known, self.now_ms(), mark))
         if not self._is_writing:
             self._is_writing = True
@@ -220,6 +221,7 @@ class SimulatedTransport:
         if told is Written.CUT:
             for handler in list(self._handlers.values()):
                 if handler.identity.shard == shard:
+                    self._cluster.cuts_noticed += 1
                     _feed(handler, sg.LogCut(now_ms))
         self._tell(written.handler, sg.NotWritten(now_ms, id_, "the log was cut"))
 
@@ -251,6 +253,12 @@ class SimulatedTransport:
         if record.value is None or not self._handlers:
             return
         message = codec.decode_response(record.value)
+        if isinstance(message, rs.Response):
+            self._proofs.answered(message.id)
+        if isinstance(message, rs.CoordinatorLoading) and message.lost:
+            for id_ in (each for at in message.lost.items() for each in self._proofs.lost(*at)):
+                if (asker := self._handlers.get(id_.rpartition("-")[0])) is not None:
+                    _feed(asker, sg.NotWritten(self.now_ms(), id_, "lost"))
         for handler in list(self._handlers.values()):
             if concerns(handler.identity, message):
                 _feed(handler, sg.Received(self.now_ms(), message))

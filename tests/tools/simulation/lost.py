@@ -1,0 +1,100 @@
+"""Inputs that are not the logs that were judged: removed unread, or cut, perhaps grown again.
+
+Drivers look at them by the job's own code. An operator accepts every loss that a start names.
+"""
+
+from random import Random
+from typing import Final
+
+from coordlib.records.stored import EVENT_REQUESTS_LOST
+from coordlib.streaming.judged_log import Why
+from tests.tools.simulation.evidence import Evidence, newest_marker
+from tests.tools.simulation.late import Mend
+from tests.tools.simulation.world import PREFIX, World
+
+#: What is counted of a run.
+SITUATIONS: Final = (
+    "requests removed before they were read",
+    "log shorter than what was judged",
+    "log cut and grown again",
+    "member stopped by a cut of its log",
+)
+INPUTS: Final = ("requests", "offsets")
+#: Records that a log loses at its end.
+CUT_MAX: Final = 40
+
+
+# ---- faults -----------------------------------------------------------------------------------
+
+
+def requests_removed(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """The job is away, and for longer than the topics keep what members write."""
+    if not world.is_supervised or not world.has_history():
+        return None
+    world.perturbations += 3
+    world.kill_drivers()
+    world.is_supervised = False
+
+    def mend() -> None:
+        _remove(world, luck)
+        world.is_supervised = True
+        world.require_driver(0)
+
+    return mend
+
+
+def _judged(world: World, topic: str, shard: int) -> int:
+    """The next offset that is judged."""
+    marker = newest_marker(world.cluster)
+    return marker.next_offsets.get(topic, {}).get(str(shard), 0) if marker else 0
+
+
+def _remove(world: World, luck: Random) -> None:
+    for name in INPUTS:
+        for shard in range(world.plan.shards):
+            place = (f"{PREFIX}.{name}", shard)
+            log, first = world.cluster.partitions[place], _judged(world, *place)
+            if log.end > first and luck.random() < 0.8:
+                log.remove(luck.randint(first + 1, log.end), first)
+
+
+def log_cut(world: World, luck: Random, for_ms: int) -> Mend | None:
+    """An unclean election: another broker leads, which lacks the end of the log.
+
+    The driver may be away, asleep until the log has grown again, or at work.
+    """
+    if not world.is_supervised or not world.has_history():
+        return None
+    world.perturbations += 4
+    place = (f"{PREFIX}.requests", luck.randrange(world.plan.shards))
+    log, how = world.cluster.partitions[place], luck.choice(["away", "asleep", "at work"])
+    judged = _judged(world, *place)
+    log.cut(max(log.start, log.end - luck.randint(1, CUT_MAX)), judged)
+    driver = world.driver
+    if how == "asleep" and driver is not None:
+        driver.stop()
+        return driver.resume
+    if how == "away":
+        world.kill_drivers()
+        world.is_supervised = False
+
+        def mend() -> None:
+            world.is_supervised = True
+            world.require_driver(0)
+
+        return mend
+    return None
+
+
+FAULTS: Final = {"requests-removed": requests_removed, "log-cut": log_cut}
+
+
+# ---- what was reached -------------------------------------------------------------------------
+
+
+def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
+    names = dict(zip((Why.REMOVED, Why.SHORTER, Why.OTHER), SITUATIONS, strict=False))
+    for event in evidence.told:
+        if event.type == EVENT_REQUESTS_LOST:
+            found[names[Why(event.reason)]] += 1
+    found[SITUATIONS[3]] += world.cluster.cuts_noticed
