@@ -44,7 +44,8 @@ def requests_removed(world: World, luck: Random, for_ms: int) -> Mend | None:
 
 
 def _judged(world: World, topic: str, shard: int) -> int:
-    """The next offset that is judged."""
+    """The next offset that is judged, by a batch that is committed and perhaps not yet visible."""
+    world.cluster.write_markers()
     marker = newest_marker(world.cluster)
     return marker.next_offsets.get(topic, {}).get(str(shard), 0) if marker else 0
 
