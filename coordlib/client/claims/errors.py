@@ -61,5 +61,6 @@ def log_cut(topic: str, partition: int, known: int, now: str) -> CoordinationTop
     return CoordinationTopicChanged(
         f"The coordination topic has lost its end: offset {known} was there, and {now}.",
         f"{topic}, partition {partition}",
-        "Stop all of its consumers, delete the topic and create it again, then start them.",
+        "Stop all of its consumers. Unless somebody has just made the topic anew, delete it and "
+        "create it again. Then start them.",
     )
