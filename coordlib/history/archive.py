@@ -34,7 +34,7 @@ from coordlib.history.commit import Hole, Positions, Source, merged, moved, time
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.files import checkpoint_id, keep_id
 from coordlib.history.plan import Backlog, Plan, plan, untold
-from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES, path_of
+from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES
 from coordlib.history.topics_read import ArchivedTopics
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.places import Place
@@ -204,11 +204,7 @@ class ArchiveBatch:
         self, spark: "SparkSession", options: ArchiveOptions, identity: str, source: Source
     ) -> None:
         self._spark, self._options, self._identity = spark, options, identity
-        app_id = f"{options.prefix}-archive"
-        self._tables = {
-            table: ArchivedTable(spark, table, path_of(options.tables, table), app_id, source)
-            for table in TABLES
-        }
+        self._tables = {table: ArchivedTable(spark, table, options, source) for table in TABLES}
         for each in self._tables.values():  # none of them is refused
             each.make_ready()
 

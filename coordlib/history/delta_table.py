@@ -16,16 +16,26 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
-from coordlib.errors import CoordError, StartRefused
+from coordlib.errors import AnotherTable, CannotReach, StartRefused
 from coordlib.history.commit import Commit, Positions, Source, commit_in, moved
-from coordlib.history.delta_append import Append, OvertakenByAnother, append, number_in
+from coordlib.history.delta_append import (
+    Append,
+    OvertakenByAnother,
+    append,
+    id_of,
+    newest_snapshot,
+    number_in,
+)
 from coordlib.history.files import delete, hadoop_file, names_in, read_text, write_text
-from coordlib.history.tables import COLUMNS, PARTITIONED_BY, PROPERTIES
+from coordlib.history.tables import COLUMNS, PARTITIONED_BY, PROPERTIES, path_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from coordlib.history.archive import ArchiveOptions
+
 POSITIONS_FOLDER: Final = "_coord_archive"
+TABLE_FILE: Final = "coord-archive-table"
 
 _log = structlog.get_logger("coordlib.archive")
 
@@ -34,25 +44,29 @@ class ArchivedTable:
     """One Delta table, as the archive writes it.
 
     Args:
-        app_id: Delta's txnAppId, under which commits are numbered: of two archives that commit the
-            same number at once, Delta drops one.
-
         source: the topics whose records it is to have.
 
     Raises:
         StartRefused: how far the table is complete is unknown, or it has records of other topics.
+        CannotReach: there is no table, and this archive has written to one.
+        AnotherTable: it is not the one that this archive has written to.
     """
 
     def __init__(
-        self, spark: "SparkSession", table: str, path: str, app_id: str, source: Source
+        self, spark: "SparkSession", table: str, options: "ArchiveOptions", source: Source
     ) -> None:
-        from delta.tables import DeltaTable
-
-        self._spark, self._table, self._path, self._app_id = spark, table, path, app_id
+        path = path_of(options.tables, table)
+        self._spark, self._table, self._path = spark, table, path
+        #: Delta's txnAppId, under which commits are numbered: of two archives that commit the same
+        #: number at once, Delta drops one.
+        self._app_id = f"{options.prefix}-archive"
+        #: Names the table that this archive has written to, by path and Delta's id.
+        self._id_file = f"{options.checkpoint}/{TABLE_FILE}-{table}"
         self._version, self.newest = -1, Commit.first(source)
-        self._is_there = DeltaTable.isDeltaTable(spark, path)
+        snapshot = self._snapshot()
+        self._is_there = int(snapshot.version()) >= 0
+        self._refuse_another(snapshot)
         if self._is_there:
-            snapshot = self._snapshot()
             self._version = int(snapshot.version())
             self.newest = self._find(self._number_in(snapshot)).continued(source, path)
         #: The table is complete up to here: its newest commit, and what was read since then and
@@ -70,6 +84,7 @@ class ArchivedTable:
             write_text(self._spark, self._position_file(self.newest), self.newest.to_json(-1))
             _create_table(self._spark, self._table, self._path, self.newest)
             self._version, self._is_there = int(self._snapshot().version()), True
+        write_text(self._spark, self._id_file, f"{id_of(self._snapshot())} {self._path}")
         self._keep_position()
         self._add_columns()
 
@@ -82,7 +97,8 @@ class ArchivedTable:
 
         Raises:
             StartRefused: it did, before or at the same moment.
-            CoordError: the table is gone.
+            CannotReach: the table is gone. AnotherTable: another one is in its place.
+            CoordError: it was changed at the same moment; the next try goes on.
         """
         looked_at = self._refuse_others(self.newest)
         write_text(self._spark, self._position_file(commit), commit.to_json(batch))
@@ -106,11 +122,12 @@ class ArchivedTable:
         """
         snapshot = self._snapshot()
         version = int(snapshot.version())
+        self._refuse_another(snapshot)
         if version < self._version:
-            raise CoordError(
-                "A table was deleted, or made anew, while it was written.",
+            raise AnotherTable(
+                "An old copy of a table was put in its place while it was written.",
                 f"{self._path}: version {version}, and {self._version} before",
-                "Its rows are gone; what is still in Kafka is written into it again.",
+                "What is still in Kafka is written into it again.",
             )
         texts = [self._commit_file(each) for each in range(self._version + 1, version + 1)]
         for found in filter(None, map(commit_in, filter(None, texts))):
@@ -121,6 +138,20 @@ class ArchivedTable:
             raise _another_archive(self._path, Commit("unknown", number))
         self._version = version
         return snapshot
+
+    def _refuse_another(self, snapshot: Any) -> None:
+        """A table that is away for a while would come back to one that has the same records, or
+        lacks those that Kafka has deleted since.  # INV-120"""
+        known, _, path = (read_text(self._spark, self._id_file) or "").partition(" ")
+        if not known or path != self._path:
+            return
+        mend = f"Put it back. If it is gone for ever: delete {self._id_file}, to begin a new one."
+        if int(snapshot.version()) < 0:
+            what = "There is no table any more where this archive has written to one."
+            raise CannotReach(what, f"{self._path}: table {known}", mend)
+        if (found := id_of(snapshot)) != known:
+            what = "Another table is in the place of the one that this archive has written to."
+            raise AnotherTable(what, f"{self._path}: table {found}, and it was {known}", mend)
 
     def _find(self, number: int) -> Commit:
         """The newest commit of an archive: by the log, else by the file of positions."""
@@ -188,10 +219,8 @@ class ArchivedTable:
         return {name: kind for name, kind in COLUMNS[self._table].items() if name not in found}
 
     def _snapshot(self) -> Any:
-        """Delta's snapshot of the table as it is now; its version costs no Spark job."""
-        jvm: Any = self._spark._jvm
-        log = jvm.org.apache.spark.sql.delta.DeltaLog
-        return log.forTableWithSnapshot(self._spark._jsparkSession, self._path)._2()
+        """Delta's snapshot of what lies there now; its version costs no Spark job."""
+        return newest_snapshot(self._spark, self._path)
 
     def _number_in(self, snapshot: Any) -> int:
         """The number of the newest commit of an archive; 0: there is none."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.errors import CoordError, StartRefused
+from coordlib.errors import CannotReach, CoordError, StartRefused
 from coordlib.history.plan import Backlog
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, path_of
@@ -70,11 +70,10 @@ def test_tables_of_an_older_version_get_their_lag_from_the_beginning(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
     """The job was upgraded: its checkpoint and the other tables are there, the table lag is not."""
-    import shutil
-
     log = a_life_of_a_group()
     _batch(spark, options, "one")(_frame(spark, log, 0, 8), 0)
     shutil.rmtree(f"{options.tables}/lag")
+    Path(options.checkpoint, "coord-archive-table-lag").unlink()
 
     _batch(spark, options, "one")(_frame(spark, log), 1)
     _batch(spark, options, "one")(_frame(spark, log), 1)
@@ -353,22 +352,49 @@ def test_a_hundred_commits_of_others_are_no_obstacle(
 
 
 @pytest.mark.chaos
-def test_a_table_that_was_deleted_under_the_archive_is_filled_again(
-    spark: "SparkSession", options: "ArchiveOptions"
+@pytest.mark.parametrize("what", ["nothing", "another", "an old copy"])
+def test_a_table_that_goes_from_under_the_archive_is_not_made_anew(
+    spark: "SparkSession", options: "ArchiveOptions", what: str
 ) -> None:
-    """An operator removed the folder: to go on would leave it without all that was before."""
-    import shutil
-
+    """INV-120: a lost mount, a folder that is renamed. The archive began a table of that name, and
+    wrote what Kafka still had; the true one came back without it. To begin anew, an operator
+    deletes the file that names the table."""
     log = a_life_of_a_group()
     batch = _batch(spark, options, "one")
+    table, away = Path(options.tables) / "events", Path(options.tables) / "away"
+    shutil.copytree(table, away)
     batch(_frame(spark, log, 0, 8), 0)
-    shutil.rmtree(f"{options.tables}/events")
+    if what == "an old copy":
+        shutil.rmtree(table)
+    else:
+        shutil.rmtree(away)
+        table.rename(away)
+    if what == "another":
+        _batch(spark, replace(options, checkpoint=f"{options.checkpoint}-2"), "two")
+    elif what == "an old copy":
+        away.rename(table)
 
-    with pytest.raises(CoordError, match="deleted"):
+    with pytest.raises(CannotReach) as told:
         batch(_frame(spark, log), 1)
-    _batch(spark, options, "one")(_frame(spark, log), 1)
 
+    assert table.exists() == (what != "nothing")
+    if what == "an old copy":  # it names how far it is complete
+        _batch(spark, options, "one")(_frame(spark, log), 1)
+        assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+        return
+    with pytest.raises(CannotReach):
+        _batch(spark, options, "one")
+    file = Path(options.checkpoint) / "coord-archive-table-events"
+    assert str(file) in told.value.mend
+    if what == "another":
+        shutil.rmtree(table)
+    file.unlink()
+    _batch(spark, options, "one")(_frame(spark, log), 1)
     assert _counts(options)[:2] == (EVENT_COUNT, EVENT_COUNT)
+    shutil.rmtree(table)
+    away.rename(table)
+    with pytest.raises(CannotReach, match="Another table"):
+        _batch(spark, options, "one")
 
 
 def test_a_start_reads_the_number_from_the_log_where_there_is_no_checksum(
