@@ -60,6 +60,17 @@ class Queries:
         #: Queries that were stopped and may still be in a batch.
         self._ending: list[Run] = []
 
+    def require_folder(self) -> None:
+        """Make the folder, if there is none. Raises SetupError: it cannot be used."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            writable = self._folder / f".can-be-written-{uuid4().hex}"
+            writable.touch()
+            writable.unlink()
+        except OSError as problem:
+            mend = "Name a folder of this machine in which this program may write."
+            raise SetupError("The reader's folder cannot be used.", str(problem), mend) from problem
+
     def begin(
         self,
         member: AssignedMember,
@@ -136,20 +147,6 @@ def source_options(config: Mapping[str, Any]) -> dict[str, str]:
         mend = 'For example config={"bootstrap.servers": "localhost:9092"}.'
         raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", mend)
     return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": str(servers)}
-
-
-def usable_folder(folder: str | Path) -> Path:
-    """The folder, which is made if there is none. Raises SetupError: it cannot be used."""
-    path = Path(folder).absolute()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        writable = path / f".can-be-written-{uuid4().hex}"
-        writable.touch()
-        writable.unlink()
-    except OSError as problem:
-        mend = "Name a folder of this machine in which this program may write."
-        raise SetupError("The reader's folder cannot be used.", str(problem), mend) from problem
-    return path
 
 
 def is_true(options: Mapping[str, str], name: str) -> bool:

@@ -38,7 +38,7 @@ from coordlib.client.spark.beginnings import Beginnings
 from coordlib.client.spark.commits import Commits
 from coordlib.client.spark.delta import SparkTable
 from coordlib.client.spark.positions import Otherwise
-from coordlib.client.spark.queries import Queries, Start, is_true, source_options, usable_folder
+from coordlib.client.spark.queries import Queries, Start, is_true, source_options
 from coordlib.client.spark.run import Run
 from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import WITH_WRITES, Writes, refuse_unknown
@@ -86,7 +86,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         gather_s: partitions that come within this time are read by one new query, not by several.
 
     Raises:
-        SetupError: a name or a number is not allowed, or the folder cannot be used.
+        SetupError: a name or a number is not allowed.
         CannotReach: no broker, or no coordinator's topics under this prefix.
     """
 
@@ -122,7 +122,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             bounds = "A batch may go on for at most three quarters of the rebalance timeout."
             mend = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
             raise SetupError(bounds, f"{batch_timeout_s} s", mend)
-        source, kept_in = source_options(config) | dict(kafka or {}), usable_folder(folder)
+        source, kept_in = source_options(config) | dict(kafka or {}), Path(folder).absolute()
         self._wanted, self._gather_s = (tuple(topics), pattern, exclude), gather_s
         self._commit_interval_s, self._committed_s = commit_interval_s, 0.0
         self._member = AssignedMember(
@@ -194,7 +194,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         """Wait until the reader has ended; False: not within the time.
 
         Raises:
-            CoordError: a query failed, or the group refused this member for good.
+            CoordError: a query failed, the group refused this member, the folder cannot be used.
             Exception: what `start` raised, or Spark when it started the query.
         """
         self._thread.join(timeout_s)
@@ -205,10 +205,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         return True
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """Stop between two batches, commit what is finished, and leave.
-
-        Returns whether that was done within the time. Raises as `await_termination`.
-        """
+        """Stop between two batches, commit, leave; whether in time. Raises as the call above."""
         self._is_stopping.set()
         if self._thread.ident is not None:
             return self.await_termination(timeout_s)
@@ -246,6 +243,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
 
     def _work(self) -> None:
         try:
+            self._queries.require_folder()
             while not self._is_stopping.is_set():
                 self.turn()
         except Exception as problem:  # noqa: BLE001  # told by await_termination

@@ -621,10 +621,12 @@ def test_a_folder_that_is_a_file_is_refused_at_once(world: ReaderWorld) -> None:
     file = Path(world.folder) / "a file"
     file.write_text("")
 
-    with pytest.raises(SetupError, match="folder cannot be used"):
-        world.read(folder=file)
-    with pytest.raises(SetupError, match="folder cannot be used"):
-        world.read(folder=file / "below")
+    for folder in (file, file / "below"):
+        reader = world.read(folder=folder)
+        world.readers.remove(reader)
+        reader._thread.start()
+        with pytest.raises(SetupError, match="folder cannot be used"):
+            reader.await_termination(30)
 
 
 def test_the_reason_of_a_failed_batch_is_named(world: ReaderWorld) -> None:
