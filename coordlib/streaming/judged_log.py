@@ -260,6 +260,8 @@ class JudgedLog:
     def require_same(self, before: Marker | None, after: Marker) -> None:
         """Look before a batch is written, when its records have been read.
 
+        What retention removes meanwhile is not missed: this batch has it.
+
         Args:
             before: the newest marker.
             after: that of the batch.
@@ -274,9 +276,9 @@ class JudgedLog:
         if not changed:
             return
         _log.info("another leader has taken inputs over", partitions=len(changed))
-        if lost := self._lost(before, changed) if before else []:
+        if lost := self._cut(before, changed) if before else []:
             raise refusal(lost, self._plane, self._mend)
-        if lost := self._lost(after, changed):
+        if lost := self._cut(after, changed):
             raise CoordError(
                 "An input lost its end under the job. Nothing that was committed is missing.",
                 _named(lost),
@@ -288,6 +290,9 @@ class JudgedLog:
     def _lost(self, marker: Marker, places: Iterable[Place]) -> list[Lost]:
         lost = find_lost(marker, places, self._inputs)
         return [each for each in lost if not self._mend or each.why is not Why.REMOVED]
+
+    def _cut(self, marker: Marker, places: Iterable[Place]) -> list[Lost]:
+        return [each for each in self._lost(marker, places) if each.why is not Why.REMOVED]
 
 
 class KafkaInputs:

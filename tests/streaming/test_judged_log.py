@@ -329,6 +329,23 @@ def test_another_leader_with_the_same_log_changes_nothing(logs: Logs, place: Pla
     job.require_same(before, logs.marker())
 
 
+def test_what_retention_removes_when_the_batch_has_read_it_is_not_missed(
+    logs: Logs, place: Place
+) -> None:
+    """Another leader leads, and meanwhile the log begins behind the newest marker: a refusal would
+    end the job, and these records would really be lost."""
+    before, log = logs.marker(), logs.of[place]
+    sink: Any = Sink(before)
+    job = JudgedLog(PLANE, logs)
+    job.settle(sink, LAYOUT)
+    log.grow(4)
+    after = logs.marker()
+    log.cut(log.end)
+    log.remove(12)
+
+    job.require_same(before, after)
+
+
 def test_records_of_the_batch_alone_are_gone(logs: Logs, place: Place) -> None:
     """Nothing of it is committed, so it is judged anew as the log has it now."""
     before, log = logs.marker(), logs.of[place]
