@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
-from py4j.protocol import Py4JError
 
 from coordlib.config import CoordinatorConfig
 from coordlib.coordinators.brokers.family import Clusters
@@ -260,6 +259,8 @@ class Coordinator:
 
     def note_end(self) -> None:
         """The planned batch is too much for this machine: see `PlaneQuery.note_end`."""
+        from py4j.protocol import Py4JError
+
         try:
             self._query.note_end()
         except Py4JError as problem:  # the Java process has ended with the batch
