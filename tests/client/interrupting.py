@@ -2,10 +2,13 @@
 
 A handler runs in the main thread alone, and so does the trace function that plays it. What a fake
 of the library returns to that thread is destroyed with it, as confluent-kafka destroys a message.
+A course that waits for ever, as for a lock that the interrupted call has kept, fails.
 """
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -13,6 +16,8 @@ OURS = "/coordlib/client/"
 #: Methods of fakes that stand for calls into C.
 OF_THE_LIBRARY = frozenset({"poll", "consume", "seek", "produce", "flush"})
 PLACES_MAX = 2_000
+#: A course takes some milliseconds.
+HANGS_S = 60
 
 
 class Interrupted(BaseException):
@@ -42,6 +47,20 @@ class _Signal:
         return self.trace if is_ours or is_fake else None
 
 
+@contextmanager
+def _must_end() -> Iterator[None]:
+    def fail(*_: Any) -> None:
+        raise AssertionError("the course hangs")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(HANGS_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def interrupt_everywhere(
     course: Callable[[Callable[[Callable[[], Any]], Any]], None],
     *fakes: type,
@@ -58,11 +77,11 @@ def interrupt_everywhere(
     """
     for number in count(1, step):
         assert number < PLACES_MAX
-        signal, was = _Signal(number, fakes), [False]
+        played, was = _Signal(number, fakes), [False]
 
-        def interrupted(call: Callable[[], Any], signal: _Signal = signal, was: Any = was) -> Any:
+        def interrupted(call: Callable[[], Any], played: _Signal = played, was: Any = was) -> Any:
             before = sys.gettrace()
-            sys.settrace(signal.trace)
+            sys.settrace(played.trace)
             try:
                 return call()
             except Interrupted:
@@ -72,9 +91,10 @@ def interrupt_everywhere(
                 sys.settrace(before)
 
         try:
-            course(interrupted)
+            with _must_end():
+                course(interrupted)
         except AssertionError as problem:
-            problem.add_note(f"interrupted at {signal.where or 'no place'}")
+            problem.add_note(f"interrupted at {played.where or 'no place'}")
             raise
         if not was[0]:
             assert number > least, f"only {number - 1} places"
