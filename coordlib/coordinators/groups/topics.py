@@ -4,6 +4,10 @@ A topic that is deleted and made anew has its name again, and another id. Ids ha
 listings give one: an id that one of them has shown, and a later one has replaced, is old. What was
 committed under it means nothing in the topic of now.  # INV-130
 
+A broker that is behind may show an old id, and a late record of an older driver too. So an old id
+becomes the present one again only when two whole listings in a row show it: the one that replaced
+it was such an error then.
+
 An id that no listing has shown is no old one: the client may have seen the topic before the driver
 has, or reads it in another cluster. And a topic that a listing leaves out keeps its id: a right
 that was taken away looks the same.
@@ -17,7 +21,8 @@ from msgspec import UNSET
 from coordlib import limits
 from coordlib.records import requests as rq
 
-#: Topic -> the ids that listings have shown, the present one last.
+#: Topic -> the ids that listings have shown, the present one last. An old one that stands there
+#: twice is shown again by the newest whole listing.
 Ids = Mapping[str, tuple[str, ...]]
 NO_IDS: Final[tuple[str, ...]] = ()
 
@@ -50,24 +55,39 @@ def learn_ids(
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """The ids after one record, and the names of the topics that were made anew, in order.
 
-    An id that was replaced does not come back: no id is used twice, so that listing is of a broker
-    that is behind. The ids of topics that are gone are forgotten where others need the room.
+    The ids of topics that are gone are forgotten where others need the room.
 
     Args:
         topics: those that the shard keeps, after this record.
     """
     known, anew = dict(ids), []
+    # A change of one topic is a record of its row alone, with a bound.
+    is_whole = metadata.through is None or len(metadata.topics) > 1
     for row in metadata.topics:
         shown = known.get(row.topic, NO_IDS)
-        if row.topic_id is UNSET or row.topic_id in shown or row.topic not in topics:
+        if row.topic_id is UNSET or row.topic not in topics:
             continue
-        known[row.topic] = (*shown, row.topic_id)[-limits.TOPIC_IDS_MAX :]
-        if shown:
+        known[row.topic] = now = _with(shown, row.topic_id, is_whole)
+        if shown and shown[-1] != now[-1]:
             anew.append(row.topic)
     gone = sorted(known.keys() - set(topics)) if len(known) > limits.TOPICS_MAX else []
     for name in gone[: len(known) - limits.TOPICS_MAX]:
         del known[name]
     return dict(sorted(known.items())), tuple(anew)
+
+
+def _with(shown: tuple[str, ...], topic_id: str, is_whole: bool) -> tuple[str, ...]:
+    """The ids of a topic after a listing has shown this one."""
+    once = tuple(dict.fromkeys(shown))
+    if topic_id not in once:
+        return (*once, topic_id)[-limits.TOPIC_IDS_MAX :]
+    if topic_id == once[-1]:
+        return once
+    if not is_whole:
+        return shown
+    if shown.count(topic_id) > 1:
+        return (*(each for each in once if each != topic_id), topic_id)
+    return (*once[:-1], topic_id, once[-1])
 
 
 def present_id(ids: Ids, topic: str, topic_id: str) -> str:

@@ -10,7 +10,11 @@ only when two looks in a row do not have it, and one whose state is uncertain st
 whole listing is repeated from time to time, so that late records of an older driver cannot stay.
 
 A topic that was deleted and made anew has another id. Its listing shows that, also where it has as
-many partitions as before and no look found it gone.
+many partitions as before and no look found it gone. A broker that is behind answers with the id
+before: a changed one is listed when two looks in a row agree on it, and until the first two do,
+topics are listed without one. Ids are asked for where a look differs from the one before, and all
+of them only at every IDS_LOOKS-th look, since each question describes all partitions. Where they
+cannot be asked for, topics are listed with the ids that are known.
 
 A shard keeps TOPICS_MAX topics, those first that it has already: only the log decides which. So the
 driver lists more than that, and all of them again when there may be room.
@@ -41,6 +45,8 @@ _log = structlog.get_logger()
 SAY_AGAIN_S: Final = 600.0
 #: Looks for which a first listing waits for a topic that cannot be counted.
 UNCOUNTED_MAX: Final = 12
+#: At each such look all ids are asked for: with looks every 5 s, twice a minute.
+IDS_LOOKS: Final = 6
 #: More changes than this at once are written as a whole listing.
 CHANGES_MAX: Final = 100
 _TIMEOUT_S: Final = 10.0
@@ -59,6 +65,12 @@ class Planner:
         self._known: dict[str, int] = {}
         #: The newest id of each topic, also of those that are gone.
         self._ids: dict[str, str] = {}
+        #: Ids that one look has shown, and the next one must confirm.
+        self._doubted: dict[str, str] = {}
+        #: Topics whose ids the present look asks for; those for which the one before got no answer.
+        self._asked: frozenset[str] = frozenset()
+        self._unanswered: frozenset[str] = frozenset()
+        self._looks = 0
         #: Whether a shard may have other topics than these.
         self._owes_everything = True
         self._said_s = 0.0
@@ -67,13 +79,28 @@ class Planner:
         #: How many looks in a row had an existing topic without a count.
         self._uncounted = 0
 
+    def asks(self, seen: Seen) -> frozenset[str]:
+        """The topics whose ids the look needs that has seen these."""
+        before = self._before
+        if before is None or self._looks % IDS_LOOKS == 0:
+            self._asked = frozenset(seen)
+        else:
+            changed = {name for name, count in seen.items() if before.get(name, 0) != count}
+            self._asked = frozenset(changed | self._doubted.keys() | self._unanswered) & seen.keys()
+        self._looks += 1
+        return self._asked
+
     def look(
-        self, seen: Seen, now_s: float, ids: Ids = MappingProxyType({})
+        self, seen: Seen, now_s: float, ids: Ids | None = MappingProxyType({})
     ) -> list[TopicMetadata]:
-        """The records to write; they count as written until `unsaid`."""
-        anew = {name for name, id_ in ids.items() if self._ids.get(name, id_) != id_}
-        self._ids.update(ids)
+        """The records to write; they count as written until `unsaid`.
+
+        Args:
+            ids: of those that `asks` has named; None: there was no answer.
+        """
         before, self._before = self._before, seen
+        self._unanswered = self._asked if ids is None else frozenset()
+        listed = {} if ids is None else self._learn(ids, before)
         # A driver that has just begun must look twice before a topic counts as gone.
         if before is None:
             return []
@@ -88,15 +115,33 @@ class Planner:
         topics = _first(topics, known)
         makes_room = self._makes_room(topics)
         is_everything = self._owes_everything or now_s - self._said_s >= SAY_AGAIN_S
-        _log_changes(known.keys() - topics.keys(), sorted(anew & topics.keys()), ids)
+        anew = sorted(name for name in listed.keys() & topics.keys() if listed[name])
+        _log_changes(known.keys() - topics.keys(), anew, self._ids)
         names = known.keys() | topics.keys()
-        changed = sorted(n for n in names if known.get(n) != topics.get(n) or n in anew)
+        changed = sorted(n for n in names if known.get(n) != topics.get(n) or n in listed)
         self._known, self._owes_everything = topics, False
         again = list(_listing(topics, self._ids)) if makes_room else []
         if is_everything or len(changed) > CHANGES_MAX:
             self._said_s = now_s
             return [*_listing(topics, self._ids), *again]
         return [*(_single(name, topics, known, self._ids) for name in changed), *again]
+
+    def _learn(self, ids: Ids, before: Seen | None) -> dict[str, str]:
+        """Keep the ids that are certain; those topics that have another one by that, with the id
+        before, or an empty one."""
+        learned: dict[str, str] = {}
+        doubted: dict[str, str] = {}
+        for name, id_ in ids.items():
+            known = self._ids.get(name, "")
+            is_new = not known and before is not None and name not in before
+            if id_ == known:
+                continue
+            if is_new or self._doubted.get(name) == id_:
+                learned[name], self._ids[name] = known, id_
+            else:
+                doubted[name] = id_
+        self._doubted = doubted
+        return learned
 
     def _makes_room(self, topics: Mapping[str, int]) -> bool:
         """Whether a full shard may lose a topic, and so have room for another.
@@ -189,6 +234,8 @@ class TopicWatch:
         #: Why the log did not take something that was said; whichever thread serves the producer
         #: of control records tells it.
         self._lost: deque[str] = deque(maxlen=1)
+        #: Why ids could not be asked for at the newest look.
+        self._no_ids = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
 
@@ -206,17 +253,25 @@ class TopicWatch:
         except (KafkaException, TimeoutError) as problem:
             _log.warning("topics are not watched", error=repr(problem))
             self._lost.append(repr(problem))
-        self._troubles.note("topics", "".join(self._lost))
+        self._troubles.note("topics", "".join(self._lost) or self._no_ids)
 
     def _look(self) -> None:
         if self._lost:
             self._lost.clear()
             self._planner.unsaid()
         seen = self._cluster.look()
-        ids = self._cluster.ids(seen.keys())
-        for record in self._planner.look(seen, time.monotonic(), ids):
+        for record in self._planner.look(seen, time.monotonic(), self._ids_of(seen)):
             self._cluster.write(record, self._note)
         self._cluster.serve()
+
+    def _ids_of(self, seen: Seen) -> Ids | None:
+        asked, self._no_ids = self._planner.asks(seen), ""
+        try:
+            return self._cluster.ids(asked) if asked else {}
+        except (KafkaException, TimeoutError) as problem:
+            _log.warning("the ids of topics cannot be asked for", error=repr(problem))
+            self._no_ids = f"the ids of topics cannot be asked for: {problem!r}"
+            return None
 
     def _note(self, error: str) -> None:
         if error:

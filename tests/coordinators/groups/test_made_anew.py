@@ -161,6 +161,46 @@ def test_a_broker_that_is_behind_does_not_bring_an_id_back() -> None:
     assert read(talk) == [(0, 4, NEW)]
 
 
+def change(topic_id: str) -> rq.TopicMetadata:
+    """Of one topic alone."""
+    return rq.TopicMetadata(v=1, after=None, through="t", topics=(rq.Topic("t", 2, topic_id),))
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_an_id_that_whole_listings_show_again_is_the_present_one(is_restored: bool) -> None:
+    """The shard knew the new id alone, and a broker that was behind showed the one before: a live
+    id would be old for ever, and nobody could commit."""
+    talk = Conversation()
+    talk.send(listing(NEW))
+    talk.send(change(OLD))
+    talk.send(change(NEW))
+    talk.send(commit("tool", offsets=(row(3, NEW),)), topic=COMMITS)
+    talk.send(listing(NEW))
+    if is_restored:
+        talk.load(talk.shard.encode())
+    talk.send(commit("tool", offsets=(row(4, NEW),)))
+    assert answer(talk)["failed"][0]["error"] == "UNKNOWN_TOPIC_ID"
+    talk.send(listing(NEW))
+
+    assert read(talk) == [(0, 3, NEW)], "kept under it, and not read meanwhile"
+    talk.send(commit("tool", offsets=(row(5, NEW), row(6, OLD, partition=1))))
+    assert [each["partition"] for each in answer(talk)["failed"]] == [1]
+    assert read(talk) == [(0, 5, NEW)]
+
+
+def test_whole_listings_that_do_not_follow_each_other_bring_no_id_back() -> None:
+    """Late records of an older driver, among those of the driver of now."""
+    talk = told()
+    talk.send(listing(NEW))
+    talk.send(commit("tool", offsets=(row(4, NEW),)))
+    for _ in range(3):
+        talk.send(listing(OLD))
+        talk.send(change(OLD))
+        talk.send(listing(NEW))
+
+    assert read(talk) == [(0, 4, NEW)]
+
+
 def test_one_listing_deletes_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """INV-68: a hundred bytes must not make a batch of gigabytes. The rest is none all the same."""
     monkeypatch.setattr(limits, "OFFSETS_PER_EVENT_MAX", 3)

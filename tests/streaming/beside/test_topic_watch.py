@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from msgspec import UNSET
 from structlog.testing import capture_logs
 
 from coordlib import limits
@@ -13,6 +14,7 @@ from coordlib.records import codec
 from coordlib.records.requests import TopicMetadata
 from coordlib.streaming.beside.topic_watch import (
     CHANGES_MAX,
+    IDS_LOOKS,
     SAY_AGAIN_S,
     UNCOUNTED_MAX,
     Ids,
@@ -198,14 +200,21 @@ class FakeCluster:
         self.takes = True
         self.id = "A" * 21 + "Q"
         self.failure: Exception | None = None
+        self.hides_ids: Exception | None = None
+        self.topics: dict[str, int | None] = {"a": 1}
+        #: The topics of each question for ids.
+        self.asked: list[set[str]] = []
         self.written: list[TopicMetadata] = []
 
     def look(self) -> Seen:
         if self.failure is not None:
             raise self.failure
-        return {"a": 1}
+        return dict(self.topics)
 
     def ids(self, topics: Collection[str]) -> Ids:
+        self.asked.append(set(topics))
+        if self.hides_ids is not None:
+            raise self.hides_ids
         return dict.fromkeys(topics, self.id)
 
     def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
@@ -343,8 +352,9 @@ def test_a_topic_that_was_made_anew_is_listed_though_it_has_as_many_partitions()
     assert ids_said(planner.look(topics, 1.0, first)) == first
     assert planner.look(topics, 2.0, first) == []
 
+    assert planner.look(topics, 3.0, first | {"b": "3" * 22}) == []
     with capture_logs() as logged:
-        (record,) = planner.look(topics, 3.0, first | {"b": "3" * 22})
+        (record,) = planner.look(topics, 3.0, {"b": "3" * 22})
     assert ids_said([record]) == {"b": "3" * 22}
     assert (record.after, record.through) == ("a", "b")
     assert [(each["topic"], each["id"]) for each in logged] == [("b", "3" * 22)]
@@ -372,8 +382,68 @@ def test_a_change_of_id_that_was_not_written_is_written_again() -> None:
     watch.turn()
     cluster.written.clear()
     cluster.id, cluster.takes = "B" * 22, False
-    watch.turn()
+    for _ in range(IDS_LOOKS + 1):
+        watch.turn()
     cluster.takes = True
     watch.turn()
 
     assert ids_said(cluster.written) == {"a": "B" * 22}
+
+
+def test_one_look_at_a_broker_that_is_behind_lists_no_other_id() -> None:
+    """INV-130: a shard that knows the present id alone takes it for one that was replaced."""
+    planner, old, new = Planner(), {"a": "1" * 22}, {"a": "2" * 22}
+    planner.look({"a": 1}, 0.0, old)
+    (first,) = planner.look({"a": 1}, 1.0, new)
+    assert ids_said([first]) == {"a": UNSET}, "two looks of a new driver do not agree"
+    assert ids_said(planner.look({"a": 1}, 2.0, new)) == new
+
+    for ids in (old, new, old, new):
+        assert planner.look({"a": 1}, 3.0, ids) == []
+
+
+def test_a_new_topic_is_listed_with_its_id_at_once() -> None:
+    planner = Planner()
+    told(planner, {}, {})
+
+    assert ids_said(planner.look({"a": 1}, 2.0, {"a": "1" * 22})) == {"a": "1" * 22}
+
+
+@pytest.mark.parametrize(
+    "failure", [KafkaException(KafkaError(KafkaError._TRANSPORT)), TimeoutError()]
+)
+def test_new_partitions_are_listed_though_ids_cannot_be_asked_for(failure: Exception) -> None:
+    """A describe fails, of too many topics, say: nobody would be given the new partitions."""
+    cluster, troubles = FakeCluster(), Troubles()
+    watch = TopicWatch(cluster, 1.0, troubles)
+    watch.turn()
+    watch.turn()
+    cluster.written.clear()
+    cluster.hides_ids = failure
+    cluster.topics = {"a": 2, "b": 1}
+    watch.turn()
+
+    listed = [(row.topic, row.partitions) for record in cluster.written for row in record.topics]
+    assert listed == [("a", 2), ("b", 1)]
+    assert ids_said(cluster.written) == {"a": cluster.id, "b": UNSET}
+    assert "ids of topics" in troubles.now["topics"].error
+    cluster.hides_ids = None
+    cluster.written.clear()
+    for _ in range(2):
+        watch.turn()
+    assert ids_said(cluster.written) == {"b": cluster.id}
+    assert troubles.now == {}
+
+
+def test_ids_are_asked_for_where_something_changed_and_of_all_from_time_to_time() -> None:
+    """Each question describes all partitions of the topics: with thousands, at every look."""
+    cluster = FakeCluster()
+    cluster.topics = {"a": 1, "b": 1}
+    watch = TopicWatch(cluster, 1.0)
+    for number in range(2 * IDS_LOOKS):
+        if number == 3:
+            cluster.topics = {"a": 2, "b": 1, "c": 1}
+        watch.turn()
+
+    everything = {"a", "b", "c"}
+    assert cluster.asked == [{"a", "b"}, {"a", "b"}, {"a", "c"}, everything]
