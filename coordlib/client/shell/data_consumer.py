@@ -10,6 +10,7 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from coordlib.client.shell.topic_metadata import read_counts
+from coordlib.client.shell.uninterrupted import in_users_thread
 from coordlib.errors import CoordError
 from coordlib.kafka.client_keys import refuse_transactional, require_servers
 from coordlib.kafka.clients import open_admin, opening
@@ -109,7 +110,7 @@ def open_reader(options: Mapping[str, Any]) -> Consumer:
         "enable.auto.offset.store": False,
     }
     with opening():
-        return DataConsumer({**options, **own})
+        return DataConsumer({**in_users_thread(options), **own})
 
 
 def seek_to(reader: Any, partition: TopicPartition) -> None:

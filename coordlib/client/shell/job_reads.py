@@ -15,7 +15,7 @@ from coordlib.records import requests as rq
 #: From one look at the record to the next, while a field is missing in it.
 LOOK_INTERVAL_MS = 60_000
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("coordlib.client")
 
 
 class JobReads:

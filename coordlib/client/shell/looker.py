@@ -14,7 +14,7 @@ from coordlib.client.transactions.delta_files import open_files
 from coordlib.client.transactions.in_doubt import Table, app_id, newest_of, settle
 from coordlib.errors import CoordError
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("coordlib.client")
 #: Opens the table at a path or URI, as the application with this id sees it.
 Opener = Callable[[str, str], Table]
 

@@ -6,24 +6,30 @@ runs handlers in the main thread alone. So such a call is done by another thread
 the main thread waits. If the wait is interrupted, the call is still done to its end, and the next
 one comes behind it.
 
-Two rules follow. The user's code does not run in that thread, since it may need locks that the main
-thread holds; the library's own callbacks (`error_cb`, `stats_cb`) do. And the main thread never
-holds a lock of a client, so a handler may call whatever it likes.
+Two rules follow. Nothing runs in that thread that may need a lock of the main thread: not the
+user's code, nor the handlers of logs, nor the library's callbacks (`error_cb`, `stats_cb`). What
+comes there is kept, and the main thread does it after the call. Only `oauth_cb`, whose result the
+library waits for, runs in whatever thread asks. And the main thread never holds a lock of a client,
+so a handler may call whatever it likes.
 
 What a call has returned may be lost on its way to the program. So it is noted as handed out in the
 line that returns it, without a call: CPython runs handlers at calls and jumps only.  # INV-141
 """
 
+import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import wraps
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
+#: Those of the library's callbacks that return nothing.
+_TELLING: Final = frozenset({"error_cb", "stats_cb", "throttle_cb"})
 
 
 class _Call:
@@ -51,6 +57,8 @@ class _Doing:
 
     def __init__(self) -> None:
         self.calls: SimpleQueue[_Call] = SimpleQueue()
+        #: For the main thread to do after the call, or after the next one if it is interrupted.
+        self.later: deque[Callable[[], Any]] = deque()
         #: Held by the one thread that serves; others that were started meanwhile end at once.
         self._serving = threading.Lock()
         self.thread = 0
@@ -82,6 +90,43 @@ def may_call_user() -> bool:
     return threading.get_ident() != _doing.thread
 
 
+def _in_users_thread(work: Callable[[], Any]) -> None:
+    """Do it where the user's code may run: now, or after the call that is done."""
+    if may_call_user():
+        work()
+    else:
+        _doing.later.append(work)
+
+
+class _Log(logging.Logger):
+    """A logger that takes no lock in the thread of the calls: the main thread may hold it."""
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802  # logging's name
+        return not may_call_user() or super().isEnabledFor(level)
+
+    def handle(self, record: logging.LogRecord) -> None:
+        _in_users_thread(lambda: self._handle_if_enabled(record))
+
+    def _handle_if_enabled(self, record: logging.LogRecord) -> None:
+        if super().isEnabledFor(record.levelno):
+            super().handle(record)
+
+
+logging.getLogger("coordlib.client").__class__ = _Log
+
+
+def in_users_thread(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a client of the library that is polled in uninterrupted calls."""
+
+    def kept(callback: Callable[[Any], Any]) -> Callable[[Any], None]:
+        return lambda told: _in_users_thread(lambda: callback(told))
+
+    return {
+        key: kept(value) if key in _TELLING and callable(value) else value
+        for key, value in options.items()
+    }
+
+
 def uninterrupted(method: Callable[Params, Result]) -> Callable[Params, Result]:
     """Decorates a method that is done whole, whatever interrupts the main thread."""
 
@@ -94,6 +139,8 @@ def uninterrupted(method: Callable[Params, Result]) -> Callable[Params, Result]:
         call = _Call(lambda: method(*args, **named))
         doing.calls.put(call)
         call.done.acquire()
+        while doing.later:
+            doing.later.popleft()()
         if call.problem is not None:
             try:
                 raise call.problem
