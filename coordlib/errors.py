@@ -6,6 +6,7 @@
     │   └── NotAllowed        the brokers refuse it: a right is missing
     ├── StartRefused          the job found topics or a checkpoint that it must not touch
     ├── TooMuchAtOnce         a batch needs more than workers or driver have; less is planned next
+    ├── WorkerEnded           a Python worker was ended from outside, perhaps for want of memory
     ├── LogCut                records were deleted before a query had judged them
     ├── DriverFenced          a newer driver took over the transactional id
     ├── ReplayDiffers         a batch ran again and gave other bytes
@@ -192,6 +193,10 @@ class StartRefused(CoordError):
 
 class TooMuchAtOnce(CoordError):
     """A batch needs more memory than there is: the next start plans fewer records."""
+
+
+class WorkerEnded(CoordError):
+    """A Python worker was ended from outside: by the kernel perhaps, for want of memory."""
 
 
 class LogCut(CoordError):

@@ -4,11 +4,12 @@ import sys
 import threading
 import traceback
 from argparse import Namespace
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from coordlib import exit_codes
-from coordlib.errors import CoordError, TooMuchAtOnce
+from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.records.cells import named
 from coordlib.redaction import secrets_of, without
@@ -83,9 +84,9 @@ def _run(
             coordinator.check()
             queries[0] = coordinator.query or queries[0]  # it may go on as another one
 
-        lifecycle.run_until_stopped(queries, stop_flag, check)
+        lifecycle.run_until_stopped(queries, stop_flag, check, partial(coordinator.note_end, None))
     except Exception as problem:
-        reason = _reason(problem, coordinator, options.checkpoint)
+        reason = _reason(problem, coordinator, options.checkpoint, stop_flag)
         if coordinator:
             coordinator.failure = reason
         if reason is problem:
@@ -134,14 +135,19 @@ def _start_claims(
     return watch
 
 
-def _reason(problem: Exception, coordinator: Coordinator | None, checkpoint: str) -> Exception:
-    """What ended the job, in words if they are known."""
-    if coordinator and coordinator.failure:
-        return coordinator.failure
-    reason = failures.explain(problem, checkpoint)
-    if coordinator and isinstance(reason, TooMuchAtOnce):
-        coordinator.note_end()
-    return reason or problem
+def _reason(
+    problem: Exception,
+    coordinator: Coordinator | None,
+    checkpoint: str,
+    stop_flag: threading.Event,
+) -> Exception:
+    """What ended the job, in words if they are known; noted for the next start."""
+    if coordinator is None:
+        return failures.explain(problem, checkpoint) or problem
+    reason = coordinator.failure or failures.explain(problem, checkpoint) or problem
+    # Spark may have been told to end, too.
+    coordinator.note_end(None if stop_flag.is_set() else reason)
+    return reason
 
 
 if __name__ == "__main__":

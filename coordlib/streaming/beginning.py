@@ -38,11 +38,12 @@ def beginning_of(
     """
     seeds, difference = folder.seeds(identity, marker), folder.difference()
     newest = (marker.checkpoint, marker.batch) if marker else None
-    if difference is None or newest != (identity.checkpoint, difference):
+    noted = (difference.checkpoint, difference.batch) if difference else None
+    if difference is None or noted != newest or difference.checkpoint != identity.checkpoint:
         return Beginning(seeds, {}, taken_over=-1)
-    _log.warning("batch is taken over: other code judged it", batch=difference)
+    _log.warning("batch is taken over: other code judged it", batch=difference.batch)
     blobs = rebuild.seed_blobs(newest_by_key, plane, identity.shards, marker, replay)
-    return Beginning(seeds, blobs, taken_over=difference)
+    return Beginning(seeds, blobs, taken_over=difference.batch)
 
 
 def size_of_batches(

@@ -8,7 +8,7 @@ the whole of it or nothing.
 """
 
 import os
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -22,10 +22,12 @@ from coordlib.streaming import keys
 
 _log = structlog.get_logger()
 
+_T = TypeVar("_T")
 _IDENTITY = "coordinator.json"
 _SEEDS = "seeds"
 _DIFFERENCE = "difference.json"
 _ENDED = "ended.json"
+_BEGUN = "begun.json"
 #: Every process that can read it can sign control records.
 SECRET_FILE: Final = "control-key"
 _SECRET_MODE: Final = 0o600
@@ -73,6 +75,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = 1
     batch: int
+    #: Of which checkpoint; empty: older code wrote it, and it is of none.
+    checkpoint: str = ""
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +97,18 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     records: int
 
 
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """A planned batch that a start runs again; removed when the query ends for a known reason."""
+
+    version: int = 1
+    checkpoint: str
+    batch: int
+    #: How many it has, or is planned with: the lesser.
+    records: int
+    #: Starts that have run it, each of which has ended without a reason but the newest.
+    times: int
+
+
 class CheckpointFolder:
     """A folder that Spark reaches by Hadoop's file system interface: local, HDFS, object store."""
 
@@ -106,13 +122,16 @@ class CheckpointFolder:
 
     def identity(self) -> Identity | None:
         """This checkpoint's identity; None: it is new, or a start was cut short (older code)."""
-        raw = self._read(_IDENTITY)
+        return self._decoded(_IDENTITY, Identity)
+
+    def _decoded(self, name: str, kind: type[_T]) -> _T | None:
+        raw = self._read(name)
         try:
-            return None if raw is None else msgspec.json.decode(raw, type=Identity)
+            return None if raw is None else msgspec.json.decode(raw, type=kind)
         except msgspec.MsgspecError as problem:
             _log.warning(
-                "the checkpoint's identity cannot be read, as if there were none",
-                file=f"{self.path}/{_IDENTITY}",
+                "a file of the checkpoint cannot be read, as if there were none",
+                file=f"{self.path}/{name}",
                 error=str(problem),
             )
             return None
@@ -152,24 +171,26 @@ class CheckpointFolder:
                 "Check that this job may write there, and that nobody else does.",
             )
 
-    def write_difference(self, batch: int) -> None:
+    def write_difference(self, checkpoint: str, batch: int) -> None:
         """Keep for the next start that this committed batch is not to be judged again."""
-        self._write(_DIFFERENCE, msgspec.json.encode(Difference(batch=batch)))
+        self._write(
+            _DIFFERENCE, msgspec.json.encode(Difference(checkpoint=checkpoint, batch=batch))
+        )
 
-    def difference(self) -> int | None:
+    def difference(self) -> Difference | None:
         """The newest such batch; one that is older than the progress marker means nothing."""
-        raw = self._read(_DIFFERENCE)
-        return None if raw is None else msgspec.json.decode(raw, type=Difference).batch
+        return self._decoded(_DIFFERENCE, Difference)
 
     def forget_batches(self) -> None:
-        """Remove what Spark keeps of its batches; the identity stays until another one is written.
+        """Remove what is kept of batches; the identity stays until another one is written.
 
         The plan of batches goes first and at once: a start that dies here is done again.
         """
         away = self._path(self.path, f"{_PLANNED}.{uuid4().hex}.gone")
         if self.has_batches() and not self._fs.rename(self._path(self.path, _PLANNED), away):
             raise self._takes_no_file(_PLANNED)
-        for each in (away, *(self._path(self.path, name) for name in _OF_SPARK)):
+        names = (*_OF_SPARK, _DIFFERENCE, _ENDED, _BEGUN)
+        for each in (away, *(self._path(self.path, name) for name in names)):
             if self._fs.exists(each):
                 self._fs.delete(each, True)
 
@@ -216,8 +237,20 @@ class CheckpointFolder:
 
     def ended(self) -> Ended | None:
         """The newest such batch; one that was committed since means nothing."""
-        raw = self._read(_ENDED)
-        return None if raw is None else msgspec.json.decode(raw, type=Ended)
+        return self._decoded(_ENDED, Ended)
+
+    def write_begun(self, begun: Begun) -> None:
+        """Keep for the next start that this one has run the planned batch."""
+        self._write(_BEGUN, msgspec.json.encode(begun))
+
+    def begun(self) -> Begun | None:
+        """The newest such batch; one that was committed since means nothing."""
+        return self._decoded(_BEGUN, Begun)
+
+    def forget_begun(self) -> None:
+        """The query has ended for a reason that is not the size of its batch."""
+        if self._fs.exists(begun := self._path(self.path, _BEGUN)):
+            self._fs.delete(begun, False)
 
     def has_batches(self) -> bool:
         """Whether Spark has planned a batch here."""

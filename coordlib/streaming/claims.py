@@ -166,6 +166,7 @@ class ClaimsQuery:
                 if query.query.lastProgress is not None:
                     self._works()
                 self._look_at_topic()
+            query.note_end(None)
         finally:
             self._settled = None
             query.close()
@@ -243,12 +244,15 @@ class ClaimsQuery:
         )
 
     def _reason(self, problem: Exception) -> Exception:
-        """What ended it, in words if they are known."""
+        """What ended it, in words if they are known; noted for the next run."""
+        reason: Exception = problem
         if self._query is not None and self._query.failure is not None:
-            return self._query.failure
-        if isinstance(problem, CoordError):
-            return problem
-        return failures.explain_claims(problem, self._options.checkpoint) or problem
+            reason = self._query.failure
+        elif not isinstance(problem, CoordError):
+            reason = failures.explain_claims(problem, self._options.checkpoint) or problem
+        if self._query is not None:
+            self._query.note_end(reason)
+        return reason
 
     # -- what is told --------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from coordlib.errors import (
     SetupError,
     StartRefused,
     TooMuchAtOnce,
+    WorkerEnded,
 )
 from coordlib.kafka.options import wrong_option
 
@@ -193,7 +194,7 @@ _KNOWN: Final[tuple[_Known, ...]] = (
     ),
     (
         r"Python worker exited unexpectedly",
-        CoordError,
+        WorkerEnded,
         "A Python worker of the job was ended from outside, perhaps for want of memory.",
         "Start the job again: the batch runs again and is written once. If workers end so again, "
         "raise their memory, or name an empty folder and add --rebuild: batches become smaller.",

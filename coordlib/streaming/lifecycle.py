@@ -46,21 +46,26 @@ def run_until_stopped(
     queries: Sequence["StreamingQuery"],
     stop_flag: threading.Event,
     check: Callable[[], None] = lambda: None,
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Wait until the flag is set, then stop every query between two batches.
 
-    `check` is called all along; what it raises ends the job too.
+    `check` is called all along; what it raises ends the job too. `stopping` is called before the
+    batch that runs is waited for: who stops the job may not wait so long.
 
     Raises:
         StreamingQueryException: a query failed; the others are stopped first.
     """
     try:
-        while not stop_flag.is_set():
+        is_stopped = False
+        while not (is_stopped or stop_flag.is_set()):
             check()
-            for query in queries:
+            is_stopped = any(  # from elsewhere
                 # Its stub wants whole seconds; fractions are documented.
-                if query.awaitTermination(LOOK_EVERY_S / len(queries)):  # type: ignore[arg-type]
-                    return  # somebody stopped it from elsewhere
+                query.awaitTermination(LOOK_EVERY_S / len(queries))  # type: ignore[arg-type]
+                for query in queries
+            )
+        stopping()
     finally:
         for query in queries:
             stop_between_batches(query)

@@ -20,7 +20,7 @@ import structlog
 
 from coordlib.config import EngineConfig
 from coordlib.coordinators.shard.shard import ShardSettings
-from coordlib.errors import CoordError, ReplayDiffers
+from coordlib.errors import CoordError, ReplayDiffers, TooMuchAtOnce, WorkerEnded
 from coordlib.kafka import compacted
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
@@ -34,7 +34,7 @@ from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.beginning import Memory, beginning_of, size_of_batches
-from coordlib.streaming.checkpoint import CheckpointFolder, Identity
+from coordlib.streaming.checkpoint import Begun, CheckpointFolder, Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.judged_log import JudgedLog
 from coordlib.streaming.marker import next_marker
@@ -166,6 +166,7 @@ class PlaneQuery:
         is_rebuild: bool = False,
         replay: Replay | None = None,
         log: JudgedLog | None = None,
+        require_whole: Callable[[], None] = lambda: None,
     ) -> CheckpointFolder:
         """Fence older drivers and settle which checkpoint goes on; `agree` has the arguments.
 
@@ -184,6 +185,7 @@ class PlaneQuery:
             is_rebuild,
             replay,
             log=log,
+            require_whole=require_whole,
         )
         self._settled, self._log = (folder, identity), log
         return folder
@@ -235,23 +237,46 @@ class PlaneQuery:
         self._plan_no_more_than_before(self._running)
 
     def _plan_no_more_than_before(self, running: _Running) -> None:
-        """After a batch that has ended the job. One that is to run again is noted.  # INV-131"""
+        """After a batch that has ended the job. One that runs again is noted.  # INV-131"""
         folder, identity, marker = running.folder, running.identity, self.sink.marker
         ended = folder.ended()
         has_begun = marker is not None and marker.checkpoint == identity.checkpoint
         if ended is not None and ended.checkpoint != identity.checkpoint and not has_begun:
             running.size.limit(ended.records)
-        else:
-            self.note_end()
+        planned = not_committed(folder, identity, marker)
+        if planned is None:
+            return
+        before, this = folder.begun(), (identity.checkpoint, planned.number)
+        is_again = before is not None and (before.checkpoint, before.batch) == this
+        begun = Begun(
+            checkpoint=identity.checkpoint,
+            batch=planned.number,
+            records=min(planned.records, running.size.records),
+            times=before.times + 1 if before is not None and is_again else 1,
+        )
+        with _put_up_with("the start is not counted"):
+            folder.write_begun(begun)
 
-    def note_end(self) -> None:
-        """Keep for the next start that the planned batch is not to run as it is once more."""
+    def note_end(self, reason: Exception | None) -> None:
+        """Keep for the next start whether the planned batch was too much.  # INV-131
+
+        Args:
+            reason: what ended the query; None: it is to stop. One that nobody knows leaves the
+                note of the start, as an end without a word does.
+        """
         if self._settled is None:
             return
         folder, identity = self._settled
-        planned = not_committed(folder, identity, self.sink.marker)
-        if planned is not None:
-            folder.write_ended(identity.checkpoint, planned.number, planned.records)
+        with _put_up_with("the next start runs the planned batch once more"):
+            if isinstance(reason, TooMuchAtOnce):
+                planned = not_committed(folder, identity, self.sink.marker)
+                if planned is not None:
+                    records = min(planned.records, self.records_max or planned.records)
+                    folder.write_ended(identity.checkpoint, planned.number, records)
+            elif reason is None or (
+                isinstance(reason, CoordError) and not isinstance(reason, WorkerEnded)
+            ):
+                folder.forget_begun()
 
     def begin(self) -> "StreamingQuery":
         """Start the query."""
@@ -334,7 +359,7 @@ class PlaneQuery:
         except CoordError as problem:
             self.failure = problem
             if isinstance(problem, ReplayDiffers):
-                running.folder.write_difference(number)
+                running.folder.write_difference(running.identity.checkpoint, number)
             raise
         with self._lock:
             for report in batch.reports:
@@ -343,6 +368,17 @@ class PlaneQuery:
         spent = time.monotonic() - began
         self._crash.strike("batch-ends", number)
         _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
+
+
+@contextmanager
+def _put_up_with(what: str) -> Iterator[None]:
+    """Notes of batches only help: where none can be written, all goes on without."""
+    from py4j.protocol import Py4JError
+
+    try:
+        yield
+    except (Py4JError, OSError, CoordError) as problem:  # the Java process may have ended, too
+        _log.warning(what, error=str(problem))
 
 
 def start_interpreted(spark: "SparkSession", writer: "DataStreamWriter") -> "StreamingQuery":

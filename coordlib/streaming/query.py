@@ -156,15 +156,21 @@ class Coordinator:
         require_within(self._options.owned, layout.shards)
         shards = shards_of(self._options.owned, layout.shards)
         others = [shard for shard in range(layout.shards) if shard not in shards]
+
+        def require_whole() -> None:
+            if not self._options.accepts_loss:
+                rebuild.refuse_cut(self._query.bounds_of_saved(shards))
+
         is_rebuild = self._options.is_rebuild or self._query.must_begin_anew(layout.shards)
-        if is_rebuild and not self._options.accepts_loss:
-            rebuild.refuse_cut(self._query.bounds_of_saved(shards))
+        if is_rebuild:
+            require_whole()
         plane = self._query.plane
         inputs = KafkaInputs(self._client_options, plane)
         folder = self._query.settle(
             layout,
             self._options.is_rebuild,
             log=JudgedLog(plane, inputs, accepts_loss=self._options.accepts_loss),
+            require_whole=require_whole,
         )
         ends = partial(requests_ends, self._client_options, prefix, shards)
         authority = begin(sink, folder, found.incarnation, ends, ED25519, others)
@@ -257,14 +263,9 @@ class Coordinator:
         status.offsets_failing = self._offsets.failing
         return before != (status.watches_failing, status.offsets_failing)
 
-    def note_end(self) -> None:
-        """The planned batch is too much for this machine: see `PlaneQuery.note_end`."""
-        from py4j.protocol import Py4JError
-
-        try:
-            self._query.note_end()
-        except Py4JError as problem:  # the Java process has ended with the batch
-            _log.warning("the next start runs the planned batch once more", error=str(problem))
+    def note_end(self, reason: Exception | None) -> None:
+        """See `PlaneQuery.note_end`."""
+        self._query.note_end(reason)
 
     def close(self) -> None:
         """Write nothing more into the log, and say that the job has stopped."""

@@ -4,7 +4,7 @@ Everything here decides from what it is shown; it refuses before anything is rea
 an older job of the same prefix would notice.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol
 
 import structlog
@@ -15,7 +15,7 @@ from coordlib.kafka.plans import REPLACEABLE
 from coordlib.records.cells import Owned, read_by_all
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming import rebuild
-from coordlib.streaming.checkpoint import Ended, Identity, Planned
+from coordlib.streaming.checkpoint import Begun, Ended, Identity, Planned
 from coordlib.streaming.judged_log import JudgedLog
 from coordlib.streaming.marker import check_identity
 from coordlib.streaming.plane import Plane
@@ -24,6 +24,9 @@ from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import TransactionalSink
 
 _log = structlog.get_logger()
+#: Starts that end without a word with the same planned batch, until it is not run as it is again:
+#: one alone may be a kill.
+SILENT_ENDS = 2
 _OTHER_COUNTS = "Numbers of partitions are fixed for the topics' life."
 _MADE_ANEW = "What a deleted topic held is lost, and other topics refer to it."
 _NOT_THERE = "Start the code that recorded those topics, or newer code."
@@ -63,6 +66,8 @@ class Folder(Protocol):
 
     def write_ended(self, checkpoint: str, batch: int, records: int) -> None: ...
 
+    def begun(self) -> Begun | None: ...
+
     def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None: ...
 
 
@@ -76,22 +81,61 @@ def agree(  # noqa: PLR0913  # the last three have a default
     replay: Replay | None = None,
     *,
     log: JudgedLog | None = None,
+    require_whole: Callable[[], None] = lambda: None,
 ) -> Identity:
     """Fence older drivers and settle which checkpoint goes on.
 
     Args:
         replay: of a plane whose rebuild folds its input once more.
         log: where lost requests are looked for; None: nowhere.
+        require_whole: raises StartRefused where the topics lack what a rebuild needs.
 
     Raises:
         StartRefused: the topics or the checkpoint are not what they must be, or requests are lost.
         CannotReach: no broker answers.
     """
-    prefix = plane.prefix
+    _take_over(sink, folder, layout, plane, is_rebuild)
+    if log is not None:
+        log.settle(sink, layout)
+    identity, marker = folder.identity(), sink.marker
+    is_anew = must_begin_anew(folder, marker, layout.shards, plane)
+    too_much = None if identity is None else ended_with(folder, identity, marker)
+    if identity is not None and not is_anew and too_much is None:
+        return identity
+    # All that may fail comes before the batches are removed.
+    try:
+        if too_much is not None and not is_anew:
+            require_whole()
+        seeds = _seeds(sink, layout, plane, newest_by_key, replay)
+    except StartRefused as problem:
+        if identity is None or is_anew:
+            raise
+        _log.warning("the planned batch runs as it is: no rebuild", error=str(problem))
+        return identity
+    late = rebuild.withdrawn(newest_by_key, plane, replay) if marker and replay else []
+    for shard, blob in seeds.items():
+        assert marker is not None
+        folder.write_seed(shard, blob, marker)
+    if identity is not None:
+        _log.warning("the checkpoint is made anew: it cannot go on", folder=folder.path)
+        folder.forget_batches()
+        _plan_less(folder, identity, marker, too_much)
+    if marker is not None:
+        if replay is not None:
+            sink.write_beside(late)
+        _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
+    incarnation = layout.topic_ids[plane.first_input][:8]
+    return folder.create(plane.prefix, layout.shards, incarnation, marker, plane.owned)
+
+
+def _take_over(
+    sink: TransactionalSink, folder: Folder, layout: Layout, plane: Plane, is_rebuild: bool
+) -> None:
+    """Fence older drivers, where topics and checkpoint are what they must be."""
     # Before anybody is fenced: a start with a wrong folder, or of older code, must not end a
     # healthy job.
     sink.read_progress()
-    refuse_other_topics(sink.layout, layout, prefix)
+    refuse_other_topics(sink.layout, layout, plane.prefix)
     try:
         _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
     except StartRefused:
@@ -104,27 +148,21 @@ def agree(  # noqa: PLR0913  # the last three have a default
     _agree_on_layout(sink, layout, plane)
     # Once more: the older driver may have committed a batch until it was fenced.
     _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
-    incarnation = layout.topic_ids[plane.first_input][:8]
-    if log is not None:
-        log.settle(sink, layout)
-    identity, marker = folder.identity(), sink.marker
-    if identity is not None:
-        if not must_begin_anew(folder, marker, layout.shards, plane):
-            return identity
-        _log.warning("the checkpoint is made anew: it cannot go on", folder=folder.path)
-        _plan_less(folder, identity, marker)
-        folder.forget_batches()
-    if marker is None:
-        return folder.create(prefix, layout.shards, incarnation, None, plane.owned)
+
+
+def _seeds(
+    sink: TransactionalSink,
+    layout: Layout,
+    plane: Plane,
+    newest_by_key: NewestByKey,
+    replay: Replay | None,
+) -> dict[int, bytes]:
+    """The shards' states by the topics; none where nothing was judged yet."""
+    if sink.marker is None:
+        return {}
     if layout.reply_partitions:
         sink.tell_loading(layout.reply_partitions)
-    seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker, replay)
-    for shard, blob in seeds.items():
-        folder.write_seed(shard, blob, marker)
-    if replay is not None:
-        sink.write_beside(rebuild.withdrawn(newest_by_key, plane, replay))
-    _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
-    return folder.create(prefix, layout.shards, incarnation, marker, plane.owned)
+    return rebuild.seed_blobs(newest_by_key, plane, layout.shards, sink.marker, replay)
 
 
 def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, plane: Plane) -> bool:
@@ -133,16 +171,10 @@ def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, plane: P
     Older code read partitions that were added to the topics, and Spark refuses to leave them out:
     the source has lost data then.  # INV-115
 
-    A planned batch with which a job has ended is not run again as it is, either.  # INV-131
-
     A start that has begun to remove the batches, and died, goes on with that.
     """
     identity = folder.identity()
-    if identity is None:
-        return False
-    if ended_with(folder, identity, marker) is not None:
-        return True
-    if marker is None or marker.checkpoint != identity.checkpoint:
+    if identity is None or marker is None or marker.checkpoint != identity.checkpoint:
         return False
     if not folder.has_batches():
         return True
@@ -151,35 +183,44 @@ def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, plane: P
 
 
 def not_committed(folder: Folder, identity: Identity, marker: Marker | None) -> Planned | None:
-    """The batch that Spark would run again, and whose outputs nobody has; None: there is none."""
+    """The batch that Spark would run again; None: there is none.
+
+    The newest committed one is among them, where Spark has not ended it: it is folded again.
+    """
     planned = folder.planned(identity)
     if planned is None or marker is None or marker.checkpoint != identity.checkpoint:
         return planned
-    return planned if planned.number > marker.batch else None
+    return planned if planned.number >= marker.batch else None
 
 
 def ended_with(folder: Folder, identity: Identity, marker: Marker | None) -> Planned | None:
-    """The planned batch with which a job has ended, if that is not to run again."""
-    ended = folder.ended()
-    if ended is None:
-        return None
+    """The planned batch with which jobs have ended, if it is not to run again.  # INV-131
+
+    Only what is known to be too much counts, and ends without a word: those of a process that the
+    kernel has ended for want of memory.
+    """
     planned = not_committed(folder, identity, marker)
     if planned is None:
         return None
-    is_this = (ended.checkpoint, ended.batch) == (identity.checkpoint, planned.number)
-    # The first batch of a checkpoint that was begun for this reason: it is still too large.
-    is_next = ended.checkpoint != identity.checkpoint and planned.number == 0
-    return planned if is_this or is_next else None
+    ended, begun = folder.ended(), folder.begun()
+    this = identity.checkpoint, planned.number
+    if ended is not None and (ended.checkpoint, ended.batch) == this:
+        return Planned(number=planned.number, records=min(planned.records, ended.records))
+    if begun is None or begun.times < SILENT_ENDS or (begun.checkpoint, begun.batch) != this:
+        return None
+    return Planned(number=planned.number, records=min(planned.records, begun.records))
 
 
-def _plan_less(folder: Folder, identity: Identity, marker: Marker | None) -> None:
+def _plan_less(
+    folder: Folder, identity: Identity, marker: Marker | None, too_much: Planned | None
+) -> None:
     """Half as many records as were too much, down to one of each partition."""
-    ended, planned = folder.ended(), ended_with(folder, identity, marker)
-    if ended is None or planned is None:
-        return
-    records = max(1, min(planned.records, ended.records) // 2)
+    is_committed = marker is not None and marker.checkpoint == identity.checkpoint
+    if too_much is None or (marker and is_committed and too_much.number <= marker.batch):
+        return  # it is not planned again
+    records = max(1, too_much.records // 2)
     _log.warning("batches have fewer records: one has ended the job", records=records)
-    folder.write_ended(identity.checkpoint, planned.number, records)
+    folder.write_ended(identity.checkpoint, too_much.number, records)
 
 
 def _agree_on_layout(sink: TransactionalSink, layout: Layout, plane: Plane) -> None:

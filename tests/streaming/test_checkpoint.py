@@ -15,8 +15,18 @@ import pytest
 
 from coordlib.errors import StartRefused
 from coordlib.records.stored import Marker
-from coordlib.streaming.checkpoint import CheckpointFolder, Ended, Identity, Planned
+from coordlib.streaming import rebuild
+from coordlib.streaming.beginning import beginning_of
+from coordlib.streaming.checkpoint import (
+    Begun,
+    CheckpointFolder,
+    Difference,
+    Ended,
+    Identity,
+    Planned,
+)
 from coordlib.streaming.keys import partition_of
+from coordlib.streaming.plane import groups
 
 SHARDS = 2
 
@@ -371,13 +381,47 @@ def marker_of(next_offsets: dict[str, dict[str, int]]) -> Marker:
     )
 
 
-def test_a_batch_that_has_ended_the_job_is_kept_for_the_next_start(
+def test_notes_of_batches_are_kept_until_the_batches_are_forgotten(
     opened: Callable[[], CheckpointFolder],
 ) -> None:
-    """Also when Spark's own files are forgotten: the next checkpoint begins with fewer records."""
-    assert opened().ended() is None
+    """The next checkpoint counts its batches from 0 again: a note of the one before would count
+    for another batch."""
+    assert (opened().ended(), opened().begun(), opened().difference()) == (None, None, None)
+    opened().forget_begun()
+    begun = Begun(checkpoint="c", batch=8, records=60, times=1)
     opened().write_ended("c", 7, 120)
     opened().write_ended("c", 8, 60)
-    opened().forget_batches()
+    opened().write_begun(begun)
+    opened().write_difference("c", 5)
 
     assert opened().ended() == Ended(checkpoint="c", batch=8, records=60)
+    assert opened().begun() == begun
+    assert opened().difference() == Difference(checkpoint="c", batch=5)
+    opened().forget_begun()
+    assert opened().begun() is None
+
+    opened().write_begun(begun)
+    opened().forget_batches()
+    assert (opened().ended(), opened().begun(), opened().difference()) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "batch", "is_taken_over"),
+    [("one", 3, True), ("one", 2, False), ("zero", 3, False)],
+)
+def test_a_batch_is_taken_over_only_of_its_own_checkpoint(
+    opened: Callable[[], CheckpointFolder],
+    monkeypatch: pytest.MonkeyPatch,
+    checkpoint: str,
+    batch: int,
+    is_taken_over: bool,
+) -> None:
+    """Numbers of batches begin anew with each checkpoint."""
+    monkeypatch.setattr(rebuild, "seed_blobs", lambda *_: {0: b"", 1: b""})
+    opened().write_difference(checkpoint, batch)
+    mine = Identity(checkpoint="one", prefix="p", shards=SHARDS, incarnation="i")
+    newest = msgspec.structs.replace(marker_of({}), checkpoint="one", batch=3)
+
+    found = beginning_of(opened(), mine, newest, groups("p"), lambda *_: {})
+
+    assert found.taken_over == (3 if is_taken_over else -1)

@@ -11,6 +11,7 @@ from coordlib.errors import (
     SetupError,
     StartRefused,
     TooMuchAtOnce,
+    WorkerEnded,
 )
 from coordlib.streaming.batch_size import too_large
 from coordlib.streaming.failures import explain, explain_archive
@@ -65,7 +66,7 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
         CannotReach,
         "coord status",
     ),
-    ("Python worker exited unexpectedly (crashed)", CoordError, "Start the job again"),
+    ("Python worker exited unexpectedly (crashed)", WorkerEnded, "Start the job again"),
     ("  File operator.py\nMemoryError: Unable to allocate 16 MiB", TooMuchAtOnce, "half as many"),
     (
         "Lost task 1.0 in stage 1.0: org.apache.spark.SparkException: [INTERNAL_ERROR] "

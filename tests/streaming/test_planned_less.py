@@ -1,16 +1,29 @@
 """INV-131: a batch that has ended the job is not run again and again as it is."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from coordlib.records.stored import Marker
+from coordlib.errors import (
+    CannotReach,
+    CoordError,
+    NotReady,
+    StartRefused,
+    TooMuchAtOnce,
+    WorkerEnded,
+)
+from coordlib.records.stored import Layout, Marker
+from coordlib.streaming import rebuild, start
 from coordlib.streaming.batch_size import BatchSize
-from coordlib.streaming.checkpoint import Ended, Identity, Planned
+from coordlib.streaming.checkpoint import Begun, Ended, Identity, Planned
 from coordlib.streaming.plane import groups
-from coordlib.streaming.start import _plan_less, ended_with, must_begin_anew, not_committed
+from coordlib.streaming.plane_query import PlaneQuery, QueryOptions
+from coordlib.streaming.start import agree, ended_with, must_begin_anew
 
 PLANE = groups("p")
+LAYOUT = Layout(shards=2, reply_partitions=0, topic_ids={PLANE.first_input: "AbCdEfGhIj"})
 
 
 def identity(checkpoint: str = "one") -> Identity:
@@ -28,14 +41,27 @@ class Folder:
 
     path = "folder"
 
-    def __init__(self, planned: Planned | None = None, ended: Ended | None = None) -> None:
-        self._planned, self._ended = planned, ended
+    def __init__(
+        self,
+        planned: Planned | None = None,
+        ended: Ended | None = None,
+        begun: Begun | None = None,
+    ) -> None:
+        self._planned, self._ended, self._begun = planned, ended, begun
         self.known = identity()
+        self.seeds: dict[int, bytes] = {}
 
     def identity(self) -> Identity:
         return self.known
 
+    def create(self, *_: Any) -> Identity:
+        self.known = identity(f"{self.known.checkpoint}+")
+        return self.known
+
     def has_batches(self) -> bool:
+        return self._planned is not None
+
+    def has_committed_batches(self) -> bool:
         return True
 
     def planned_partitions(self) -> dict[str, set[int]]:
@@ -44,69 +70,282 @@ class Folder:
     def planned(self, _: Identity) -> Planned | None:
         return self._planned
 
+    def plan(self, records: int) -> None:
+        """Spark plans the first batch of the checkpoint."""
+        self._planned = Planned(number=0, records=records)
+
+    def forget_batches(self) -> None:
+        self._planned = self._ended = self._begun = None
+
     def ended(self) -> Ended | None:
         return self._ended
 
     def write_ended(self, checkpoint: str, batch: int, records: int) -> None:
         self._ended = Ended(checkpoint=checkpoint, batch=batch, records=records)
 
+    def begun(self) -> Begun | None:
+        return self._begun
 
-def folder(planned: Planned | None, ended: Ended | None) -> Any:
-    return Folder(planned, ended)
+    def write_begun(self, begun: Begun) -> None:
+        self._begun = begun
+
+    def forget_begun(self) -> None:
+        self._begun = None
+
+    def write_seed(self, shard: int, blob: bytes, _: Marker) -> None:
+        self.seeds[shard] = blob
 
 
 SEVEN = Planned(number=7, records=120)
+TOO_MUCH = Ended(checkpoint="one", batch=7, records=120)
+
+
+def begun(times: int, batch: int = 7, checkpoint: str = "one") -> Begun:
+    return Begun(checkpoint=checkpoint, batch=batch, records=100, times=times)
 
 
 @pytest.mark.parametrize(
-    ("planned", "ended", "newest", "is_anew"),
+    ("planned", "ended", "noted", "newest", "records"),
     [
-        # Noted as having ended the job, and not committed.
-        (SEVEN, Ended(checkpoint="one", batch=7, records=120), marker(6), True),
-        # Its outputs are there: Spark has only not ended it.
-        (SEVEN, Ended(checkpoint="one", batch=7, records=120), marker(7), False),
+        (SEVEN, TOO_MUCH, None, marker(6), 120),
+        # Its outputs are there, and Spark folds it again, as it has not ended it.
+        (SEVEN, TOO_MUCH, None, marker(7), 120),
         # A kill: it runs again as it is.
-        (SEVEN, None, marker(6), False),
-        # Another one had, and was committed since.
-        (SEVEN, Ended(checkpoint="one", batch=5, records=120), marker(6), False),
-        (SEVEN, Ended(checkpoint="zero", batch=5, records=120), marker(6), False),
+        (SEVEN, None, None, marker(6), 0),
+        # One start has ended with it without a word, then another one.
+        (SEVEN, None, begun(1), marker(6), 0),
+        (SEVEN, None, begun(2), marker(6), 100),
+        (SEVEN, None, begun(2, batch=6), marker(6), 0),
+        (SEVEN, None, begun(2, checkpoint="zero"), marker(6), 0),
+        # Another one was too much, and was committed since.
+        (SEVEN, Ended(checkpoint="one", batch=5, records=120), None, marker(6), 0),
+        (SEVEN, Ended(checkpoint="zero", batch=7, records=120), None, marker(6), 0),
         # Nothing is planned.
-        (None, Ended(checkpoint="one", batch=7, records=120), marker(6), False),
-        # The first batch of a checkpoint that was begun with half as many: still too large.
+        (None, TOO_MUCH, begun(2), marker(6), 0),
+        # The first batch of a checkpoint that was begun with fewer: it says nothing by itself.
         (
             Planned(number=0, records=60),
             Ended(checkpoint="zero", batch=7, records=60),
+            None,
             marker(6, "zero"),
-            True,
+            0,
         ),
         # The very first batch of a prefix.
-        (Planned(number=0, records=60), Ended(checkpoint="one", batch=0, records=60), None, True),
+        (
+            Planned(number=0, records=60),
+            Ended(checkpoint="one", batch=0, records=50),
+            None,
+            None,
+            50,
+        ),
     ],
 )
 def test_which_planned_batch_is_not_run_again(
-    planned: Planned | None, ended: Ended | None, newest: Marker | None, is_anew: bool
+    planned: Planned | None,
+    ended: Ended | None,
+    noted: Begun | None,
+    newest: Marker | None,
+    records: int,
 ) -> None:
     """A supervisor starts the job again and again, and each start ended with the same batch."""
-    found = folder(planned, ended)
+    found: Any = Folder(planned, ended, noted)
 
-    assert must_begin_anew(found, newest, 2, PLANE) is is_anew
-    assert (ended_with(found, identity(), newest) is not None) is is_anew
+    told = ended_with(found, identity(), newest)
+
+    assert (told.records if told else 0) == records
+    if planned is not None:
+        assert not must_begin_anew(found, newest, 2, PLANE)
 
 
-def test_each_start_plans_half_as_many_down_to_one_of_each_partition() -> None:
+class Query:
+    """A plane's query whose checkpoint is settled, and which prepares and ends."""
+
+    def __init__(self, folder: Folder, newest: Marker | None, records_max: int = 50_000) -> None:
+        no_spark: Any = None
+        options = QueryOptions(bootstrap_servers="127.0.0.1:1", checkpoint="/nowhere")
+        self.query = PlaneQuery(no_spark, PLANE, options, lambda *_: None)
+        self.query.sink = SimpleNamespace(marker=newest)  # type: ignore[assignment]
+        self.query._settled = (folder, folder.known)  # type: ignore[assignment]
+        self.size = BatchSize(records_max, 1 << 30)
+        running: Any = SimpleNamespace(folder=folder, identity=folder.known, size=self.size)
+        self.query._running = running
+        self.query._plan_no_more_than_before(running)
+
+    def end(self, reason: Exception | None) -> None:
+        self.query.note_end(reason)
+
+
+DISK_FULL = NotReady("The disk is full", "/", "Make space.")
+UNREACHABLE = CannotReach("The broker did not answer", "b", "Start again.")
+
+
+@pytest.mark.parametrize("reason", [None, DISK_FULL, UNREACHABLE, CoordError("killed")])
+def test_a_known_end_is_no_sign_of_a_batch_that_is_too_much(reason: Exception | None) -> None:
+    """Stops under load, full disks and brokers that are away: a healthy checkpoint was removed."""
+    folder = Folder(SEVEN)
+    for _ in range(5):
+        Query(folder, marker(6)).end(reason)
+
+        assert ended_with(folder, identity(), marker(6)) is None
+
+
+@pytest.mark.parametrize("reason", [RuntimeError("no words"), WorkerEnded("killed"), "nothing"])
+def test_two_starts_that_end_without_a_word_are(reason: Any) -> None:
+    """The kernel ends a process for want of memory, or Java exits with 52."""
+    folder = Folder(SEVEN)
+    for told in [None, Planned(number=7, records=120)]:
+        query = Query(folder, marker(6))
+        if reason != "nothing":
+            query.end(reason)
+
+        assert ended_with(folder, identity(), marker(6)) == told
+
+
+def test_a_batch_that_is_known_to_be_too_much_runs_no_more_as_it_is() -> None:
+    """Where a topic does not begin at 0 the number of its records is not known: no more than were
+    planned."""
+    folder = Folder(Planned(number=7, records=1_000_000))
+    Query(folder, marker(6), records_max=300).end(TooMuchAtOnce("too much"))
+
+    assert ended_with(folder, identity(), marker(6)) == Planned(number=7, records=300)
+
+
+def test_notes_that_cannot_be_written_refuse_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise DISK_FULL
+
+    folder = Folder(SEVEN)
+    for name in ("write_begun", "write_ended", "forget_begun"):
+        monkeypatch.setattr(folder, name, full)
+
+    query = Query(folder, marker(6))
+    for reason in (None, TooMuchAtOnce("too much")):
+        query.end(reason)
+
+
+# ---- the next start -----------------------------------------------------------------------------
+
+
+class Sink:
+    """A sink that has taken over."""
+
+    def __init__(self, newest: Marker | None) -> None:
+        self.marker, self.layout = newest, LAYOUT
+        self.progress = SimpleNamespace(cells={}, read=lambda: None)
+
+    def read_progress(self) -> None: ...
+
+    def open(self) -> None: ...
+
+    def take_over(self, _: int) -> None: ...
+
+    def write_layout(self, _: Layout) -> None: ...
+
+
+@pytest.fixture
+def settle(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Identity]:
+    """A start, as far as the identity of its checkpoint; `problem`: of reading the topics."""
+
+    def settle(
+        folder: Folder,
+        newest: Marker | None,
+        problem: Exception | None = None,
+        require_whole: Callable[[], None] = lambda: None,
+    ) -> Identity:
+        def seed_blobs(*_: Any) -> dict[int, bytes]:
+            if problem is not None:
+                raise problem
+            return {0: b"", 1: b""}
+
+        monkeypatch.setattr(rebuild, "seed_blobs", seed_blobs)
+        sink: Any = Sink(newest)
+        return agree(sink, folder, LAYOUT, PLANE, lambda *_: {}, require_whole=require_whole)
+
+    monkeypatch.setattr(start, "check_identity", lambda *_: None)
+    return settle
+
+
+def test_each_start_plans_half_as_many_down_to_one_of_each_partition(
+    settle: Callable[..., Identity],
+) -> None:
     """Whatever is too much for this machine: some number of records is not."""
-    found, planned = folder(SEVEN, Ended(checkpoint="one", batch=7, records=120)), []
-    newest = marker(6)
-    for number in range(1, 9):
-        _plan_less(found, found.known, newest)
-        records = found.ended().records
-        planned.append(records)
-        found.known = identity(f"one-{number}")
+    folder, planned, newest = Folder(SEVEN, TOO_MUCH), [], marker(6)
+    for _ in range(8):
+        settle(folder, newest)
+        query = Query(folder, newest)
+        planned.append(query.size.records)
         # Spark counts from where the topic begins: more than it has, if much was deleted.
-        found._planned = Planned(number=0, records=1_000_000)
+        folder.plan(1_000_000)
+        query.end(TooMuchAtOnce("still too much"))
 
     assert planned == [60, 30, 15, 7, 3, 1, 1, 1]
-    assert not_committed(found, found.known, newest) is not None
+
+
+def test_a_start_that_is_cut_short_does_not_plan_less_than_half(
+    settle: Callable[..., Identity],
+) -> None:
+    """The new checkpoint's first batch is planned, and the job is stopped before it has ended."""
+    folder, newest = Folder(SEVEN, TOO_MUCH), marker(6)
+    made = settle(folder, newest)
+    folder.plan(60)
+    for _ in range(5):
+        Query(folder, newest).end(None)
+
+        assert settle(folder, newest) == made
+        assert Query(folder, newest).size.records == 60
+
+
+def test_a_batch_that_is_committed_is_not_planned_again(settle: Callable[..., Identity]) -> None:
+    """Kafka has its outputs, and each start ended with folding it once more: the next checkpoint
+    begins behind it."""
+    folder = Folder(SEVEN, TOO_MUCH)
+
+    assert settle(folder, marker(7)) != identity()
+    assert folder.ended() is None
+
+
+@pytest.mark.parametrize("planned", [SEVEN, None])
+def test_topics_that_cannot_be_read_leave_the_checkpoint_as_it_was(
+    settle: Callable[..., Identity], planned: Planned | None
+) -> None:
+    """It was removed first, and nothing was left where the topics could not be read, either."""
+    folder = Folder(planned, TOO_MUCH)
+    with pytest.raises(CannotReach):
+        settle(folder, marker(6), UNREACHABLE)
+
+    assert (folder.planned(identity()), folder.ended()) == (planned, TOO_MUCH)
+    assert folder.identity() == identity()
+
+
+def test_an_added_partition_does_not_remove_what_cannot_be_rebuilt(
+    settle: Callable[..., Identity], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of older code's checkpoints, which Spark does not go on with: it is refused, and kept."""
+    folder = Folder(SEVEN)
+    monkeypatch.setattr(folder, "planned_partitions", lambda: {PLANE.first_input: {0, 1, 2}})
+    with pytest.raises(StartRefused):
+        settle(folder, marker(6), StartRefused("cannot be decoded", "p", "newer code"))
+
+    assert (folder.planned(identity()), folder.identity()) == (SEVEN, identity())
+
+
+@pytest.mark.parametrize("what", ["cut", "not to be decoded"])
+def test_a_batch_runs_as_it_is_where_a_rebuild_would_be_refused(
+    settle: Callable[..., Identity], what: str
+) -> None:
+    """Records of a compacted topic were deleted: with its checkpoint the job goes on all the same,
+    and no start is refused that was not before."""
+    refused = StartRefused(what, "p", "--accept-loss")
+
+    def require_whole() -> None:
+        if what == "cut":
+            raise refused
+
+    folder = Folder(SEVEN, TOO_MUCH)
+    problem = None if what == "cut" else refused
+
+    assert settle(folder, marker(6), problem, require_whole) == identity()
+    assert folder.planned(identity()) == SEVEN
 
 
 def test_a_start_goes_on_with_more_when_smaller_batches_go_well() -> None:

@@ -91,6 +91,9 @@ class Checkpoint:
     def ended(self) -> None:
         """See `planned`."""
 
+    def begun(self) -> None:
+        """No start ends with a batch."""
+
     def write_ended(self, checkpoint: str, batch: int, records: int) -> None:
         raise AssertionError(f"batch {batch} of {checkpoint} with {records} records")
 
