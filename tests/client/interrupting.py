@@ -16,7 +16,7 @@ OURS = "/coordlib/client/"
 #: Methods of fakes that stand for calls into C.
 OF_THE_LIBRARY = frozenset({"poll", "consume", "seek", "produce", "flush"})
 PLACES_MAX = 2_000
-#: A course takes some milliseconds.
+#: What is waited for takes some milliseconds.
 HANGS_S = 60
 
 

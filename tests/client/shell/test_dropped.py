@@ -4,10 +4,12 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 from coordlib.client.shell.failing import FailingTransport, while_used
 from coordlib.testing.fake_log import FakeLog
+from tests.client.interrupting import HANGS_S
 from tests.client.test_consumer import FakeReader, Program
 
 
@@ -17,11 +19,13 @@ class Transport(FailingTransport[Any]):
     def __init__(self) -> None:
         self._is_closed = threading.Event()
         pause = threading.Event()
+        self.turns = SimpleQueue[int]()
         self.threads = [
             self._start(name, lambda: pause.wait(0.01), Transport._turn) for name in ("a", "b")
         ]
 
-    def _turn(self, _found: object) -> None: ...
+    def _turn(self, _found: object) -> None:
+        self.turns.put(threading.get_ident())
 
     def _guarded(self, turn: Callable[[], None]) -> bool:
         turn()
@@ -34,11 +38,13 @@ class Transport(FailingTransport[Any]):
 def test_the_threads_of_a_transport_that_nobody_has_end() -> None:
     """They held it, and each other: 26 descriptors of each dropped consumer stayed for ever."""
     transport = Transport()
-    threads = transport.threads
+    threads, turned = transport.threads, set[int]()
+    while len(turned) < len(threads):  # each has had the transport
+        turned.add(transport.turns.get())
     del transport
 
     for each in threads:
-        each.join()
+        each.join(HANGS_S)
     assert not any(each.is_alive() for each in threads)
 
 
