@@ -46,7 +46,7 @@ class Answers:
 def of_all(parts: "Sequence[Future[Answer]]") -> "Future[Answer]":
     """One answer for questions that were asked in several requests: all rows, or the first error.
 
-    It is there when all of theirs are.
+    It is there when all of theirs are, under the first one's ticket.
     """
     if len(parts) == 1:
         return parts[0]
@@ -59,7 +59,7 @@ def of_all(parts: "Sequence[Future[Answer]]") -> "Future[Answer]":
             error = next((each.error for each in answers if each.error is not None), None)
             offsets = tuple(row for each in answers for row in each.offsets)
             failed = tuple(row for each in answers for row in each.failed)
-            whole.set_result(Answer(0, offsets, failed, error))
+            whole.set_result(Answer(answers[0].ticket, offsets, failed, error))
 
     for each in parts:
         each.add_done_callback(note)

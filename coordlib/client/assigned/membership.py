@@ -110,6 +110,11 @@ class AssignedMembership(Life):
             self._releases.write_kept(event.now_ms)  # it stands before the LeaveGroup
         super()._close(event)
 
+    def _commit(self, event: sg.CommitOffsets) -> None:
+        if event.first:
+            self._releases.write_kept(event.now_ms)  # it is later than what is repeated
+        super()._commit(event)
+
     def _write_commit(self, event: sg.CommitOffsets) -> None:
         self._releases.commit(event, rides=self._may_release())
 

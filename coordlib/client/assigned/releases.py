@@ -58,6 +58,7 @@ class Releases:
         for cause in [each for each in me.held.demands if me.held.is_let_go(each)]:
             kept = self._riding_with(cause)
             ticket, offsets = (None, ()) if kept is None else (kept.ticket, kept.offsets)
+            me.say_all(self._asks.repeat_commits())  # they stand before it
             request = me.wording.release(me.member, me.generation, cause, offsets)
             me.held.released(cause)
             self._unanswered[cause] = None
@@ -141,7 +142,7 @@ class Releases:
     def _write(self, event: sg.CommitOffsets) -> None:
         me = self._me
         request = me.wording.commit(me.member, me.generation, event.offsets)
-        me.say(self._asks.ask(event.ticket, request, event.is_waited))
+        me.say(self._asks.ask(event.ticket, request, event.is_waited, event.first))
 
     def _may_ride(self, event: sg.CommitOffsets) -> bool:
         held, named = self._me.held, _named(event)

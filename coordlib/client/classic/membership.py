@@ -151,6 +151,7 @@ class ClassicMembership(Life):
         me.become(State.JOINING)
         me.rejoin_reason, self._joined_topics = None, topics
         self._retry_ms = self._failed = None
+        me.say_all(self._asks.repeat_commits())  # their generation ends with this join
         me.take(now_ms, sg.Send(request))
 
     def _assignor_raised(self, problem: Exception) -> None:

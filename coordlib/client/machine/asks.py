@@ -5,7 +5,9 @@ partition waits for the end of somebody's transaction: to begin at what is commi
 read again what is about to count as done. A commit is not: a later one may be under way, and the
 older would then overtake it; the caller decides whether to repeat it. For a commit without a
 waiting caller, which is refused because the coordinator has too much to write (THROTTLING), nobody
-could: it is repeated, but for the partitions that a later commit has named. One that a Delta table
+could: it is put off and repeated, until its membership or its generation ends. A repeated commit,
+also one of a waiting caller, leaves out the partitions for which a later commit stands, and waits
+while a later one is under way: if that one is refused, the older goes on. One that a Delta table
 decides is: a member has one at a time, and it stays the same under its id. A Release is repeated,
 though it may carry offsets: until it is judged, no member gets its partitions, its own sender
 neither. Nor does a topic go before its brokers' reports of deletions are judged.
@@ -29,6 +31,8 @@ UNSTABLE_RETRY_MAX_MS = 2_000
 #: Longest wait that an answer can ask for; a rebalance timeout is six seconds at least.
 THROTTLE_MAX_MS = 5_000
 _LATER: Final = "Nothing: a later commit of the same partitions was written instead."
+_MAYBE: Final = "Read what is committed: a later commit of the same partitions may be written."
+_UNDER_WAY: Final = "Try again: a later commit of the same partitions has no answer yet."
 
 #: Asked again when they were not written, or were refused for now.
 _REPEATED: Final = (
@@ -85,11 +89,17 @@ class _Ask:
     request: rq.Request
     #: Whether it is asked again when it was not written, or is refused for now.
     repeats: bool
-    #: Of a commit that no caller repeats: its number among all commits; None: of all others.
-    number: int | None = None
+    #: The id under which it was first asked.
+    first_id: str
+    #: Of a commit: its number among all commits, which its repeats keep. 0: of all others.
+    number: int = 0
+    #: Whether it is a commit that no caller repeats, and that is repeated when it is throttled.
+    is_lone: bool = False
     attempt: int = 0
     #: When to ask again; None: asked, and waiting.
     again_ms: int | None = None
+    #: Why it has to be asked again.
+    why: CoordError | None = None
     parts: dict[int, tuple[rs.FetchedOffset, ...]] = field(default_factory=dict)
 
 
@@ -101,19 +111,52 @@ class Asks:
         self._open: dict[str, _Ask] = {}
         #: Id and key of the newest commit with writes that was accepted.
         self._accepted = "", ""
-        #: How many commits were asked, and the newest of each partition while some wait.
-        self._commits = 0
-        self._newest: dict[tuple[str, int], int] = {}
+        #: The number of the latest commit.
+        self._latest = 0
+        #: By partition, the latest commit that was accepted, or that may be; with the remedy for
+        #: an older one.
+        self._stands: dict[tuple[str, int], tuple[int, str]] = {}
 
-    def ask(self, ticket: int | None, request: rq.Request, is_waited: bool = True) -> Output:
-        """Ask; `is_waited`: of a commit, whether its caller waits, and may repeat it."""
-        ask = _Ask(ticket, request, isinstance(request, _REPEATED))
+    def ask(
+        self, ticket: int | None, request: rq.Request, is_waited: bool = True, number: int = 0
+    ) -> Output:
+        """Ask.
+
+        Args:
+            ticket: rises with every question of a caller.
+            request: what is asked.
+            is_waited: of a commit, whether its caller waits, and may repeat it.
+            number: of a commit that its caller repeats, the ticket of its first attempt.
+        """
+        ask = _Ask(ticket, request, isinstance(request, _REPEATED), request.id)
         if isinstance(request, _Commit):
-            ask.number = None if is_waited else self._commits
-            self._newest |= {(row.topic, row.partition): self._commits for row in request.offsets}
-            self._commits += 1
+            ask.number, ask.is_lone = number or ticket or 0, not is_waited
+            self._latest = max(self._latest, ask.number)
         self._open[request.id] = ask
         return Send(request)
+
+    def still_due(
+        self, rows: tuple[rq.CommittedOffset, ...], number: int
+    ) -> tuple[rq.CommittedOffset, ...] | None:
+        """The rows of a commit for which no later one stands; None: a later one is under way."""
+        if number >= self._latest:
+            return rows
+        left = {_place(row): row for row in rows if self._stood(row)[0] <= number}
+        for ask in self._open.values():
+            is_later = ask.number > number and ask.again_ms is None
+            rows = ask.request.offsets if is_later and isinstance(ask.request, _Commit) else ()
+            if any(_place(row) in left for row in rows):
+                return None
+        return tuple(left.values())
+
+    def under_way(self) -> CoordError:
+        """For the caller of a commit that is not repeated yet."""
+        return GroupError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._where, _UNDER_WAY)
+
+    def first_id(self, id_: str) -> str:
+        """The id under which this question was first asked: that tells whom its answer concerns."""
+        ask = self._open.get(id_)
+        return id_ if ask is None else ask.first_id
 
     def asked(self, id_: str) -> rq.Request | None:
         """The question under this id; None: none waits under it."""
@@ -135,19 +178,28 @@ class Asks:
 
     def repeat(self, now_ms: int) -> Iterator[Output]:
         """Ask again what is due, under new ids."""
-        for old_id, ask in list(self._open.items()):
+        for ask in self._in_order():
             if ask.again_ms is None or ask.again_ms > now_ms:
                 continue
-            if ask.number is not None and (why := self._replaced(ask)) is not None:
-                yield from self._end(ask, error=why)
-                continue
-            del self._open[old_id]
-            # Twice in the log under one id, a commit with writes is one entry.
-            if not isinstance(ask.request, rq.PendingCommit):
-                ask.request = msgspec.structs.replace(ask.request, id=self._next_id())
-            ask.again_ms = None
-            self._open[ask.request.id] = ask
-            yield Send(ask.request)
+            yield from self._again(ask)
+            if ask.again_ms is not None:
+                ask.again_ms = now_ms + RETRY_FIRST_MS
+
+    def repeat_commits(self) -> Iterator[Output]:
+        """Ask again now for all commits that are put off: what follows them ends their time."""
+        for ask in self._in_order():
+            if ask.is_lone and ask.again_ms is not None:
+                yield from self._again(ask)
+
+    def end_commits(self, is_over: Callable[[str], bool]) -> Iterator[Output]:
+        """End the commits that are put off, and whose membership or generation is over.
+
+        Args:
+            is_over: of the id under which a commit was first asked.
+        """
+        for ask in list(self._open.values()):
+            if ask.is_lone and ask.again_ms is not None and is_over(ask.first_id):
+                yield from self._end(ask, error=ask.why)
 
     def hurry(self, now_ms: int) -> None:
         """A fetch that was put off may go through now."""
@@ -163,6 +215,8 @@ class Asks:
             return
         what = f"The request could not be written: {why}"
         lost = CannotReach(what, self._where, "" if is_final else "Try again.")
+        if not is_final and not ask.repeats:
+            self._note(ask, _MAYBE)
         yield from self._fail_or_retry(ask, lost, ask.repeats and not is_final, now_ms)
 
     def answered(self, response: rs.Response, now_ms: int) -> Iterator[Output]:
@@ -170,7 +224,7 @@ class Asks:
             return
         code = error_of(response)
         if code is not ErrorCode.NONE:
-            is_put_off = ask.number is not None and code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            is_put_off = ask.is_lone and code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
             repeats = is_put_off or (code.retriable and ask.repeats)
             refusal = refusal_of(response, self._where)
             wait_ms = throttle_ms(response)
@@ -179,6 +233,9 @@ class Asks:
             yield from self._part(ask, response, now_ms)
         else:
             failed, pending = (getattr(response, name, None) for name in ("failed", "pending"))
+            # What a table decides may come to nothing.
+            remedy = _MAYBE if isinstance(ask.request, rq.PendingCommit) else _LATER
+            self._note(ask, remedy, failed or ())
             yield from self._end(ask, failed=failed or (), pending=pending or "")
 
     def is_stray(self, response: rs.Response) -> bool:
@@ -230,27 +287,53 @@ class Asks:
     ) -> Iterator[Output]:
         if repeats:
             ask.attempt += 1
-            ask.again_ms = now_ms + max(backoff_ms(ask.attempt), wait_ms)
+            ask.again_ms, ask.why = now_ms + max(backoff_ms(ask.attempt), wait_ms), error
             ask.parts.clear()
         else:
             yield from self._end(ask, error=error)
 
-    def _replaced(self, commit: _Ask) -> CoordError | None:
-        """Leave out what later commits have named; the error, if nothing is left to repeat."""
-        assert isinstance(commit.request, rq.OffsetCommit)
-        rows = tuple(
-            row
-            for row in commit.request.offsets
-            if self._newest.get((row.topic, row.partition)) == commit.number
-        )
-        commit.request = msgspec.structs.replace(commit.request, offsets=rows)
-        return (
-            None if rows else GroupError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._where, _LATER)
-        )
+    def _in_order(self) -> list[_Ask]:
+        """Open questions; commits in the order in which they were first asked."""
+        return sorted(self._open.values(), key=lambda ask: ask.number)
+
+    def _again(self, ask: _Ask) -> Iterator[Output]:
+        """Ask again under a new id, unless a later commit is under way."""
+        if ask.is_lone and isinstance(ask.request, rq.OffsetCommit):
+            rows = self.still_due(ask.request.offsets, ask.number)
+            if rows is None:
+                return
+            if not rows:
+                _, remedy = max(self._stood(row) for row in ask.request.offsets)
+                code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+                yield from self._end(ask, error=GroupError(code, self._where, remedy))
+                ask.again_ms = None
+                return
+            ask.request = msgspec.structs.replace(ask.request, offsets=rows)
+        del self._open[ask.request.id]
+        # Twice in the log under one id, a commit with writes is one entry.
+        if not isinstance(ask.request, rq.PendingCommit):
+            ask.request = msgspec.structs.replace(ask.request, id=self._next_id())
+        ask.again_ms = None
+        self._open[ask.request.id] = ask
+        yield Send(ask.request)
+
+    def _note(self, ask: _Ask, remedy: str, failed: tuple[rs.FailedPartition, ...] = ()) -> None:
+        """A commit was accepted, or may be, but for these partitions."""
+        if not isinstance(ask.request, _Commit):
+            return
+        without = {(row.topic, row.partition) for row in failed}
+        for row in ask.request.offsets:
+            if _place(row) not in without and self._stood(row)[0] <= ask.number:
+                self._stands[_place(row)] = ask.number, remedy
+
+    def _stood(self, row: rq.CommittedOffset) -> tuple[int, str]:
+        return self._stands.get(_place(row), (0, ""))
 
     def _end(self, ask: _Ask, **outcome: Any) -> Iterator[Output]:
         del self._open[ask.request.id]
-        if not any(isinstance(each.request, _Commit) for each in self._open.values()):
-            self._newest.clear()
         if ask.ticket is not None:
             yield Answer(ask.ticket, **outcome)
+
+
+def _place(row: rq.CommittedOffset) -> tuple[str, int]:
+    return row.topic, row.partition

@@ -52,6 +52,7 @@ class Leaving:
     def leave(self) -> None:
         """Leave the group: the user has let go of all partitions."""
         me = self._me
+        me.say_all(self._asks.repeat_commits())
         me.become(State.LEAVING)
         me.held.let_go()
         member = self._out or me.own_id()
@@ -83,7 +84,9 @@ class Leaving:
         self._me.say(sg.Send(request))
 
     def end_if_all_answered(self) -> None:
-        """Commits stand before the LeaveGroup in the log; their answers are still worth having."""
+        """Commits, also those that were put off, stand before the LeaveGroup in the log; their
+        answers are still worth having. One that is put off now ends: `Life.handle`.
+        """
         if self._is_written and not self._asks.are_open():
             self.end()
 
@@ -140,6 +143,7 @@ class Leaving:
 
     def _depart(self, reason: str) -> None:
         me = self._me
+        me.say_all(self._asks.repeat_commits())
         if member := me.own_id():
             me.say(sg.Send(me.wording.leave(member, reason)))
         elif me.step is not None and me.step.id is not None:

@@ -9,6 +9,7 @@ Source: Kafka's ConsumerCoordinator and AbstractCoordinator; TIME-AND-FENCING.md
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import Asks
@@ -101,6 +102,7 @@ class Life(ABC):
         Raises TypeError for an input that only the other protocol has.
         """
         self._dispatch(event)
+        self._me.say_all(self._asks.end_commits(self._is_over))
         leaving = self._leaving
         leaving.say_out(event.now_ms)
         if not (leaving.is_closing or leaving.is_owed or leaving.is_away):
@@ -108,6 +110,11 @@ class Life(ABC):
         leaving.leave_if_owed(event.now_ms)
         self._finish(event.now_ms)
         return self._me.outputs()
+
+    def _is_over(self, first_id: str) -> bool:
+        """Whether the membership or the generation has ended in which this was first asked."""
+        me = self._me
+        return not me.keeps_alive or me.wording.is_before(first_id, me.first_id)
 
     def _dispatch(self, event: sg.Input) -> None:
         """Call the handler by name, so that a subclass may override it."""
@@ -211,15 +218,22 @@ class Life(ABC):
         is_owner = me.held.told is not None and me.fence.may_work(event.now_ms)
         # Between a join and its assignment only cooperative members hold partitions. Their
         # commits are accepted until the old generation ends, and refused for a moment then.
-        if is_owner and me.keeps_alive:
-            self._write_commit(event)
-        else:
+        if not (is_owner and me.keeps_alive):
             error = me.failure or MemberFenced(me.where, me.fence.stopped_by(event.now_ms))
             me.say(sg.Answer(event.ticket, error=error))
+            return
+        rows = self._asks.still_due(event.offsets, event.first or event.ticket)
+        if rows is None:
+            me.say(sg.Answer(event.ticket, error=self._asks.under_way()))
+        elif event.offsets and not rows:
+            # As if it had been written before the later commit, which was accepted.
+            me.say(sg.Answer(event.ticket))
+        else:
+            self._write_commit(replace(event, offsets=rows))
 
     def _write_commit(self, event: sg.CommitOffsets) -> None:
         request = self._me.wording.commit(self._me.member, self._me.generation, event.offsets)
-        self._me.say(self._asks.ask(event.ticket, request, event.is_waited))
+        self._me.say(self._asks.ask(event.ticket, request, event.is_waited, event.first))
 
     def _commit_with_writes(self, event: sg.CommitWithWrites) -> None:
         me = self._me
@@ -351,7 +365,7 @@ class Life(ABC):
             else:
                 self._step_answered(me.step, response, now_ms)
             return
-        is_older = me.wording.is_before(response.id, me.first_id)
+        is_older = me.wording.is_before(self._asks.first_id(response.id), me.first_id)
         if is_older:
             response = self._overtaken(response)
         if isinstance(response, rs.OffsetFetchResponse):

@@ -213,6 +213,8 @@ class CommitOffsets:
     offsets: tuple[rq.CommittedOffset, ...]
     #: Whether the user's thread stands still until the answer is here.
     is_waited: bool = False
+    #: Of a repeat: the ticket of the first attempt, which is its place among all commits.
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)

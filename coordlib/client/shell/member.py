@@ -186,11 +186,14 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         """
         rows = _rows(offsets)
         until = time.monotonic() + timeout_s
+        first = 0
         while True:
+            future = self._commit(rows, True, first)
             try:
-                return self._await(self._commit(rows, True), until - time.monotonic()).failed
+                return self._await(future, until - time.monotonic()).failed
             except GroupError as refusal:
-                # No later commit of this thread can be under way, so this one may be repeated.
+                # Other threads may have committed since: it keeps its place before theirs.
+                first = first or future.result(0).ticket
                 is_put_off = refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
                 pause_s = COMMIT_PUT_OFF_S if is_put_off else COMMIT_RETRY_S
                 if not refusal.code.retriable or time.monotonic() + pause_s > until:
@@ -333,7 +336,9 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
             self._raised = None
             raise raised
 
-    def _commit(self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool) -> "Future[sg.Answer]":
+    def _commit(
+        self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool, first: int = 0
+    ) -> "Future[sg.Answer]":
         if (fault := rows_fault(rows, self._where)) is not None:
             refused: Future[sg.Answer] = Future()
             refused.set_result(sg.Answer(0, error=fault))
@@ -341,7 +346,7 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
 
         def written(part: tuple[rq.CommittedOffset, ...]) -> "Future[sg.Answer]":
             return self.ask(
-                lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, part, is_waited),
+                lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, part, is_waited, first),
                 is_commit=True,
             )
 

@@ -57,7 +57,8 @@ class Beginnings:
         otherwise: where partitions without a committed offset begin.
         is_strict: records that were deleted before they were read are an error, not a warning; a
             topic that is deleted as a whole is no error.
-        ask: the member's `committed_async`.
+        ask: the committed offsets of these partitions, and perhaps of others before them.
+        note: takes the metadata of all that were answered.
         settle: commits where partitions begin; not answered here.
     """
 
@@ -69,11 +70,12 @@ class Beginnings:
         *,
         is_strict: bool,
         ask: Callable[[Sequence[TopicPartition]], "Future[sg.Answer]"],
+        note: Callable[[Iterable[str]], None],
         settle: Callable[[Offsets], None],
     ) -> None:
         self._group, self._config = group, dict(config)
         self._otherwise, self._is_strict = otherwise, is_strict
-        self._ask, self._settle = ask, settle
+        self._ask, self._note, self._settle = ask, note, settle
         self._admin: Admin | None = None
         #: The committed offsets of these fences, asked for and perhaps answered.
         self._asked: tuple[Mapping[TopicPartition, int], Future[sg.Answer]] | None = None
@@ -96,6 +98,7 @@ class Beginnings:
         if answer.error is not None:
             what = f"Committed offsets are not known: {answer.error}"
             raise CannotReach(what, f"group {self._group}") from answer.error
+        self._note(row.metadata for row in answer.offsets)
         committed = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
         return self._within(fences, {at: n for at, n in committed.items() if n >= 0})
 

@@ -153,7 +153,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             config,
             otherwise,
             is_strict=is_true(source, "failOnDataLoss"),
-            ask=self._member.committed_async,
+            ask=self._tables.committed,
+            note=self._tables.noted,
             settle=lambda ends: self._commits.say(None, ends),
         )
         self._is_stopping = threading.Event()

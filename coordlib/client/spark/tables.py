@@ -2,17 +2,19 @@
 
 Each offset that is committed with rows names the table that has them: its URI, its id, and a
 version that it had. So a member that begins finds with the offsets which table must be there.
-# INV-120
+Every commit replaces what its partition's offset names: it names all that the group's offsets have
+named, and not only what this process has written to.  # INV-120
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Final
 
+from coordlib.client.answers import of_all
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.transactions.in_doubt import Written, metadata_of, newest_of
+from coordlib.client.transactions.in_doubt import Written, metadata_of, newest_of, tables_in
 from coordlib.errors import CannotReach
 from coordlib.records import requests as rq
 
@@ -29,6 +31,8 @@ class Tables:
         self._member = member
         #: By URI, the one that was written to last at the end.
         self._seen: dict[str, Written] = {}
+        #: By URI, those that the group's offsets have named; None: not asked for yet.
+        self._named: dict[str, Written] | None = None
 
     def of(self, uri: str, may_work: Callable[[], bool]) -> Written | None:
         """The table that must be at this URI; None: the group has written to none there.
@@ -39,10 +43,7 @@ class Tables:
         """
         if (seen := self._seen.get(uri)) is not None:
             return seen
-        future = self._member.ask(
-            lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, None, is_stable=False)
-        )
-        answer = _answer(future, may_work)
+        answer = _answer(self._fetch_all(), may_work)
         if answer is None or answer.error is not None:
             what = "It is not known which table the group has written to."
             raise CannotReach(what, uri) from (answer.error if answer is not None else None)
@@ -54,15 +55,47 @@ class Tables:
         self._seen[uri] = written
 
     def metadata(self, uri: str) -> str:
-        """Of offsets whose rows are in the table at this URI."""
-        return metadata_of({uri: self._seen[uri]})
+        """Of offsets whose rows are in the table at this URI; it names the others, too."""
+        others = {each: at for each, at in self._all().items() if each != uri}
+        return metadata_of(others | {uri: self._seen[uri]})
+
+    def committed(self, partitions: Sequence[TopicPartition]) -> "Future[sg.Answer]":
+        """Committed offsets, for `noted`; before the first commit those of the whole group, too.
+
+        Those that were asked for come last.
+        """
+        wanted = self._member.committed_async(partitions)
+        return wanted if self._named is not None else of_all([self._fetch_all(), wanted])
+
+    def noted(self, metadata: Iterable[str]) -> None:
+        """Keep what committed offsets name."""
+        named = dict(self._named or {})
+        for text in metadata:
+            for uri, at in tables_in(text).items():
+                named[uri] = _newer(at, named.get(uri))
+        self._named = named
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> "Future[sg.Answer]":
-        """Commit offsets without waiting, with all tables that this member has written to."""
-        text = metadata_of(self._seen)
+        """Commit offsets without waiting, with all tables that the group has written to."""
+        text = metadata_of(self._all())
         return self._member.commit_async(
             [rq.CommittedOffset(*each, at, metadata=text) for each, at in offsets.items()]
         )
+
+    def _all(self) -> dict[str, Written]:
+        """Those that this member has written to last, since the first have no room at times."""
+        named, seen = self._named or {}, dict(self._seen)
+        others = {uri: at for uri, at in named.items() if uri not in seen}
+        return others | {uri: _newer(at, named.get(uri)) for uri, at in seen.items()}
+
+    def _fetch_all(self) -> "Future[sg.Answer]":
+        return self._member.ask(
+            lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, None, is_stable=False)
+        )
+
+
+def _newer(one: Written, other: Written | None) -> Written:
+    return max(one, other or one, key=lambda each: (each.turn, each.version))
 
 
 def _answer(future: "Future[sg.Answer]", may_work: Callable[[], bool]) -> sg.Answer | None:

@@ -39,8 +39,14 @@ class Asking:
         )  # fmt: skip
         return list(self.asks.answered(answer, now_ms))
 
-    def accept(self, id_: str, now_ms: int) -> list[sg.Output]:
-        answer = rs.OffsetCommitResponse(id=id_, client="c", group="g", cause="r0-2", failed=())
+    def accept(self, id_: str, now_ms: int, *failed: rs.FailedPartition) -> list[sg.Output]:
+        answer = rs.OffsetCommitResponse(id=id_, client="c", group="g", cause="r0-2", failed=failed)
+        return list(self.asks.answered(answer, now_ms))
+
+    def refuse(self, id_: str, now_ms: int, code: ErrorCode) -> list[sg.Output]:
+        answer = rs.OffsetCommitResponse(
+            id=id_, client="c", group="g", cause="r0-2", error=code.name
+        )
         return list(self.asks.answered(answer, now_ms))
 
     def repeated(self, now_ms: int) -> dict[str, list[int]]:
@@ -85,18 +91,69 @@ def test_one_that_later_commits_cover_ends_refused(is_asked_before_the_refusal: 
     talk = Asking()
     first = talk.commit(1, 0, 1)
     if is_asked_before_the_refusal:
-        talk.commit(2, 0, 1, is_waited=True)
+        second = talk.commit(2, 0, 1, is_waited=True)
         talk.put_off(first, now_ms=100)
     else:
         talk.put_off(first, now_ms=100)
-        talk.commit(2, 0, 1)
+        second = talk.commit(2, 0, 1)
+    assert list(talk.asks.repeat(2_000)) == [], "nobody can tell yet which of them will stand"
+    talk.accept(second, 2_010)
 
-    (answer,) = list(talk.asks.repeat(2_000))
+    (answer,) = list(talk.asks.repeat(2_200))
 
     assert isinstance(answer, sg.Answer)
     assert answer.ticket == 1
     assert isinstance(answer.error, GroupError)
     assert answer.error.code is THROTTLED
+    assert "a later commit of the same partitions was written" in str(answer.error)
+
+
+def test_it_goes_on_when_the_later_one_is_refused_for_good() -> None:
+    """Else neither would stand, and the first one's caller would be told that the second does."""
+    talk = Asking()
+    first = talk.commit(1, 0, 1)
+    talk.put_off(first, now_ms=100)
+    second = talk.commit(2, 0, 1)
+    assert talk.repeated(2_000) == {}
+    talk.refuse(second, 2_050, ErrorCode.REBALANCE_IN_PROGRESS)
+
+    assert talk.asks.due_ms() == 2_200
+    assert list(talk.repeated(2_200).values()) == [[0, 1]]
+
+
+def test_partitions_that_the_later_one_could_not_write_go_on() -> None:
+    talk = Asking()
+    first = talk.commit(1, 0, 1)
+    talk.put_off(first, now_ms=100)
+    second = talk.commit(2, 0, 1)
+    talk.accept(second, 200, rs.FailedPartition("t", 1, "OFFSET_METADATA_TOO_LARGE"))
+
+    assert list(talk.repeated(2_000).values()) == [[1]]
+
+
+def test_it_does_not_follow_a_later_one_that_may_be_in_the_log() -> None:
+    talk = Asking()
+    first = talk.commit(1, 0)
+    talk.put_off(first, now_ms=100)
+    second = talk.commit(2, 0)
+    list(talk.asks.not_written(second, "timed out", 200))
+
+    (answer,) = list(talk.asks.repeat(2_000))
+
+    assert isinstance(answer, sg.Answer)
+    assert "may be written" in str(answer.error)
+
+
+def test_commits_that_are_put_off_are_repeated_in_their_order() -> None:
+    talk = Asking()
+    first, second = talk.commit(1, 0), talk.commit(2, 0)
+    talk.put_off(second, now_ms=100)
+    talk.put_off(first, now_ms=110)
+
+    sent = [each.request for each in talk.asks.repeat_commits() if isinstance(each, sg.Send)]
+
+    offsets = [each.offsets[0].offset for each in sent if isinstance(each, rq.OffsetCommit)]
+    assert offsets == [1, 2]
 
 
 def test_a_release_with_offsets_is_a_later_commit_too() -> None:
@@ -108,9 +165,12 @@ def test_a_release_with_offsets_is_a_later_commit_too() -> None:
         v=1, id=talk.next_id(), client="c", group="g", generation=3, member="m", cause=5,
         offsets=(rq.CommittedOffset("t", 1, 9),),
     )  # fmt: skip
-    talk.asks.ask(None, release)
+    talk.asks.ask(2, release)
+    assert talk.repeated(2_000) == {}
+    answer = rs.ReleaseResponse(id=release.id, client="c", group="g", cause="r0-2", failed=())
+    list(talk.asks.answered(answer, 2_050))
 
-    assert list(talk.repeated(2_000).values()) == [[0]]
+    assert list(talk.repeated(2_200).values()) == [[0]]
 
 
 def test_a_commit_whose_caller_waits_is_the_callers_to_repeat() -> None:

@@ -309,7 +309,8 @@ def test_a_partition_whose_commit_is_refused_is_committed_again(
     reader.turn(0)
     reader.turn(0)
     rows = tuple(rs.FetchedOffset("t", number, -1, -1, "") for number in (0, 1))
-    log.answer(log.newest(rq.OffsetFetch), rs.OffsetFetchResponse, part=0, parts=1, offsets=rows)
+    for asked in [each for each in log.written if isinstance(each, rq.OffsetFetch)]:
+        log.answer(asked, rs.OffsetFetchResponse, part=0, parts=1, offsets=rows)
     reader.turn(0)
     spark.queries[0].end(t0=5, t1=6)
     log.time_ms = 1_000

@@ -455,6 +455,40 @@ def test_a_restarted_member_expects_the_table_of_its_group(world: LakeReaders) -
     assert len(world.of("heir", rq.PendingCommit)) == 0, "nothing is left to be decided"
 
 
+def test_a_reader_that_writes_nothing_keeps_the_name_of_the_groups_table(
+    world: LakeReaders,
+) -> None:
+    """INV-120: with its own commits the group would forget its table, and one that is away would be
+    made anew by whoever writes next."""
+    reader = world.read()
+    assert world.write(world.query.share, t0=4, t1=4) is None
+    world.query.end(t0=5, t1=5, t2=0, t3=0)
+    world.run(3_000)
+    world.stop(reader)
+
+    heir = world.read("heir", commits="progress", commit_interval_s=1)
+    world.query.end(t0=7, t1=7, t2=7, t3=7)
+    world.run(3_000)
+    world.stop(heir)
+
+    commits = [each for each in world.of("heir", rq.OffsetCommit) if each.offsets]
+    assert commits
+    named = {row.metadata for each in commits for row in each.offsets}
+    assert named == {metadata_of({LakeTable.uri: Written("a-table", 0)})}
+
+
+def test_a_group_that_writes_to_two_tables_in_turn_keeps_both(world: LakeReaders) -> None:
+    reader = world.read()
+    other = Written("other-table", 3)
+    reader._tables.noted([metadata_of({"file:///other": other})])
+
+    assert world.write(world.query.share, t0=4) is None
+
+    (asked,) = world.of("spark", rq.PendingCommit)
+    both = metadata_of({"file:///other": other, LakeTable.uri: Written("a-table", 0)})
+    assert [row.metadata for row in asked.offsets] == [both]
+
+
 def test_a_table_is_replaced_on_purpose_and_the_newest_one_counts(world: LakeReaders) -> None:
     """Offsets of idle partitions name the old table for ever."""
     reader = world.read()
