@@ -10,7 +10,7 @@
 
 A job that ends with 2, 3 or 4 must not be started again before an operator has read its message.
 Beside these, 128 + n: signal n ended it, and 52: Java had no memory left. A supervisor answers both
-by starting it again; after the latter the job plans fewer records in a batch.
+by starting it again; where two starts end so with the same batch, the next plans fewer records.
 """
 
 from typing import Final

@@ -43,6 +43,10 @@ WRITTEN_SHARE_BESIDE: Final = 20
 _TELLING_SHARE: Final = 32
 #: A bound that was lowered is raised after batches of small records for this long.
 _CALM_S: Final = 60.0
+#: After a batch that has ended the job: no batch has as many records again until batches have gone
+#: well for so many times `_CALM_S`. Not for ever: with one record of each partition a job is as
+#: good as down, and what was too much is through by then.
+_CAREFUL_TIMES: Final = 10
 
 
 class BatchTooLarge(MemoryError):
@@ -123,9 +127,14 @@ class BatchSize:
         self._largest, self._since_s = mean, now_s
         #: Of batches since then that were too small to count alone: records, and bytes.
         self._untold_records, self._untold = 0, NO_MEANS
+        #: So many have ended the job; 0: none have.
+        self._deadly = 0
+        #: How many times batches have gone well since, and whether one has since `_since_s`.
+        self._calm_times, self._has_committed = 0, False
 
     def batch_ended(self, records: int, size_bytes: int, written_bytes: int = 0) -> None:
         """One shard's part of a batch has ended; `written_bytes`: of its outputs."""
+        self._has_committed = True
         sizes = Means(size_bytes, written_bytes)
         if not self._is_telling(sizes):  # by itself
             self._untold_records += records
@@ -154,15 +163,20 @@ class BatchSize:
         fitting = self._fitting(self._largest)
         if fitting * 2 <= self.records:
             return fitting
-        if now_s - self._since_s < _CALM_S:
+        if now_s - self._since_s < _CALM_S or (self._deadly and not self._has_committed):
             return self.records
-        self._largest, self._since_s = NO_MEANS, now_s
+        self._largest, self._since_s, self._has_committed = NO_MEANS, now_s, False
         self._forget_untold()
+        if self._deadly:
+            self._calm_times += 1
+            careful = self._deadly - 1 if self._calm_times < _CAREFUL_TIMES else self._records_max
+            fitting = min(fitting, careful, 2 * self.records)
         return fitting if fitting >= self.records * 2 else self.records
 
     def limit(self, records: int) -> None:
-        """Begin with so many at most; more are planned when smaller batches have gone well."""
-        self.records = min(self.records, records)
+        """Begin with so many at most, as twice as many have ended the job; twice as many again
+        are planned each time when batches have gone well for long."""
+        self.records, self._deadly = min(self.records, records), 2 * records
 
     def renewed(self, records: int, now_s: float) -> None:
         """The query plans with another number from now on."""

@@ -70,7 +70,7 @@ def size_of_batches(
     )
     if size.records < engine.max_offsets_per_trigger:
         _log.warning(
-            "large requests wait: batches have fewer records",
+            "batches have fewer records: those that wait need more memory, or write more",
             records=size.records,
             mean_bytes={topic: round(mean) for topic, mean in mean_bytes.items()},
         )
@@ -82,7 +82,7 @@ class Memory(NamedTuple):
 
     #: Of one Python worker: the setting, or Spark's own limit, if that is less.
     worker_bytes: int
-    #: Outputs that the driver collects: Spark's limit, or half of the heap, if that is less.
+    #: Outputs that the driver collects: Spark's limit (0: none), or half of the heap, if less.
     collected_bytes: int
 
     @classmethod
@@ -92,14 +92,14 @@ class Memory(NamedTuple):
         jvm = spark.sparkContext._jvm
         assert jvm is not None
 
-        def size_of(name: str) -> int:
-            text = conf.get(name)
+        def size_of(name: str, unset: str = "0") -> int:
+            text = conf.get(name) or unset
             parse = jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes
-            return int(parse(text)) if text else 0
+            return int(parse(text))
 
         worker_bytes = engine.worker_memory_bytes
         if limit := size_of("spark.executor.pyspark.memory"):
             worker_bytes = min(limit // int(conf.get("spark.executor.cores") or 1), worker_bytes)
         heap_bytes = int(jvm.java.lang.Runtime.getRuntime().maxMemory())
-        limit = size_of("spark.driver.maxResultSize") or heap_bytes
+        limit = size_of("spark.driver.maxResultSize", "1g") or heap_bytes
         return cls(worker_bytes, min(limit, heap_bytes // 2))

@@ -33,6 +33,11 @@ _SMALLER: Final = (
     "Start the job again: it goes on behind the newest committed batch, and plans half as many "
     "records."
 )
+_SMALLER_CLAIMS: Final = (
+    "Nothing: the next try goes on behind the newest committed batch, and plans half as many "
+    "records."
+)
+_AGAIN: Final = "Nothing: the next try reads that history again, and writes it once."
 
 _GRANT: Final = (
     "Let an operator of the brokers grant it: coord acl apply --role ROLE --principal User:NAME "
@@ -98,6 +103,15 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         "The outputs of a batch do not fit into the memory beside Java's heap.",
         _SMALLER + " Raise spark.driver.memory, and spark.executor.memory on a cluster, if that "
         "happens often.",
+    ),
+    (
+        # However few records a batch has: it needs as many threads and classes.
+        r"OutOfMemoryError: (?P<what>unable to create (?:new )?native thread|Metaspace"
+        r"|Compressed class space)",
+        NotReady,
+        "A Java process of the job is at a limit that is none of its heap: {what}.",
+        "Raise it (threads: ulimit -u, pids.max; classes: -XX:MaxMetaspaceSize), and start the job "
+        "again: the batch runs again and is written once.",
     ),
     (
         r"OutOfMemoryError(: (?P<what>[^\n]*[^\n.]))?",
@@ -197,7 +211,8 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         WorkerEnded,
         "A Python worker of the job was ended from outside, perhaps for want of memory.",
         "Start the job again: the batch runs again and is written once. If workers end so again, "
-        "raise their memory, or name an empty folder and add --rebuild: batches become smaller.",
+        "raise their memory. After two starts that ended so with one batch it plans half as many "
+        "records.",
     ),
 )
 _KNOWN_OF_ARCHIVE: Final = (
@@ -207,7 +222,11 @@ _KNOWN_OF_ARCHIVE: Final = (
         "History was deleted from its topic while it was read.",
         "Nothing: the next try goes on behind it, and leaves a HistoryLost event.",
     ),
-    *(known for known in _KNOWN if known[1] is not StartRefused),
+    *(
+        (pattern, kind, what, mend.replace(_SMALLER, _AGAIN))
+        for pattern, kind, what, mend in _KNOWN
+        if kind is not StartRefused
+    ),
 )
 #: The claims query has a log of its own, and rebuilds from snapshots.
 _KNOWN_OF_CLAIMS: Final = (
@@ -218,7 +237,12 @@ _KNOWN_OF_CLAIMS: Final = (
         "Nothing: the query begins behind them, and history says so.",
     ),
     *(
-        (pattern, kind, what, mend.replace(_COME_BACK, _CLAIMS_COME_BACK))
+        (
+            pattern,
+            kind,
+            what,
+            mend.replace(_COME_BACK, _CLAIMS_COME_BACK).replace(_SMALLER, _SMALLER_CLAIMS),
+        )
         for pattern, kind, what, mend in _KNOWN
     ),
 )

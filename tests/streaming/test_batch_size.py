@@ -152,3 +152,52 @@ def test_a_batch_that_wrote_much_lowers_the_bound_at_once() -> None:
     size.batch_ended(1_000, 100_000, 64 * MIB)
 
     assert size.next(now_s=1.0) == 4_000
+
+
+# ---- after a batch that has ended the job --------------------------------------------------------
+
+
+def minutes(size: BatchSize, number: int, is_committing: bool = True) -> list[int]:
+    """What is planned with after each of so many minutes without large records."""
+    planned, start_s = [], size._since_s
+    for minute in range(1, number + 1):
+        if is_committing:
+            size.batch_ended(10, 1_500)
+        now_s = start_s + 61.0 * minute
+        if (records := size.next(now_s)) != size.records:
+            size.renewed(records, now_s)
+        planned.append(size.records)
+    return planned
+
+
+def test_as_many_as_have_ended_the_job_are_not_planned_again_before_long() -> None:
+    """The limit was forgotten after a minute: the rest of the backlog ended the job again."""
+    size = BatchSize(50_000, GIB)
+    size.limit(60)
+    assert size.records == 60
+
+    assert minutes(size, 13) == [60] * 9 + [120, 240, 480, 960]
+    assert minutes(size, 9)[-1] == 30_720  # nearly all of the setting: no new query for the rest
+
+
+def test_the_limit_is_not_raised_where_no_batch_is_committed() -> None:
+    """A batch that takes minutes has not gone well yet."""
+    size = BatchSize(50_000, GIB)
+    size.limit(60)
+
+    assert minutes(size, 30, is_committing=False) == [60] * 30
+
+
+def test_one_record_of_each_partition_is_no_lasting_limit() -> None:
+    """Whatever was too much is through, and heartbeats would pile up."""
+    size = BatchSize(50_000, GIB)
+    size.limit(1)
+
+    assert minutes(size, 30)[-1] >= 25_000
+
+
+def test_a_limit_does_not_raise_what_sizes_ask_for() -> None:
+    size = BatchSize(50_000, GIB, Means(MIB))
+    size.limit(1_000)
+
+    assert minutes(size, 2)[0] == 256

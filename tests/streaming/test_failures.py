@@ -14,7 +14,7 @@ from coordlib.errors import (
     WorkerEnded,
 )
 from coordlib.streaming.batch_size import too_large
-from coordlib.streaming.failures import explain, explain_archive
+from coordlib.streaming.failures import explain, explain_archive, explain_claims
 from coordlib.streaming.operator import UnreadableState, judge_readable
 from coordlib.streaming.plane import fold_groups
 from tests.tools.core import InputRecord, ShardSettings
@@ -99,6 +99,13 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
         "start the job again",
     ),
     ("java.lang.OutOfMemoryError: Java heap space\n\tat org", TooMuchAtOnce, "driver.memory"),
+    (
+        "java.lang.OutOfMemoryError: unable to create native thread: possibly out of memory or "
+        "process/resource limits reached",
+        NotReady,
+        "pids.max",
+    ),
+    ("java.lang.OutOfMemoryError: Metaspace", NotReady, "MaxMetaspaceSize"),
     ("org.apache.spark.memory.SparkOutOfMemoryError\n", TooMuchAtOnce, "executor.memory"),
 ]
 
@@ -253,3 +260,15 @@ def test_a_blob_that_nobody_wrote_is_known_by_its_name(blob: bytes) -> None:
 
     with pytest.raises(UnreadableState, match="shard 1"):
         judge_readable(fold_groups, blob, [record], settings)
+
+
+def test_what_tries_again_by_itself_asks_nobody_to_start_the_job() -> None:
+    """Claims beside the groups, and the archive, which plans as it did."""
+    full = RuntimeError("java.lang.OutOfMemoryError: Java heap space")
+    archive, claims = explain_archive(full), explain_claims(full, "/c")
+
+    assert archive is not None
+    assert claims is not None
+    assert "half as many" in claims.mend
+    assert "half as many" not in archive.mend
+    assert "Start the job again" not in archive.mend + claims.mend

@@ -346,13 +346,3 @@ def test_a_batch_runs_as_it_is_where_a_rebuild_would_be_refused(
 
     assert settle(folder, marker(6), problem, require_whole) == identity()
     assert folder.planned(identity()) == SEVEN
-
-
-def test_a_start_goes_on_with_more_when_smaller_batches_go_well() -> None:
-    """The large commits are through: with one record a batch, heartbeats would pile up."""
-    size = BatchSize(50_000, 1 << 30)
-    size.limit(60)
-
-    assert size.records == 60
-    assert size.next(now_s=59.0) == 60
-    assert size.next(now_s=61.0) == 50_000
