@@ -10,13 +10,16 @@ from confluent_kafka import TopicPartition
 from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.committed_reader import CommittedReader
+from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.machine.signals import TopicPartition as Place
+from coordlib.records import requests as rq
 from coordlib.records.data_headers import Marker, Stamp, header_of
 from coordlib.testing import fake_claims
 from coordlib.testing.fake_claims import FakeClaimsLog
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative
 from tests.client.interrupting import interrupt_everywhere
+from tests.client.test_close_in_callbacks import requests_of
 from tests.client.test_consumer import FakeReader, Program
 
 Interrupted = Callable[[Callable[[], Any]], Any]
@@ -106,6 +109,29 @@ def test_a_member_is_never_deaf(kind: str, what: str) -> None:
     interrupt_everywhere(course, FakeReader, least=5, step=7)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_close_in_a_callback_that_is_interrupted_goes_on(kind: str) -> None:
+    def course(interrupted: Interrupted) -> None:
+        log = FakeLog({"t": 2})
+        log.tell_topics()
+        a = Program(log, "a", **KINDS[kind])
+        calls: list[int] = []
+
+        def on_assign(consumer: CoordinatedConsumer, _: Any) -> None:
+            calls.append(1)
+            interrupted(lambda: consumer.close(0))
+
+        a.consumer.subscribe(["t"], on_assign=on_assign)
+        while not calls:
+            log.pump()
+            a.consumer.poll(0)
+        a.consumer.close(0)
+        log.pump()
+        assert isinstance(requests_of(log, "a")[-1], rq.LeaveGroup)
+
+    interrupt_everywhere(course, FakeReader, least=5)
+
+
 # ---- claims -------------------------------------------------------------------------------------
 
 
@@ -150,6 +176,30 @@ def test_a_close_of_claims_that_is_interrupted_goes_on() -> None:
         while not consumer.claims():
             log.advance(200, lambda: consumer.consume(0, 0))
         interrupted(lambda: consumer.close(timeout=0))
+        consumer.close(timeout=0)
+        log.advance(1_000)
+        assert log.world("t").slots["g", "t", 0].is_released
+
+    interrupt_everywhere(course, fake_claims.FakeReader, least=5)
+
+
+def test_a_close_of_claims_in_a_callback_that_is_interrupted_goes_on() -> None:
+    def course(interrupted: Interrupted) -> None:
+        log = FakeClaimsLog({"t": 1})
+        marshaler = Marshaler(
+            {"group.id": "g", "client.id": "c"},
+            transport=log.transport(),
+            data_consumer=fake_claims.FakeReader(log),
+        )
+        consumer, calls = marshaler.consumer(["t"], ConsumerOptions()), list[int]()
+
+        def on_claimed(_: Any) -> None:
+            calls.append(1)
+            interrupted(lambda: consumer.close(timeout=0))
+
+        consumer.on_claimed = on_claimed
+        while not calls:
+            log.advance(200, lambda: None if calls else consumer.consume(0, 0))
         consumer.close(timeout=0)
         log.advance(1_000)
         assert log.world("t").slots["g", "t", 0].is_released

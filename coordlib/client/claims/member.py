@@ -145,11 +145,8 @@ class ClaimingMember:
         no longer than the transport is open: an attempt that is under way may win, and what it
         wins is released, too.
         """
-        until = monotonic() + timeout_s
-        inside, raised = self._callbacks.end_this(threading.get_ident()), None
-        if inside is not None:
-            self._owner.after(inside)
-        self._give(sg.Close(self._transport.now_ms(), releases, inside))
+        until, raised = monotonic() + timeout_s, None
+        self._begin_close(releases, threading.get_ident())
         while not self.is_over and self.failure is None:
             try:
                 if self._callbacks.run():
@@ -165,6 +162,13 @@ class ClaimingMember:
         if raised is not None:
             raise raised
         return self.is_over
+
+    @uninterrupted
+    def _begin_close(self, releases: bool, thread: int) -> None:
+        inside = self._callbacks.end_this(thread)
+        if inside is not None:
+            self._owner.after(inside)
+        self.feed(sg.Close(self._transport.now_ms(), releases, inside))
 
     @uninterrupted
     def _leave(self) -> None:

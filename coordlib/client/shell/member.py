@@ -237,7 +237,7 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         me = threading.get_ident()
         if self.has_ended or (self._is_closing and self._callbacks.is_inside(me)):
             return
-        self._begin_close(reason, inside := self._callbacks.end_this(me))
+        inside = self._begin_close(reason, me)
         raised = self._let_go(inside, timeout_s)
         self._end()
         self._answers.tell()
@@ -245,13 +245,16 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
             raise raised
 
     @uninterrupted
-    def _begin_close(self, reason: str | None, inside: sg.Call | None) -> None:
+    def _begin_close(self, reason: str | None, thread: int) -> sg.Call | None:
+        """In one: a callback that has ended and was not noted would keep the member for good."""
+        inside = self._callbacks.end_this(thread)
         if inside is not None:
             self.after_callback(inside.callback, inside.partitions)
         if not self._is_closing:
             self._is_closing = True
             callback = None if inside is None else inside.callback
             self._step(sg.Close(self._transport.now_ms(), reason, callback))
+        return inside
 
     def _let_go(self, inside: sg.Call | None, timeout_s: float) -> Exception | None:
         """Run the callbacks, and wait until the member has left; what a callback has raised."""
