@@ -184,11 +184,11 @@ class CoordinatedConsumer(AsksCluster, Closing):
 
     def _next(self, count: int, timeout: float | None) -> Taken:
         """What is to be returned. It is handed out by the line that returns it, without a call."""
-        self._poller.begin(sys._getframe(), get_ident())
+        before = self._poller.begin(sys._getframe(), get_ident())
         try:
             return self._wait_for(count, timeout)
         finally:
-            self._poller.end()
+            self._poller.end(before)
 
     def _wait_for(self, count: int, timeout: float | None) -> Taken:
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
@@ -241,7 +241,11 @@ class CoordinatedConsumer(AsksCluster, Closing):
         """
         until = monotonic() + timeout
         while not self.member.may_work() and monotonic() < until:
-            self.member.poll(SLICE_S)
+            before = self._poller.begin(sys._getframe(), get_ident())
+            try:
+                self.member.poll(SLICE_S)
+            finally:
+                self._poller.end(before)
         return self.member.metadata()
 
     def rows_in_transaction(
@@ -253,19 +257,19 @@ class CoordinatedConsumer(AsksCluster, Closing):
         """
         return self._commits.in_transaction(rows)
 
-    def begin_unit(self) -> Unit:
+    def begin_unit(self, unit: Unit) -> None:
         """Note what is read, until `end_unit`. Raises CoordError: that is being done already."""
-        return self._reading.begin_unit()
+        self._reading.begin_unit(unit)
 
-    def end_unit(self, outcome: Outcome = Outcome.COMMITTED) -> None:
-        """Note nothing more.
+    def end_unit(self, unit: Unit, outcome: Outcome) -> None:
+        """Note nothing more, if it was begun: it may be called whatever `begin_unit` has done.
 
         Args:
             outcome: aborted: read it again, where its partitions have stayed here. Unknown: `poll`
                 returns nothing of these until the transaction has ended; then it goes on, or reads
                 again, by what the group has committed.
         """
-        self._reading.end_unit(outcome)
+        self._reading.end_unit(unit, outcome)
 
     def give_up(self, torn: TornTransaction, partition: KafkaTopicPartition) -> None:
         """Go on without the rest of a torn transaction, which `poll` has raised."""

@@ -57,20 +57,19 @@ def exactly_once(
     """
     # Taken first: the unit's offsets are held against what the member had then.
     metadata = consumer.consumer_group_metadata(timeout)
-    unit, is_committed = consumer.begin_unit(), False
+    unit, is_committed = Unit(), False
+    in_transaction = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+    is_ours = producer.state not in in_transaction
     try:
+        consumer.begin_unit(unit)
         producer.begin_transaction(timeout)
-    except BaseException:
-        consumer.end_unit()  # nothing was read in it
-        raise
-    try:
         yield unit
         rows = consumer.rows_in_transaction(unit.offsets)
         producer.send_rows(rows, metadata, timeout)
         _commit(producer, timeout)
         is_committed = True
     except BaseException as error:
-        if producer.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+        if is_ours and producer.state in in_transaction:
             producer.abort_transaction(timeout)
             if isinstance(error, TransactionError) and error.retriable():
                 # What could be called again is aborted.
@@ -80,11 +79,11 @@ def exactly_once(
         raise
     finally:
         if is_committed:
-            consumer.end_unit(Outcome.COMMITTED)
+            consumer.end_unit(unit, Outcome.COMMITTED)
         else:
             # Also if the abort has failed: what was never to be committed can only be aborted.
             may_count = producer.may_be_committed
-            consumer.end_unit(Outcome.UNKNOWN if may_count else Outcome.ABORTED)
+            consumer.end_unit(unit, Outcome.UNKNOWN if may_count else Outcome.ABORTED)
 
 
 def _commit(producer: CoordinatedProducer, timeout: float) -> None:

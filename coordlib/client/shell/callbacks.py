@@ -48,6 +48,8 @@ class Callbacks(Generic[CallT]):
         #: Those that have not ended, the one that runs included.
         self.due: deque[CallT] = deque()
         self._running: _Running[CallT] | None = None
+        #: Several threads may poll and close. Held for steps of the client, not for the user's.
+        self._lock = threading.RLock()
 
     def run(self) -> bool:
         """Run those that are due by now; whether there was one. Raises what they raise."""
@@ -77,11 +79,12 @@ class Callbacks(Generic[CallT]):
     @uninterrupted
     def end_this(self, thread: int) -> CallT | None:
         """End the callback that this thread runs, because it closes the client; None: none."""
-        running = self._running
-        if running is None or running.thread != thread or not _is_on_stack(running):
-            return None
-        self._take_out(running)
-        return running.call
+        with self._lock:
+            running = self._running
+            if running is None or running.thread != thread or not _is_on_stack(running):
+                return None
+            self._take_out(running)
+            return running.call
 
     @uninterrupted
     def is_inside(self, thread: int) -> bool:
@@ -92,23 +95,25 @@ class Callbacks(Generic[CallT]):
     @uninterrupted
     def _begin(self, frame: FrameType, thread: int) -> _Running[CallT] | None:
         """The one that is to be run, or whose run was interrupted; None: one runs."""
-        running = self._running
-        if running is None:
-            if not self.due:
+        with self._lock:
+            running = self._running
+            if running is None:
+                if not self.due:
+                    return None
+                running = _Running(self.due[0])
+                self._begins(running.call)
+            elif _is_on_stack(running):
                 return None
-            running = _Running(self.due[0])
-            self._begins(running.call)
-        elif _is_on_stack(running):
-            return None
-        running.frame, running.thread = frame, thread
-        self._running = running
-        return running
+            running.frame, running.thread = frame, thread
+            self._running = running
+            return running
 
     @uninterrupted
     def _end(self, running: _Running[CallT]) -> None:
-        if self._running is running:  # else it has closed the client
-            self._take_out(running)
-            self._ends(running.call, running.has_raised)
+        with self._lock:
+            if self._running is running:  # else it has closed the client
+                self._take_out(running)
+                self._ends(running.call, running.has_raised)
 
     def _take_out(self, running: _Running[CallT]) -> None:
         self._running = running.frame = None
@@ -122,17 +127,21 @@ class OnePoller:
     def __init__(self) -> None:
         self._poller: tuple[int, FrameType] | None = None
 
-    def begin(self, frame: FrameType, thread: int) -> None:
-        """Raises CoordError: another thread is in a poll. One whose frame is gone has ended."""
+    def begin(self, frame: FrameType, thread: int) -> tuple[int, FrameType] | None:
+        """For `end`: the poll that this one is inside of.
+
+        Raises CoordError: another thread is in a poll. One whose frame is gone has ended.
+        """
         poller = self._poller
         if poller is not None and poller[0] != thread and _is_running(*poller):
             mend = "Let one thread poll; other threads may commit, seek and pause."
             raise CoordError("Another thread is polling.", "", mend)
         self._poller = (thread, frame)
+        return poller
 
-    def end(self) -> None:
+    def end(self, before: tuple[int, FrameType] | None) -> None:
         """Best effort: an interruption may come before it."""
-        self._poller = None
+        self._poller = before
 
 
 def _is_on_stack(running: _Running[CallT]) -> bool:

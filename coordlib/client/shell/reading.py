@@ -294,23 +294,24 @@ class Reading:
     # ---- units of work ------------------------------------------------------------------------
 
     @uninterrupted
-    def begin_unit(self) -> Unit:
+    def begin_unit(self, unit: Unit) -> None:
         """What is taken belongs to this unit. Raises CoordError: there is one."""
         with self._changing():
             if self._unit is not None:
                 raise CoordError("A unit of work is open.", "", "End it first.")
-            self._unit = Unit(self.positions)
-            return self._unit
+            unit.note = self.positions
+            self._unit = unit
 
     @uninterrupted
-    def end_unit(self, outcome: Outcome) -> None:
+    def end_unit(self, unit: Unit, outcome: Outcome) -> None:
         """It belongs to none any more; go back to where the unit began, if it does not count."""
         with self._changing():
-            self._end_unit(outcome)
+            if self._unit is unit:
+                self._end_unit(unit, outcome)
 
-    def _end_unit(self, outcome: Outcome) -> None:
-        unit, self._unit = self._unit, None
-        if unit is None or outcome is Outcome.COMMITTED or self._is_closed:
+    def _end_unit(self, unit: Unit, outcome: Outcome) -> None:
+        self._unit = None
+        if outcome is Outcome.COMMITTED or self._is_closed:
             return
         here = set(self.partitions())
         if outcome is Outcome.UNKNOWN:

@@ -20,14 +20,11 @@ class Outcome(Enum):
 
 
 class Unit:
-    """The messages of one unit, by their positions. For the consumer's own thread.
+    """The messages of one unit, by their positions. For the consumer's own thread."""
 
-    Args:
-        note: called before it is asked, to note what was returned to the program last.
-    """
-
-    def __init__(self, note: Callable[[], object] = tuple) -> None:
-        self._note = note
+    def __init__(self) -> None:
+        #: Called before it is asked, to note what was returned to the program last.
+        self.note: Callable[[], object] = tuple
         #: The first message of each partition since it was let go of, lost or given: before that,
         #: another member may have gone on.
         self._first: dict[TopicPartition, int] = {}
@@ -51,7 +48,7 @@ class Unit:
         them, and so the whole unit. To leave them out would commit the output of what others read
         again.
         """
-        self._note()
+        self.note()
         return tuple(
             rq.CommittedOffset(each.topic, each.partition, offset, epoch)
             for each, (offset, epoch) in sorted(self._next.items())
@@ -63,11 +60,11 @@ class Unit:
 
         what is committed, which another member may have pushed on: not before that.
         """
-        self._note()
+        self.note()
         return dict(self._first)
 
     @property
     def spans(self) -> dict[TopicPartition, tuple[int, int]]:
         """`beginnings`, each with the offset that the group has if the unit counts."""
-        self._note()
+        self.note()
         return {each: (at, self._next[each][0]) for each, at in self._first.items()}

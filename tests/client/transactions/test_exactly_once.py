@@ -833,3 +833,30 @@ def test_a_unit_that_cannot_begin_leaves_its_consumer_as_it_was() -> None:
     one.producer.abort_transaction()
     with exactly_once(one.consumer, one.producer, 0.2):
         """It begins now."""
+
+
+@pytest.mark.parametrize("of", ["consumer", "producer"])
+def test_a_unit_that_is_interrupted_while_it_begins_is_ended(
+    of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes behind the call that has begun it."""
+    one = copier(FakeLog({"t": 1}))
+    one.program.settle()
+    asked, name = {
+        "consumer": (one.consumer, "begin_unit"),
+        "producer": (one.producer, "begin_transaction"),
+    }[of]
+    begin = getattr(asked, name)
+
+    def interrupted(*args: Any) -> None:
+        begin(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asked, name, interrupted)
+    with pytest.raises(KeyboardInterrupt), exactly_once(one.consumer, one.producer, 0.2):
+        raise AssertionError
+    monkeypatch.undo()
+
+    assert one.producer.state is State.READY
+    with exactly_once(one.consumer, one.producer, 0.2):
+        """It begins now."""
