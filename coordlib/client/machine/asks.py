@@ -153,6 +153,13 @@ class Asks:
         """For the caller of a commit that is not repeated yet."""
         return GroupError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._where, _UNDER_WAY)
 
+    def doubt(self, rows: tuple[rq.CommittedOffset, ...], number: int) -> CoordError | None:
+        """For the caller of a commit that a later one may have replaced, if that is not known."""
+        stood = [self._stood(row) for row in rows]
+        if not any(at > number and remedy == _MAYBE for at, remedy in stood):
+            return None
+        return CannotReach("The commit cannot be repeated.", self._where, _MAYBE)
+
     def first_id(self, id_: str) -> str:
         """The id under which this question was first asked: that tells whom its answer concerns."""
         ask = self._open.get(id_)

@@ -222,9 +222,12 @@ class Life(ABC):
             error = me.failure or MemberFenced(me.where, me.fence.stopped_by(event.now_ms))
             me.say(sg.Answer(event.ticket, error=error))
             return
-        rows = self._asks.still_due(event.offsets, event.first or event.ticket)
+        number = event.first or event.ticket
+        rows = self._asks.still_due(event.offsets, number)
         if rows is None:
             me.say(sg.Answer(event.ticket, error=self._asks.under_way()))
+        elif (doubt := self._asks.doubt(event.offsets, number)) is not None:
+            me.say(sg.Answer(event.ticket, error=doubt))
         elif event.offsets and not rows:
             # As if it had been written before the later commit, which was accepted.
             me.say(sg.Answer(event.ticket))

@@ -179,6 +179,8 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
     def commit(self, offsets: Offsets, timeout_s: float = 60.0) -> tuple[rs.FailedPartition, ...]:
         """Commit next offsets to read, and wait for the answer. Returns partitions refused.
 
+        A partition for which a later commit of another thread was accepted meanwhile is done.
+
         Raises:
             MemberFenced: the member may not act.
             GroupError: the coordinator refused the commit as a whole.

@@ -8,7 +8,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.steps import State
 from coordlib.client.shell import member as shell_member
-from coordlib.errors import ErrorCode, GroupError
+from coordlib.errors import CannotReach, ErrorCode, GroupError
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from tests.client import cooperative
@@ -171,6 +171,19 @@ def test_the_repeat_of_a_waited_commit_does_not_overtake_a_later_one() -> None:
     play.answer(310, rs.OffsetCommitResponse, failed=())
 
     assert commit(play, 400, 4, is_waited=True, first=1) == [sg.Answer(4)]
+
+
+def test_the_repeat_of_a_waited_commit_does_not_follow_one_that_may_be_in_the_log() -> None:
+    """Nor is its caller told that it stands."""
+    play = Play()
+    play.stable()
+    repeated(play)
+    play.say(sg.NotWritten(310, play.sent[-1].id, "timed out"))
+
+    (answer,) = commit(play, 400, 4, is_waited=True, first=1)
+
+    assert isinstance(answer, sg.Answer)
+    assert isinstance(answer.error, CannotReach)
 
 
 def test_the_repeat_of_a_waited_commit_does_not_overtake_one_that_a_release_would_carry() -> None:
