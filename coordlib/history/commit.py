@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from coordlib.errors import StartRefused
 from coordlib.kafka.plans import REPLACEABLE
+from coordlib.records.own_topics import CLAIMS_ARCHIVED
 
 Positions = dict[str, dict[str, int]]
 """Topic without prefix -> partition (as text, for JSON) -> next offset to read."""
@@ -87,7 +88,7 @@ class Commit:
             )
         now = source.topic_ids
         anew = {name for name, id_ in self.topic_ids.items() if now.get(name, id_) != id_}
-        if other := sorted(anew - REPLACEABLE):
+        if other := sorted(anew - _REPLACEABLE):
             raise StartRefused(
                 "Topics were made anew since these tables were written.",
                 f"{path}: {source.prefix}.{other[0]} had the id {self.topic_ids[other[0]]}, "
@@ -161,6 +162,9 @@ class Commit:
             return None
 
 
+#: The topics of claims, too: where their coordination topic has lost its end, or has grown, they
+#: are made anew, and the history of the groups goes on.
+_REPLACEABLE = REPLACEABLE.union(CLAIMS_ARCHIVED)
 _LATER = ("until", "told", "as_of_ms", "prefix", "topic_ids")
 _BEGIN_ANEW = (
     "Begin anew: keep this folder aside, and name a fresh one for the tables. What is still in the "

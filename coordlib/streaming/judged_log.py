@@ -11,10 +11,10 @@ and whatever stands below it is lost, whoever wrote it.  # INV-104
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 from confluent_kafka import KafkaException, Producer
@@ -43,11 +43,12 @@ from coordlib.streaming.plane import Plane
 from coordlib.streaming.replay import record_of
 from coordlib.streaming.sink import TransactionalSink
 
+_T = TypeVar("_T")
 _log = structlog.get_logger()
 #: How long a new topic, or one whose broker has just started, may have no leader.
 _PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 0.2
-#: How long a batch waits for leaders.
+#: How long a start, or a batch, waits for leaders.
 _LEADERS_S: Final = 60.0
 #: Partitions that a refusal names.
 _NAMED_MAX: Final = 20
@@ -82,7 +83,9 @@ class Lost(NamedTuple):
 
     def __str__(self) -> str:
         where = f"{self.place.topic}, partition {self.place.partition}"
-        return f"{where}, offsets {self.first} to {self.end - 1}: {self.why}"
+        # Of a log that was cut and has grown again, the newest judged record alone is compared.
+        least = "at least " if self.why is Why.OTHER else ""
+        return f"{where}, {least}offsets {self.first} to {self.end - 1}: {self.why}"
 
 
 class Inputs(Protocol):
@@ -106,13 +109,16 @@ def find_lost(marker: Marker, places: Iterable[Place], inputs: Inputs) -> list[L
     """What is lost of these partitions of the inputs.
 
     Of a record that retention has removed after it was judged nothing can be compared: there it is
-    asked only whether the log begins at or before the next one, and ends at or behind it.
+    asked only whether the log begins at or before the next one, and ends at or behind it. Of a
+    partition that the marker does not name, nothing was judged, and nothing is known to be lost.
     """
     lost: list[Lost] = []
     known: dict[Place, JudgedRecord] = {}
     newest: dict[Place, int] = {}
     for place, (start, end) in inputs.bounds(places).items():
-        next_, record = _of(marker.next_offsets, place) or 0, _of(marker.judged, place)
+        next_, record = _of(marker.next_offsets, place), _of(marker.judged, place)
+        if next_ is None:
+            continue
         if start > next_:
             lost.append(Lost(place, next_, start, Why.REMOVED))
         elif end < next_:
@@ -235,8 +241,11 @@ class JudgedLog:
         places = [Place(topic, shard) for topic in plane.inputs.values() for shard in shards]
         # Before the records are read: a log that is cut in between has another epoch afterwards.
         self._epochs = dict(inputs.epochs(places))
-        lost = self._lost(marker, places) if marker else []
-        if not (marker and lost):
+        if marker is None:
+            self._begin(sink, places)
+            return
+        lost = self._lost(marker, places)
+        if not lost:
             return
         if not self._accepts_loss:
             raise refusal(lost, plane, self._mend)
@@ -257,6 +266,16 @@ class JudgedLog:
         lines = lines_of(lost, behind, plane, incarnation)
         sink.write_beside([row, *lines, *replies])
 
+    def _begin(self, sink: TransactionalSink, places: Iterable[Place]) -> None:
+        """Nothing was judged yet: what was removed before is skipped, and only logged."""
+        if self._mend:
+            return
+        for place, (start, _) in sorted(self._inputs.bounds(places).items()):
+            sink.starts.setdefault(place.topic, {})[str(place.partition)] = start
+            if start > 0:
+                gone = Lost(place, 0, start, Why.REMOVED)
+                _log.warning("the first start begins behind requests that are gone", lost=str(gone))
+
     def require_same(self, before: Marker | None, after: Marker) -> None:
         """Look before a batch is written, when its records have been read.
 
@@ -271,17 +290,26 @@ class JudgedLog:
             CoordError: records of this batch are gone, and nothing else.
             CannotReach: no broker answers.
         """
-        epochs = self._inputs.epochs(self._epochs)
-        changed = [place for place, epoch in epochs.items() if epoch != self._epochs[place]]
-        if not changed:
-            return
+        doubted: tuple[Mapping[Place, int | None], set[Place]] | None = None
+        while True:
+            epochs = self._inputs.epochs(self._epochs)
+            changed = [place for place, epoch in epochs.items() if epoch != self._epochs[place]]
+            if not changed:
+                return
+            lost = self._cut(before, changed) if before else []
+            of_batch = self._cut(after, changed)
+            # While leaders move, one look may have met a broker that leads no more.
+            look = epochs, {each.place for each in [*lost, *of_batch]}
+            if look == doubted or not look[1]:
+                break
+            doubted = look
         _log.info("another leader has taken inputs over", partitions=len(changed))
-        if lost := self._cut(before, changed) if before else []:
+        if lost:
             raise refusal(lost, self._plane, self._mend)
-        if lost := self._cut(after, changed):
+        if of_batch:
             raise CoordError(
                 "An input lost its end under the job. Nothing that was committed is missing.",
-                _named(lost),
+                _named(of_batch),
                 "Start the job again: the batch is judged as the log has it now. If it is refused, "
                 "name an empty folder and add --rebuild.",
             )
@@ -304,25 +332,20 @@ class KafkaInputs:
         self._admin = open_admin(client_options, log_level=2)
 
     def epochs(self, places: Iterable[Place]) -> dict[Place, int | None]:
-        asked, until_s = list(places), time.monotonic() + _LEADERS_S
-        while True:
-            try:
-                return leader_epochs(self._admin, asked, _PATIENCE_S)
-            except (KafkaException, TimeoutError) as problem:
-                if time.monotonic() > until_s:
-                    what = f"It is not known who leads the inputs: {reason_of(problem)}"
-                    raise CannotReach(what, ", ".join(self._letters), _WHERE) from problem
-            time.sleep(_PAUSE_S)
-            self._admin.forget(place.topic for place in asked)
+        asked = list(places)
+        what = "It is not known who leads the inputs"
+        return self._asked(what, asked, lambda: leader_epochs(self._admin, asked, _PATIENCE_S))
 
     def bounds(self, places: Iterable[Place]) -> dict[Place, Bounds]:
-        return bounds_of(self._options, places)
+        asked = list(places)
+        what = "It is not known where the inputs begin and end"
+        return self._asked(what, asked, lambda: bounds_of(self._options, asked))
 
     def judged(self, offsets: Mapping[Place, int]) -> dict[Place, JudgedRecord | None]:
         if not offsets:
             return {}
-        with reaching("What was judged cannot be read again", _WHERE):
-            messages = records_at(self._options, offsets)
+        what = "What was judged cannot be read again"
+        messages = self._asked(what, offsets, lambda: records_at(self._options, offsets))
         found = {
             place: None
             if message is None
@@ -335,6 +358,19 @@ class KafkaInputs:
             gone = [place for place in missing if starts[place].start > offsets[place]]
             found = {place: record for place, record in found.items() if place not in gone}
         return found
+
+    def _asked(self, what: str, places: Collection[Place], ask: Callable[[], _T]) -> _T:
+        """The answer, also while leaders move."""
+        until_s = time.monotonic() + _LEADERS_S
+        while True:
+            try:
+                with reaching(what, _WHERE):
+                    return ask()
+            except CannotReach:
+                if time.monotonic() > until_s:
+                    raise
+            time.sleep(_PAUSE_S)
+            self._admin.forget(place.topic for place in places)
 
     def fill(self, place: Place, end: int) -> None:
         producer = Producer({**self._options, "enable.idempotence": True, "log_level": 2})

@@ -1,6 +1,7 @@
 """The progress marker: names the newest committed batch, written in its own transaction."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -45,11 +46,20 @@ def decode_keys(value: bytes) -> ControlKeys:
 
 
 def next_marker(
-    before: Marker | None, batch: Batch, identity: Identity, inputs: Mapping[str, str]
+    before: Marker | None,
+    batch: Batch,
+    identity: Identity,
+    inputs: Mapping[str, str],
+    starts: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
 ) -> Marker:
-    """The marker of this batch: positions of shards without input stay as they were."""
+    """The marker of this batch: positions of shards without input stay as they were.
+
+    Args:
+        starts: topic -> partition -> where a log begins, for the first marker: what is removed of
+            it later is missed by the next start.
+    """
     shards: dict[str, ShardPosition] = dict(before.shards) if before else {}
-    next_offsets = {t: dict(p) for t, p in before.next_offsets.items()} if before else {}
+    next_offsets = {t: dict(p) for t, p in (before.next_offsets if before else starts).items()}
     for report in batch.reports:
         shards[str(report.status.shard)] = report.status.position
     judged = {t: dict(p) for t, p in before.judged.items()} if before else {}

@@ -73,6 +73,8 @@ class TransactionalSink:
         #: What the topic of that name has.
         decided = newest_by_key if others is None else others.newest_decided
         self.progress = Progress(plane, newest_by_key, decided)
+        #: Topic -> partition -> where its log begins: for the first marker of these shards.
+        self.starts: dict[str, dict[str, int]] = {}
         self._crash = Crash.from_environment(plane.label)
 
     @property
@@ -208,7 +210,7 @@ class TransactionalSink:
         if is_repeat(self.marker, batch, identity, self._plane.inputs, taken_over):
             _log.info("batch was committed before; skipped", batch=batch.number)
             return {}
-        marker = next_marker(self.marker, batch, identity, self._plane.inputs)
+        marker = next_marker(self.marker, batch, identity, self._plane.inputs, self.starts)
         rows = [(o.topic, o.partition, o.key, o.value) for o in batch.outputs]
         own_key = cells.key_of(MARKER, self._plane.owned)
         rows.append(("progress", 0, own_key, codec.encode(marker)))

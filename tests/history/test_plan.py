@@ -180,13 +180,13 @@ def test_a_table_goes_on_with_the_topics_whose_records_it_has() -> None:
     [
         (Source("other", {"events": "e1"}), "of another prefix"),
         (Source("coord", {"events": "e2"}), "made anew"),
-        (Source("coord", {"events": "e1", "claims.events": "c2"}), "made anew"),
+        (Source("coord", {"events": "e1", "groups": "g2"}), "made anew"),
     ],
 )
 def test_a_table_of_other_topics_is_refused(source: Source, words: str) -> None:
     """Their positions are of another log: what is before them would be left out, and nobody told.
     The archive of a prefix with 43,237 events began at the 16 of another one."""
-    topic_ids = {**SOURCE.topic_ids, "claims.events": "c1"}
+    topic_ids = {**SOURCE.topic_ids, "groups": "g1"}
     commit = Commit.first(Source("coord", topic_ids)).following("a", {}, 0, {}, ())
 
     with pytest.raises(StartRefused, match=words) as caught:
@@ -195,16 +195,19 @@ def test_a_table_of_other_topics_is_refused(source: Source, words: str) -> None:
     assert "T/events" in caught.value.where
 
 
-def test_a_topic_that_may_be_made_anew_is_read_from_its_beginning() -> None:
-    """Also where the new one is longer already than the old one was."""
-    ends = {"lag": {"0": 7}, "events": {"0": 9}}
-    holes = (Hole("lag", 0, 2, 5),)
-    commit = Commit.first(SOURCE).following("a", ends, 0, ends, holes)
+@pytest.mark.parametrize("topic", ["lag", "claims.events", "claims.lag"])
+def test_a_topic_that_may_be_made_anew_is_read_from_its_beginning(topic: str) -> None:
+    """Also where the new one is longer already than the old one was. Those of claims are made anew
+    on purpose, where their coordination topic was: the groups' history must not end with them."""
+    ends = {topic: {"0": 7}, "events": {"0": 9}}
+    holes = (Hole(topic, 0, 2, 5),)
+    source = Source("coord", {"events": "e1", topic: "l1"})
+    commit = Commit.first(source).following("a", ends, 0, ends, holes)
 
-    later = commit.continued(Source("coord", {"events": "e1", "lag": "l2"}), "T")
+    later = commit.continued(Source("coord", {"events": "e1", topic: "l2"}), "T")
 
     assert later.next == later.until == {"events": {"0": 9}}
-    assert (later.told, later.topic_ids["lag"]) == ({}, "l2")
+    assert (later.told, later.topic_ids[topic]) == ({}, "l2")
 
 
 def test_a_table_of_an_older_version_is_refused() -> None:

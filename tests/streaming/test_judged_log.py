@@ -5,10 +5,12 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from structlog.testing import capture_logs
 
 from coordlib.coordinators.shard.shard import InputRecord
 from coordlib.effects.routing import Output
-from coordlib.errors import CoordError, StartRefused
+from coordlib.errors import CannotReach, CoordError, StartRefused
 from coordlib.kafka.places import Bounds, Place
 from coordlib.records import codec
 from coordlib.records import responses as rs
@@ -22,12 +24,16 @@ from coordlib.records.stored import (
     decode_marker,
 )
 from coordlib.records.stored import ShardPosition as Position
-from coordlib.streaming.batch import judged_record
-from coordlib.streaming.judged_log import JudgedLog, Lost, Why, find_lost
+from coordlib.streaming import judged_log
+from coordlib.streaming.batch import Batch, judged_record
+from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.judged_log import JudgedLog, KafkaInputs, Lost, Why, find_lost
+from coordlib.streaming.marker import next_marker
 from coordlib.streaming.plane import groups
 
 PLANE: Final = groups("p")
 REQUESTS, OFFSETS = "p.requests", "p.offsets"
+IDENTITY: Final = Identity(checkpoint="c", prefix="p", shards=2, incarnation="YjVo5al4")
 LAYOUT: Final = Layout(shards=2, reply_partitions=1, topic_ids={REQUESTS: "YjVo5al4Qk"})
 #: How many records each log has, all judged.
 JUDGED: Final = 10
@@ -111,6 +117,7 @@ class Sink:
 
     def __init__(self, marker: Marker | None) -> None:
         self.marker = marker
+        self.starts: dict[str, dict[str, int]] = {}
         self.lines: list[Event] = []
         self.told: rs.AnyResponse | None = None
 
@@ -284,9 +291,32 @@ def test_what_was_removed_is_skipped_once_and_stands_in_history(logs: Logs) -> N
 def test_a_prefix_that_nobody_judged_has_lost_nothing(logs: Logs) -> None:
     sink: Any = Sink(None)
     logs.of[Place(REQUESTS, 0)].remove(5)
-    JudgedLog(PLANE, logs).settle(sink, LAYOUT)
+    with capture_logs() as logged:
+        JudgedLog(PLANE, logs).settle(sink, LAYOUT)
 
     assert sink.marker is None
+    (line,) = logged
+    assert line["lost"] == f"p.requests, partition 0, offsets 0 to 4: {Why.REMOVED}"
+    assert sink.starts == {REQUESTS: {"0": 5, "1": 0}, OFFSETS: {"0": 0, "1": 0}}
+
+
+def test_what_was_removed_before_the_first_start_is_not_lost_at_the_second(
+    logs: Logs, place: Place
+) -> None:
+    """All of a partition, in which nobody has written since: no batch has named it."""
+    logs.of[place].remove(JUDGED)
+    sink: Any = Sink(None)
+    JudgedLog(PLANE, logs).settle(sink, LAYOUT)
+    first = next_marker(
+        None, Batch(number=0, outputs=[], reports=[]), IDENTITY, PLANE.inputs, sink.starts
+    )
+    assert lost(logs, first) == []
+
+    logs.of[place].grow(2)
+    logs.of[place].remove(JUDGED + 1)
+    assert lost(logs, first) == [Lost(place, JUDGED, JUDGED + 1, Why.REMOVED)]
+    unnamed = msgspec.structs.replace(first, next_offsets={})
+    assert lost(logs, unnamed) == [], "nobody knows whether it was there at the first start"
 
 
 def test_cells_know_the_records_of_the_jobs_before_them(logs: Logs) -> None:
@@ -312,8 +342,69 @@ def test_a_log_that_is_cut_under_the_job_ends_it_before_the_next_marker(
     log.cut(7)
     log.grow(9)
 
-    with pytest.raises(StartRefused, match="partition 1, offsets 9 to 9: another record"):
+    with pytest.raises(StartRefused, match="partition 1, at least offsets 9 to 9: another record"):
         job.require_same(before, logs.marker())
+
+
+def test_one_look_at_a_broker_that_leads_no_more_ends_no_job(
+    logs: Logs, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaders move: another record is concluded only when the next look finds it, too, and no other
+    leader has come meanwhile."""
+    before, log = logs.marker(), logs.of[place]
+    sink: Any = Sink(before)
+    job = JudgedLog(PLANE, logs)
+    job.settle(sink, LAYOUT)
+    log.life += 1
+    looks: list[int] = []
+    judged = logs.judged
+
+    def behind(offsets: Mapping[Place, int]) -> dict[Place, JudgedRecord | None]:
+        looks.append(log.life)
+        if len(looks) == 1:
+            log.life += 1
+        return judged(offsets) if len(looks) > 2 else dict.fromkeys(offsets)
+
+    monkeypatch.setattr(logs, "judged", behind)
+    job.require_same(before, before)
+
+    assert looks == [1, 2, 2, 2], "the newest marker, and that of the batch, twice"
+
+
+def test_what_the_brokers_do_not_answer_while_leaders_move_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker is restarted: the batch waits for the next leader, as Spark's source does."""
+    place, answers = (
+        Place(REQUESTS, 0),
+        iter([KafkaError._TIMED_OUT, KafkaError.NOT_LEADER_FOR_PARTITION]),
+    )
+
+    def moving(*_: object) -> Any:
+        if (code := next(answers, None)) is not None:
+            raise KafkaException(KafkaError(code))
+        return {place: None}
+
+    monkeypatch.setattr(judged_log, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(judged_log, "records_at", moving)
+    monkeypatch.setattr(judged_log, "bounds_of", lambda *_: {place: Bounds(0, 9)})
+    inputs = KafkaInputs({"bootstrap.servers": "127.0.0.1:1"}, PLANE)
+    assert inputs.judged({place: 4}) == {place: None}
+
+    failures = [CannotReach("no leader")]
+    monkeypatch.setattr(
+        judged_log, "bounds_of", lambda *_: _raised(failures) or {place: Bounds(0, 9)}
+    )
+    assert inputs.bounds([place]) == {place: Bounds(0, 9)}
+    monkeypatch.setattr(judged_log, "_LEADERS_S", -1.0)
+    failures.append(CannotReach("no leader"))
+    with pytest.raises(CannotReach):
+        inputs.bounds([place])
+
+
+def _raised(failures: list[CannotReach]) -> None:
+    if failures:
+        raise failures.pop()
 
 
 def test_another_leader_with_the_same_log_changes_nothing(logs: Logs, place: Place) -> None:
