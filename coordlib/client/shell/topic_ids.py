@@ -22,6 +22,9 @@ _log = logging.getLogger("coordlib.client")
 LOOK_MS: Final = 5_000
 #: Asynchronous commits that follow each other so closely are written after one question.
 COMMITS_MS: Final = 100
+#: So long an id that was replaced is taken for the answer of a broker that lags. Not for good:
+#: the first answer after a start may have been newer than the second.
+LAG_MS: Final = 30_000
 
 Ask = Callable[[Collection[str]], dict[str, str]]
 
@@ -51,17 +54,33 @@ class TopicIds:
         #: The same, as far as it was taken in.
         self._seen: dict[str, str] = {}
         self._asked_ms = -LOOK_MS
+        #: When the topics were asked for in vain.
+        self._failed: dict[str, int] = {}
+        #: When a topic's id was replaced by another.
+        self._replaced: dict[tuple[str, str], int] = {}
 
     def ask(self, topics: Collection[str], no_older_ms: int = 0) -> bool:
-        """Ask now, unless it was asked within so many milliseconds; whether there was an answer."""
-        if not topics or self._now_ms() - self._asked_ms < no_older_ms:
-            return True
+        """Ask now, unless it was asked within so many milliseconds; whether there was an answer.
+
+        Who takes an older answer does not wait again so soon after there was none.
+        """
         asked_ms = self._now_ms()
+        if not topics or asked_ms - self._asked_ms < no_older_ms:
+            return True
+        failed_ms = max(self._failed.get(each, -LOOK_MS) for each in topics)
+        if no_older_ms and asked_ms - failed_ms < LOOK_MS:
+            return False
         try:
-            self._told.update(self._ask(topics))
+            answer = self._ask(topics)
         except CannotReach as problem:
             _log.info("The ids of topics are not known: %s", problem)
+            self._failed.update(dict.fromkeys(topics, self._now_ms()))
             return False
+        for each in topics:
+            self._failed.pop(each, None)
+        for topic, topic_id in answer.items():
+            if asked_ms - self._replaced.get((topic, topic_id), -LAG_MS) >= LAG_MS:
+                self._told[topic] = topic_id
         self._asked_ms = asked_ms
         return True
 
@@ -105,4 +124,7 @@ class TopicIds:
         It counts where the topic is not there at the moment: then it is not the topic that comes.
         """
         if topic_id := self._seen.get(topic, committed):
+            before = self._begun.get(topic, topic_id)
+            if before != topic_id:
+                self._replaced[topic, before] = self._now_ms()
             self._begun[topic] = topic_id
