@@ -19,6 +19,8 @@ def drawn(
         kinds: the kinds of faults that came with it.
         nobody: how many there are of it, where it is not.
     """
+    # A world has these only where it has nothing else beside the groups.
+    monkeypatch.setattr(plan, "_with_logs", lambda drawn: drawn)
     with_them = [plan.draw(seed) for seed in range(400)]
     monkeypatch.setattr(plan, without, lambda drawn: drawn)
     for seed, one in enumerate(with_them):

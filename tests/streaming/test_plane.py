@@ -25,7 +25,7 @@ IDENTITY = Identity(checkpoint="c", prefix="coord", shards=1, incarnation="i")
 #: changes one of them changes what checkpoints and topics hold: see ARCHITECTURE, "What is stored
 #: outlives the code".
 OF_BEFORE = (
-    "85f0925d9f771c2c1911ab07e305222b1e15b0eb67d7342203e7136b9f8aeb3b",
+    "e349dd0d1d2825a1311eb41dc55b2ff2851832dbc7a3e1b5191d9743aef63860",
     "b6ae806f7081549ae2aafecb90d5aed85ae46e40747931375751228d9ee4bd62",
     "7ea91fe6685a5b592d42cef0f360fb639adf395d5caa0784917b48728e877703",
 )

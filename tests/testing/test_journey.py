@@ -7,7 +7,7 @@ import pytest
 from tests.tools import journey
 
 #: Files and changes of file: a little above what they are.
-CEILINGS = {"heartbeat": (25, 70), "join": (36, 146), "commit": (33, 129)}
+CEILINGS = {"heartbeat": (25, 74), "join": (36, 148), "commit": (33, 142)}
 
 
 @pytest.mark.parametrize("name", journey.JOURNEYS)
