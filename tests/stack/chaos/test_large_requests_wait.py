@@ -25,7 +25,11 @@ pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
 REQUESTS: Final = 3_000
 GROUP: Final = "large"
 WORKER: Final = ("--conf", "spark.executor.pyspark.memory=1g")
-MUCH: Final = ("--conf", "spark.executor.pyspark.memory=16g")
+#: The driver plans for what it may collect, too; it ends before it needs that much.
+MUCH: Final = (
+    *("--conf", "spark.executor.pyspark.memory=16g"),
+    *("--conf", "spark.driver.memory=10g", "--conf", "spark.driver.maxResultSize=0"),
+)
 SETTING: Final = ("--set", f"engine.worker_memory_bytes={16 * 1024 * limits.MIB}")
 StartJob = Callable[..., None]
 
