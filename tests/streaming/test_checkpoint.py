@@ -406,21 +406,27 @@ def test_notes_of_batches_are_kept_until_the_batches_are_forgotten(
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "batch", "is_taken_over"),
-    [("one", 3, True), ("one", 2, False), ("zero", 3, False)],
+    ("checkpoint", "batch", "newest_of", "is_taken_over"),
+    [
+        ("one", 3, "one", True),
+        ("one", 2, "one", False),
+        ("zero", 3, "one", False),
+        ("zero", 3, "zero", False),  # a new checkpoint, which has judged nothing yet
+    ],
 )
 def test_a_batch_is_taken_over_only_of_its_own_checkpoint(
     opened: Callable[[], CheckpointFolder],
     monkeypatch: pytest.MonkeyPatch,
     checkpoint: str,
     batch: int,
+    newest_of: str,
     is_taken_over: bool,
 ) -> None:
     """Numbers of batches begin anew with each checkpoint."""
     monkeypatch.setattr(rebuild, "seed_blobs", lambda *_: {0: b"", 1: b""})
     opened().write_difference(checkpoint, batch)
     mine = Identity(checkpoint="one", prefix="p", shards=SHARDS, incarnation="i")
-    newest = msgspec.structs.replace(marker_of({}), checkpoint="one", batch=3)
+    newest = msgspec.structs.replace(marker_of({}), checkpoint=newest_of, batch=3)
 
     found = beginning_of(opened(), mine, newest, groups("p"), lambda *_: {})
 
