@@ -169,7 +169,6 @@ class CommittedReader(AsksCluster, Closing):
         """After the last record that was returned; OFFSET_INVALID before the first."""
         return of.with_offsets(of.ours(partitions), self._positions)
 
-    @_changing
     def last_stable(self, partition: KafkaTopicPartition) -> int:
         """Offset of the first record whose transaction is undecided, as far as it has read.
 

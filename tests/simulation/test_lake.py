@@ -77,7 +77,7 @@ MET = {
 def test_members_of_the_lake_come_through() -> None:
     """INV-93, INV-96, INV-97, INV-100. A campaign plays more."""
     met: Counter[str] = Counter()
-    for seed in (8, 9):
+    for seed in (8, 13):
         world = World(replace(plan.draw(seed, FAULTS * 3), **SMALL, shards=2))
         with quiet_logs():
             outcome = run.run_in(world)
