@@ -92,6 +92,25 @@ def test_a_call_that_went_well_leads_on(call: Call) -> None:
         assert machine.state is DONE[call]
 
 
+def test_the_calls_lead_as_the_seed_draws_them() -> None:
+    """Written out, since a test that reads the tables holds whatever they have."""
+    machine = Machine("here")
+    met = []
+    for call in (Call.INIT, Call.BEGIN, Call.COMMIT, Call.BEGIN, Call.ABORT):
+        machine.call(call)
+        met.append(machine.state.value)
+        machine.done(call)
+        met.append(machine.state.value)
+
+    assert met == [
+        *("Initializing", "Ready"),
+        *("InTransaction", "InTransaction"),
+        *("CommittingTxn", "Ready"),
+        *("InTransaction", "InTransaction"),
+        *("AbortingTxn", "Ready"),
+    ]
+
+
 def test_an_error_with_nothing_to_abort_is_fatal_to_all_later_calls() -> None:
     """A program that aborts and begins again on each abortable error would do so for ever."""
     machine = in_state(State.INITIALIZING)

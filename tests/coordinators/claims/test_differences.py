@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coordlib import limits
+from coordlib.client.claims.tracking import CommitTracker
 from coordlib.coordinators.claims import slots
 from coordlib.coordinators.claims.slot import Judgement, Slot, Verdict
 from coordlib.coordinators.claims.world import World
@@ -26,7 +27,7 @@ def test_every_row_has_its_test_and_every_test_its_row() -> None:
 
     assert len(named) == len(rows) - 1  # the head
     assert [name for name in named if name not in globals()] == []
-    assert len(named) == len(set(named)) == 15
+    assert len(named) == len(set(named)) == 16
 
 
 class Log:
@@ -212,6 +213,19 @@ def test_claiming_messages_are_judged() -> None:
     log.wait(120_000)
     late = log.say("ClaimingMessages", client="a", instance=f"{A}-0", offset=12)
     assert (late.verdict, late.error) == (Verdict.REFUSED, "NOT_LIVE")
+
+
+def test_a_position_is_the_next_offset_to_read() -> None:
+    """Five messages were processed, 0 to 4: the seed's message has 4."""
+    done = CommitTracker(0)
+    for offset in range(5):
+        done.handed_out(offset)
+        done.commit(offset)
+    log = Log()
+    log.say("ClaimingPartition", client="a", instance=A)
+    log.say("Heartbeat", client="a", instance=f"{A}-0", offset=done.position)
+
+    assert log.slot.position == 5
 
 
 def test_zero_is_a_position() -> None:
