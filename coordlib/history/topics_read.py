@@ -23,7 +23,8 @@ from coordlib.kafka.clients import READER_GROUP, open_admin, reaching
 from coordlib.kafka.cluster import partitions_of
 from coordlib.kafka.layout import recorded_layout, recorded_partitions
 from coordlib.kafka.places import Bounds, Place
-from coordlib.kafka.topics import look_up, topic_id_of
+from coordlib.kafka.topic_ids import topic_id_of
+from coordlib.kafka.topics import look_up
 from coordlib.records.own_topics import ARCHIVED, CLAIMS_ARCHIVED, claims_prefix
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from coordlib.kafka.contact import anybody_listens, unreachable, why_silent
 from coordlib.kafka.denied import describing, hidden, missing, reading
 from coordlib.kafka.findings import RECORDED, Counts
 from coordlib.kafka.plans import CLAIMS_TABLE, GROUPS_TABLE, read_plans
+from coordlib.kafka.topic_ids import topic_id_of
 from coordlib.records.stored import Layout
 
 INCARNATION_LENGTH = 8
@@ -146,9 +147,7 @@ def _partition_counts(config: Mapping[str, Any], timeout_s: float) -> dict[str, 
 def _topic_id(config: Mapping[str, Any], topic: str, timeout_s: float) -> str:
     admin = open_admin(config)  # a name for it: the answer dies with the client
     asked = admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
-    found = str(asked[topic].result(timeout_s).topic_id)
-    # Kafka's own tools print the URL-safe form, and the job uses it; librdkafka gives the other.
-    return found.replace("+", "-").replace("/", "_")
+    return topic_id_of(asked[topic].result(timeout_s))
 
 
 def recorded_layout(

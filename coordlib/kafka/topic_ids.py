@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 
 from coordlib.kafka.admin import Admin
 from coordlib.kafka.clients import open_admin, reaching
-from coordlib.kafka.topics import topic_id_of
 
 #: Commits wait for the answer.
 TIMEOUT_S: Final = 3.0
@@ -54,6 +53,11 @@ def read_topic_ids(admin: AdminClient, topics: Collection[str], timeout_s: float
         told = {name: _id_of(answers[name], timeout_s) for name in some}
         found |= {name: id_ for name, id_ in told.items() if id_ not in ("", _NO_ID)}
     return found
+
+
+def topic_id_of(description: Any) -> str:
+    """Kafka's own tools print the URL-safe form of a topic's id, librdkafka the other."""
+    return str(description.topic_id).replace("+", "-").replace("/", "_")
 
 
 def _id_of(answer: Any, timeout_s: float) -> str:

@@ -36,6 +36,7 @@ from coordlib.kafka.findings import (
 from coordlib.kafka.layout import recorded_counts
 from coordlib.kafka.plans import TopicPlan, read_plans
 from coordlib.kafka.roles import Kind, Operation, Right
+from coordlib.kafka.topic_ids import topic_id_of
 
 REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answers in milliseconds
 ADMIN_TIMEOUT_S = 15.0
@@ -367,11 +368,6 @@ def describe(admin: AdminClient, wanted: Iterable[str], conf: AdminConf) -> dict
 def _not_described(error: KafkaException) -> CannotReach:
     mend = "Look into the broker's log."
     return CannotReach("The topics cannot be described.", error.args[0].str(), mend)
-
-
-def topic_id_of(description: Any) -> str:
-    """Kafka's own tools print the URL-safe form of a topic's id, librdkafka the other."""
-    return str(description.topic_id).replace("+", "-").replace("/", "_")
 
 
 def _seen(description: Any, config: Mapping[str, Any]) -> Seen:

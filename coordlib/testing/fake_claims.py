@@ -116,6 +116,10 @@ class FakeClaimsLog:
         log = self.messages[TopicPartition(topic, partition)]
         log.extend(str(len(log) + n).encode() for n in range(count))
 
+    def cut(self, topic: str, partition: int, end: int) -> None:
+        """The log of a partition that is claimed loses its end, as after an unclean election."""
+        del self.messages[TopicPartition(topic, partition)][end:]
+
     def world(self, topic: str) -> World:
         """The fold of a topic's whole coordination partition."""
         partition = marshal.partition_of(topic, self.place.partitions)

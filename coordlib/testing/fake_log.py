@@ -274,6 +274,8 @@ class FakeTransport:
     def __init__(self, log: FakeLog) -> None:
         self._log = log
         self.is_cut = self.is_deaf = self.is_mute = False
+        #: So many of the next requests are given up by the producer.
+        self.fail_next = 0
         self.place, self.reply = log.place, 0
         self._handlers: dict[str, Handler] = {}
         self._unwritten: deque[tuple[Handler, rq.Request, int]] = deque()
@@ -356,6 +358,10 @@ class FakeTransport:
         while self._unwritten and not self.is_mute:
             moved = True
             handler, request, produced_ms = self._unwritten.popleft()
+            if self.fail_next:
+                self.fail_next -= 1
+                handler.feed(sg.NotWritten(self.now_ms(), request.id, "given up"))
+                continue
             offset = self._log.append(handler.identity.shard, request)
             handler.feed(sg.Acknowledged(self.now_ms(), request.id, offset, produced_ms))
         return moved

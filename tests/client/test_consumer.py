@@ -19,6 +19,7 @@ from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.shell.settings import read_settings
 from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative
 
@@ -497,6 +498,20 @@ def test_unassign_in_on_revoke_takes_nothing_from_what_a_cooperative_member_keep
     assert offsets_of(a.consumer.consume(9, 0)) == [(0, 0), (0, 1), (0, 2)]
     a.consumer.unassign()
     assert a.reader.ahead == []
+
+
+def test_requests_that_the_producer_gave_up_are_written_again(log: FakeLog) -> None:
+    """A JoinGroup, a SyncGroup and heartbeats: nobody knows whether they are in the log."""
+    a = Program(log, "a")
+    for _ in range(3):
+        a.transport.fail_next = 1
+        log.advance(5_000, a.settle)
+        assert a.transport.fail_next == 0
+
+    assert a.poll() == (0, 0)
+    written = [type(each) for batch in log.batches for each in batch]
+    assert written.count(rq.JoinGroup) == 1
+    assert rq.Heartbeat in written
 
 
 def test_consume_returns_a_list_that_the_next_commit_covers(log: FakeLog) -> None:

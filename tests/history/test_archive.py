@@ -21,7 +21,7 @@ from tests.stack.conftest import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+    from coordlib.history.archive import Archive, ArchiveBatch, ArchiveOptions
     from coordlib.local.broker import Broker
 
 pytestmark = pytest.mark.stack
@@ -654,17 +654,25 @@ def test_only_one_foreign_table_among_three_is_enough(
     assert _files(options.tables) == before
 
 
+def _that_has_read_six(
+    spark: "SparkSession", topics: Topics, options: "ArchiveOptions"
+) -> "Archive":
+    from coordlib.history.archive import Archive
+
+    topics.write(a_life_of_a_group(), slice(0, 6))
+    archive = Archive(spark, options)
+    archive.catch_up()
+    return archive
+
+
 def test_topics_that_were_made_anew_are_refused_also_under_a_running_archive(
     spark: "SparkSession", topics: Topics, tmp_path: Path
 ) -> None:
     """They are longer than the old ones were: no position shows it. `lag` alone may be another."""
     from coordlib.history.archive import Archive
 
-    log = a_life_of_a_group()
-    topics.write(log, slice(0, 6))
-    options = topics.options(tmp_path)
-    archive = Archive(spark, options)
-    archive.catch_up()
+    log, options = a_life_of_a_group(), topics.options(tmp_path)
+    archive = _that_has_read_six(spark, topics, options)
     topics.make_anew("lag")
     topics.write(log, slice(None))
     archive.catch_up()
@@ -687,13 +695,9 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_not_written(
     spark: "SparkSession", topics: Topics, tmp_path: Path
 ) -> None:
     """Spark reads by names: its records may be of the old topic, or of the new one."""
-    from coordlib.history.archive import Archive
 
-    log = a_life_of_a_group()
-    topics.write(log, slice(0, 6))
-    options = topics.options(tmp_path)
-    archive = Archive(spark, options)
-    archive.catch_up()
+    log, options = a_life_of_a_group(), topics.options(tmp_path)
+    archive = _that_has_read_six(spark, topics, options)
     topics.write(log, slice(6, None))
     opened = archive._opened
     assert opened is not None

@@ -329,14 +329,20 @@ def test_cells_know_the_records_of_the_jobs_before_them(logs: Logs) -> None:
     assert taken.judged == {t: {"1": each["1"]} for t, each in marker.judged.items()}
 
 
+def _settled(logs: Logs, place: Place) -> tuple[JudgedLog, Marker, Log]:
+    """A job that has looked at its inputs, the marker before, and one of the logs."""
+    before = logs.marker()
+    sink: Any = Sink(before)
+    job = JudgedLog(PLANE, logs)
+    job.settle(sink, LAYOUT)
+    return job, before, logs.of[place]
+
+
 def test_a_log_that_is_cut_under_the_job_ends_it_before_the_next_marker(
     logs: Logs, place: Place
 ) -> None:
     """Members write all the time: it has grown beyond the judged place before the job looks."""
-    before, log = logs.marker(), logs.of[place]
-    sink: Any = Sink(before)
-    job = JudgedLog(PLANE, logs)
-    job.settle(sink, LAYOUT)
+    job, before, log = _settled(logs, place)
     log.grow(3)
     job.require_same(before, logs.marker())
     log.cut(7)
@@ -351,10 +357,7 @@ def test_one_look_at_a_broker_that_leads_no_more_ends_no_job(
 ) -> None:
     """Leaders move: another record is concluded only when the next look finds it, too, and no other
     leader has come meanwhile."""
-    before, log = logs.marker(), logs.of[place]
-    sink: Any = Sink(before)
-    job = JudgedLog(PLANE, logs)
-    job.settle(sink, LAYOUT)
+    job, before, log = _settled(logs, place)
     log.life += 1
     looks: list[int] = []
     judged = logs.judged
@@ -408,10 +411,7 @@ def _raised(failures: list[CannotReach]) -> None:
 
 
 def test_another_leader_with_the_same_log_changes_nothing(logs: Logs, place: Place) -> None:
-    before, log = logs.marker(), logs.of[place]
-    sink: Any = Sink(before)
-    job = JudgedLog(PLANE, logs)
-    job.settle(sink, LAYOUT)
+    job, before, log = _settled(logs, place)
     log.grow(2)
     log.cut(log.end)
     job.require_same(before, logs.marker())
@@ -425,10 +425,7 @@ def test_what_retention_removes_when_the_batch_has_read_it_is_not_missed(
 ) -> None:
     """Another leader leads, and meanwhile the log begins behind the newest marker: a refusal would
     end the job, and these records would really be lost."""
-    before, log = logs.marker(), logs.of[place]
-    sink: Any = Sink(before)
-    job = JudgedLog(PLANE, logs)
-    job.settle(sink, LAYOUT)
+    job, before, log = _settled(logs, place)
     log.grow(4)
     after = logs.marker()
     log.cut(log.end)
@@ -439,10 +436,7 @@ def test_what_retention_removes_when_the_batch_has_read_it_is_not_missed(
 
 def test_records_of_the_batch_alone_are_gone(logs: Logs, place: Place) -> None:
     """Nothing of it is committed, so it is judged anew as the log has it now."""
-    before, log = logs.marker(), logs.of[place]
-    sink: Any = Sink(before)
-    job = JudgedLog(PLANE, logs)
-    job.settle(sink, LAYOUT)
+    job, before, log = _settled(logs, place)
     log.grow(4)
     after = logs.marker()
     log.cut(12)

@@ -185,6 +185,24 @@ def test_b4_an_attempt_without_an_answer_is_given_up_and_its_late_win_is_release
     assert a.offsets(0) == [7, 8]
 
 
+def test_a_log_that_lost_its_end_is_not_read_before_it_has_grown_to_the_position() -> None:
+    """What is read at a position beyond the end is whatever comes there; nobody claims to have it.
+    The claim is released with its position, and not held by one who waits for nothing."""
+    world = World({"t": 1})
+    world.log.put("t", 0, 50)
+    a = world.enter("a")
+    world.run(1_000)
+    world.close(a)
+    world.log.cut("t", 0, 20)
+    b = world.enter("b")
+    world.run(2 * HI_MS)
+
+    assert (b.claims, b.read, world.position(0)) == ((), [], 50)
+    world.log.put("t", 0, 40)
+    world.run(2 * HI_MS)
+    assert b.offsets(0) == list(range(50, 60))
+
+
 def test_b2_a_zombies_heartbeat_is_refused() -> None:
     world = World({"t": 1})
     a = world.enter("a")

@@ -36,7 +36,8 @@ from coordlib.kafka.clients import opening
 from coordlib.kafka.coordination import coordination_findings
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.places import Bounds
-from coordlib.kafka.topics import describe, look_up, topic_id_of
+from coordlib.kafka.topic_ids import topic_id_of
+from coordlib.kafka.topics import describe, look_up
 from coordlib.records import marshal
 from coordlib.records.marshal import AnyMessage
 
