@@ -17,7 +17,7 @@ from coordlib.errors import CoordError
 _clients: "weakref.WeakSet[Any]" = weakref.WeakSet()
 #: Of the parent: kept, since the library would wait for its threads when one is collected.
 _kept: list[Any] = []
-#: What says no, instead of raising: programs ask before each piece of work.
+#: These return False, instead of raising: programs call them before each piece of work.
 _NO: Final = frozenset({"may_work", "may_lead"})
 _ENDS: Final = frozenset({"close"})
 

@@ -28,7 +28,7 @@ PASSING: Final = frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
     }
 )
-#: What a client that reads at an offset hears where no record stands.
+#: The error of a client that reads at an offset where no record stands.
 _NOTHING_THERE: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET})
 
 

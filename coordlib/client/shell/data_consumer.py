@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 
 class DataConsumer(Consumer):
-    """confluent-kafka's Consumer, whose `poll` also tells of topics that are not there.
+    """confluent-kafka's Consumer, whose `poll` also reports topics that do not exist.
 
     To librdkafka the partitions of a group come one by one from its member, so it never misses a
     topic by itself: a misspelt one looked like an empty one for ever.

@@ -22,7 +22,7 @@ LOST: Final = "it was lost before it was judged"
 
 
 class Written(Enum):
-    """What an acknowledgement says of a request."""
+    """What an acknowledgement proves of a request."""
 
     #: It stands behind everything that was known of the log.
     NEWEST = "newest"

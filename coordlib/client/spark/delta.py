@@ -55,7 +55,7 @@ _OWN_OPTIONS: Final = frozenset({"txnappid", "txnversion", "overwriteschema", "r
 
 
 class How(NamedTuple):
-    """How a batch is to be written, as the user says it."""
+    """How a batch is to be written: the options of the user."""
 
     #: Of Delta's writer, such as `mergeSchema`.
     options: Mapping[str, str] = MappingProxyType({})
