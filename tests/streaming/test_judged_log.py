@@ -111,6 +111,9 @@ class Logs:
     def fill(self, place: Place, end: int) -> None:
         self.of[place].grow(max(0, end - self.of[place].end))
 
+    def wait(self) -> None:
+        pass
+
 
 class Sink:
     """Keeps what a start writes."""
@@ -244,6 +247,28 @@ def test_a_start_names_what_is_lost_and_the_way_to_go_on(logs: Logs) -> None:
     assert "p.requests, partition 0, offsets 4 to 9: the log is shorter" in told
     assert "p.offsets, partition 1, offsets 10 to 12: removed before they were judged" in told
     assert "--rebuild --accept-loss" in told
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_one_wrong_look_refuses_no_start_and_skips_nothing(
+    logs: Logs, place: Place, accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that lags, or has just started, shows an end that is too low, or another record."""
+    marker, log = logs.marker(), logs.of[place]
+    whole = dict(log.records)
+    log.cut(4)
+    log.grow(JUDGED // 2)
+    looks: list[int] = []
+
+    def wait() -> None:
+        looks.append(log.end)
+        log.records = whole
+
+    monkeypatch.setattr(logs, "wait", wait)
+    sink = settle(logs, marker, accepted)
+
+    assert looks == [4 + JUDGED // 2]
+    assert (sink.marker, sink.lines, log.records) == (marker, [], whole)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -38,6 +38,9 @@ class SimulatedInputs:
         while self._cluster.partitions[place].end < end:
             self._cluster.append(place, None, FILLER)
 
+    def wait(self) -> None:
+        """What these brokers answer is so."""
+
     def _judged(self, place: Place, offset: int) -> JudgedRecord | None:
         records = self._cluster.partitions[place].records
         at = bisect_left(records, offset, key=_offset)
