@@ -100,7 +100,8 @@ class TopicIds:
         """Those of the topics that are not the ones that were begun, by the newest answers."""
         begun = self._begun.copy()
         told = self._told.copy()
-        return {each for each in topics if told.get(each, "") not in ("", begun.get(each, ""))}
+        known = [each for each in topics if begun.get(each)]
+        return {each for each in known if told.get(each, begun[each]) != begun[each]}
 
     def take_in(self) -> None:
         """From now on the reading goes by the newest answers."""

@@ -5,6 +5,7 @@
     within the log      at that offset
     below its start     at its start: the records between them are deleted for every reader
     beyond its end      as if nothing were committed: the topic was deleted and created again
+    of another topic    the same: Kafka's id of the topic tells, where it is known  # INV-130
 
 Partitions that do not exist, or have no leader now, are left out and looked for again; the
 coordinator demands them back when it finds that their topic is gone. The others are read meanwhile,
@@ -22,6 +23,8 @@ from confluent_kafka import KafkaException
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.starts import Start
+from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.spark.positions import Otherwise, unreachable
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.admin import Admin
@@ -58,11 +61,12 @@ class Beginnings:
         is_strict: records that were deleted before they were read are an error, not a warning; a
             topic that is deleted as a whole is no error.
         ask: the committed offsets of these partitions, and perhaps of others before them.
+        ids: of the topics that are read.
         note: takes the metadata of all that were answered.
         settle: commits where partitions begin; not answered here.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # most by keyword
         self,
         group: str,
         config: Mapping[str, Any],
@@ -70,15 +74,16 @@ class Beginnings:
         *,
         is_strict: bool,
         ask: Callable[[Sequence[TopicPartition]], "Future[sg.Answer]"],
+        ids: TopicIds,
         note: Callable[[Iterable[str]], None],
         settle: Callable[[Offsets], None],
     ) -> None:
         self._group, self._config = group, dict(config)
         self._otherwise, self._is_strict = otherwise, is_strict
-        self._ask, self._note, self._settle = ask, note, settle
+        self._ask, self._ids, self._note, self._settle = ask, ids, note, settle
         self._admin: Admin | None = None
         #: The committed offsets of these fences, asked for and perhaps answered.
-        self._asked: tuple[Mapping[TopicPartition, int], Future[sg.Answer]] | None = None
+        self._asked: tuple[Mapping[TopicPartition, int], Start] | None = None
         #: Those of the newest look that could not be read.
         self.absent: frozenset[TopicPartition] = frozenset()
         self._looked_s = 0.0
@@ -91,16 +96,20 @@ class Beginnings:
             CoordError: records are gone, and the reader is strict.
         """
         if self._asked is None or self._asked[0] != fences:
-            self._asked = fences, self._ask(sorted(fences))
-        if not self._asked[1].done():
+            places = tuple(sorted(fences))
+            ids = self._ids.ask_beside({each.topic for each in places})
+            self._asked = fences, Start(places, self._ask(places), ids)
+        if not self._asked[1].is_ready(self._ids):
             return None
-        answer, self._asked = self._asked[1].result(0), None
+        start, self._asked = self._asked[1], None
+        answer = start.answer.result(0)
         if answer.error is not None:
             what = f"Committed offsets are not known: {answer.error}"
             raise CannotReach(what, f"group {self._group}") from answer.error
         self._note(row.metadata for row in answer.offsets)
-        committed = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
-        return self._within(fences, {at: n for at, n in committed.items() if n >= 0})
+        self._ids.take_in()
+        committed = {place: at for place, at in start.begin(self._ids).items() if at >= 0}
+        return self._within(fences, committed)
 
     def are_back(self, held: Iterable[TopicPartition]) -> bool:
         """Whether some of those held that were absent can be read now; looks now and then."""
@@ -117,7 +126,11 @@ class Beginnings:
 
     def explain(self, positions: Offsets) -> bool:
         """Whether a query that has read up to there failed because of the log: partitions, or their
-        next records, are gone. Then another query may go on with the rest."""
+        next records, are gone, or a topic is another one. Then another query may go on."""
+        topics = {each.topic for each in positions}
+        self._ids.ask(topics)
+        if self._ids.refused(topics):
+            return True
         try:
             bounds = self._bounds(positions)
         except CannotReach:

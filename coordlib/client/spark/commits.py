@@ -1,13 +1,14 @@
 """Commits of one `SparkGroupReader`: written without waiting, and looked at when answered."""
 
-from collections.abc import Callable
 from concurrent.futures import Future
 
 import structlog
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.topic_ids import COMMITS_MS
 from coordlib.client.spark.run import Run
+from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import Writes
 
 _log = structlog.get_logger()
@@ -19,25 +20,31 @@ class Commits:
 
     Args:
         group: named in errors and logs.
-        commit: the member's `commit_async`.
+        tables: commits offsets, with the tables that the group has written to.
         writes: commits the batches of runs in the place of this; None: this does.
     """
 
     def __init__(
         self,
         group: str,
-        commit: Callable[[Offsets], "Future[sg.Answer]"],
+        tables: Tables,
         writes: Writes | None = None,
     ) -> None:
-        self._group, self._commit, self._writes = group, commit, writes
+        self._group, self._tables, self._writes = group, tables, writes
         self._open: list[tuple[Run | None, Offsets, Future[sg.Answer]]] = []
 
     def say(self, run: Run | None, offsets: Offsets) -> None:
-        """Commit positions of `run`; None: they are the beginnings of partitions."""
-        if offsets and (run is None or self._writes is None):
+        """Commit positions of `run`; None: they are the beginnings of partitions.
+
+        Those of topics that were made anew are left out: what was read may be of either topic.
+        """
+        if not offsets or (run is not None and self._writes is not None):
+            return
+        anew = self._tables.made_anew({each.topic for each in offsets}, COMMITS_MS)
+        if good := {each: at for each, at in offsets.items() if each.topic not in anew}:
             if run is not None:
-                run.said(offsets)
-            self._open.append((run, offsets, self._commit(offsets)))
+                run.said(good)
+            self._open.append((run, good, self._tables.commit(good)))
 
     def are_others(self, run: Run) -> bool:
         """Whether others decide about a run's partitions, as it has found out by writing."""

@@ -8,6 +8,7 @@ one on the new set from the committed offsets. Other members, Spark or not, noti
     given more          stop between batches -> commit -> start on all
     fenced, or put out  stop at once; nothing is committed, others may have the partitions by now
     a topic is gone     start on what is left; the coordinator asks the others back
+    a topic is another  stop at once; start on all, from the new topic's beginning or end
     the query failed    leave the group, then raise the reason
 
 Committed positions are those of Spark's own progress reports of finished batches, never later ones:
@@ -33,6 +34,7 @@ from coordlib.client.assigned.member import AssignedMember
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.machine.wording import Timing
+from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.shell.transport import Transport
 from coordlib.client.spark.beginnings import Beginnings
 from coordlib.client.spark.commits import Commits
@@ -138,7 +140,13 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             strategy=strategy,
             capacity=capacity,
         )
-        self._tables = Tables(self._member)
+        transport = self._member.transport
+        self._ids = TopicIds(
+            transport.topic_ids,
+            lambda work: transport.beside(self._member, work),
+            transport.now_ms,
+        )
+        self._tables = Tables(self._member, self._ids)
         writes = Writes(self._member, self._tables) if commits == WITH_WRITES else None
         self._member.looker.opener = partial(SparkTable, spark)
         self._queries = Queries(spark, start, source, kept_in, writes, self._tables)
@@ -147,13 +155,14 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         self._run: Run | None = None
         #: Not before that a query is started, or stopped to be given more.
         self._settled_s = 0.0
-        self._commits = Commits(group, self._tables.commit, writes)
+        self._commits = Commits(group, self._tables, writes)
         self._beginnings = Beginnings(
             group,
             config,
             otherwise,
             is_strict=is_true(source, "failOnDataLoss"),
             ask=self._tables.committed,
+            ids=self._ids,
             note=self._tables.noted,
             settle=lambda ends: self._commits.say(None, ends),
         )
@@ -185,6 +194,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         if not self._commits.hear(self._run):
             self._settled_s = time.monotonic() + _AGAIN_S
         self._check_query()
+        self._check_topics()
         if self._has_other_set() and time.monotonic() >= self._settled_s:
             self._change()
         elif time.monotonic() - self._committed_s >= self._commit_interval_s:
@@ -285,6 +295,18 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._where,
             "Others read its partitions from what is committed. Mend the query, then start again.",
         ) from problem
+
+    def _check_topics(self) -> None:
+        """Stop a query that reads a topic which was deleted and made anew: it knows names only."""
+        run = self._run
+        if run is None:
+            return
+        topics = {each.topic for each in run.share.fences}
+        self._ids.look(topics)
+        if self._ids.refused(topics):
+            self._commit()
+            self._give_up("a topic was deleted and made anew")
+            self._settle()
 
     @property
     def _where(self) -> str:

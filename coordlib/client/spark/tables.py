@@ -6,7 +6,7 @@ Every commit replaces what its partition's offset names: it names all that the g
 named, and not only what this process has written to.  # INV-120
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Final
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from coordlib.client.answers import of_all
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.offsets import under_ids
+from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.transactions.in_doubt import Written, metadata_of, newest_of, tables_in
 from coordlib.errors import CannotReach
 from coordlib.records import requests as rq
@@ -27,8 +29,8 @@ _LOOK_EVERY_S: Final = 0.05
 class Tables:
     """What one member knows of them. `of` and `saw` are for Spark's thread."""
 
-    def __init__(self, member: "AssignedMember") -> None:
-        self._member = member
+    def __init__(self, member: "AssignedMember", ids: TopicIds) -> None:
+        self._member, self._ids = member, ids
         #: By URI, the one that was written to last at the end.
         self._seen: dict[str, Written] = {}
         #: By URI, those that the group's offsets have named; None: not asked for yet.
@@ -77,10 +79,24 @@ class Tables:
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> "Future[sg.Answer]":
         """Commit offsets without waiting, with all tables that the group has written to."""
-        text = metadata_of(self._all())
-        return self._member.commit_async(
-            [rq.CommittedOffset(*each, at, metadata=text) for each, at in offsets.items()]
-        )
+        return self._member.commit_async(self.rows(offsets, metadata_of(self._all())))
+
+    def rows(
+        self, offsets: Mapping[TopicPartition, int], metadata: str
+    ) -> tuple[rq.CommittedOffset, ...]:
+        """As a commit carries them: with the ids of the topics that they are of."""
+        rows = [
+            rq.CommittedOffset(*each, at, metadata=metadata) for each, at in sorted(offsets.items())
+        ]
+        return under_ids(rows, self._ids.begun)
+
+    def made_anew(self, topics: Collection[str], no_older_ms: int = 0) -> set[str]:
+        """Those of the topics that are not the ones that were begun.
+
+        Asks the brokers, unless they were asked within so many milliseconds.
+        """
+        self._ids.ask(topics, no_older_ms)
+        return self._ids.refused(topics)
 
     def _all(self) -> dict[str, Written]:
         """Those that this member has written to last, since the first have no room at times."""

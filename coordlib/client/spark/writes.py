@@ -28,7 +28,6 @@ from coordlib.client.spark.share import Share
 from coordlib.client.spark.tables import Tables
 from coordlib.client.transactions.in_doubt import app_id
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
-from coordlib.records import requests as rq
 from coordlib.records.producers import ABORT, COMMIT, Result
 
 if TYPE_CHECKING:
@@ -101,6 +100,7 @@ class Writes:
         positions = self._positions(share, source)
         if not positions:
             return
+        self._refuse_made_anew(share, positions)
         future = self._ask(share, positions, table.uri)
         try:
             staged = table.stage(rows, how)
@@ -155,6 +155,16 @@ class Writes:
             raise CoordError(what, share.where, mend)
         return found
 
+    def _refuse_made_anew(self, share: Share, positions: Mapping[TopicPartition, int]) -> None:
+        """The batch is read by now: its records may be of the topic of before, or of the new one.
+
+        Raises CoordError; the reader begins the topic anew.
+        """
+        if anew := self._tables.made_anew({each.topic for each in positions}):
+            what = f"A topic was deleted and made anew: {', '.join(sorted(anew))}."
+            mend = "The batch is not written. The reader begins the topic anew by itself."
+            raise CoordError(what, share.where, mend)
+
     def _written_by(self, share: Share) -> dict[TopicPartition, int]:
         run, positions = self._written
         return positions if run == share.checkpoint else {}
@@ -163,10 +173,7 @@ class Writes:
         self, share: Share, positions: Mapping[TopicPartition, int], table: str
     ) -> "Future[sg.Answer]":
         metadata = self._tables.metadata(table)
-        offsets = tuple(
-            rq.CommittedOffset(*each, at, metadata=metadata)
-            for each, at in sorted(positions.items())
-        )
+        offsets = self._tables.rows(positions, metadata)
         return self._member.ask(
             lambda now_ms, ticket: sg.CommitWithWrites(
                 now_ms, ticket, offsets, table, share.member, share.generation

@@ -79,12 +79,15 @@ class ByHand:
         self._unheard.append(lambda: handler.feed(taken))
 
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:
-        raise AssertionError("a member of a server-assigned group has nothing to look up")
+        self._unheard.append(work)
 
     def partition_counts(
         self, topics: Sequence[str] | None, own: Collection[str] | None = None
     ) -> dict[str, int]:
         raise AssertionError("the coordinator knows the topics")
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        return {}
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         raise AssertionError("the coordinator divides")

@@ -16,6 +16,7 @@ from coordlib.client.assigned.member import AssignedMember
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.machine.steps import State
 from coordlib.client.machine.wording import Timing
+from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.spark.share import Share
 from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import Writes
@@ -86,8 +87,9 @@ class LakeMember(Struck):
         waiting.install(self.member, self)
         self.member.looker.opener = self._files if luck.random() < 0.5 else self._table
         self.member.looker.spawn = self._look
+        self._ids = TopicIds(self.transport.topic_ids, lambda work: work(), self.transport.now_ms)
         asking: Any = Asking(self.member, self)  # as much of a member as they use
-        self._writes = Writes(asking, Tables(asking))
+        self._writes = Writes(asking, Tables(asking, self._ids))
         self._writes.on_written = partial(self.strike, WRITTEN)
         self._held: set[TopicPartition] = set()
         self._run: Query | None = None
