@@ -80,11 +80,7 @@ class CoordinatedConsumer(AsksCluster, Closing):
             self._data,
             self.member.committed_async,
             self._settings.start_offset,
-            TopicIds(
-                self.member.transport.topic_ids,
-                lambda work: self.member.transport.beside(self.member, work),
-                self.member.transport.now_ms,
-            ),
+            TopicIds.of(self.member),
             self._settings.common,
         )
         self._commits = Commits(

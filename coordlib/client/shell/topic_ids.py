@@ -12,9 +12,13 @@ reads records of that under the new id, until the broker has caught up.
 import logging
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from coordlib.errors import CannotReach
+
+if TYPE_CHECKING:
+    from coordlib.client.shell.member import Member
 
 _log = logging.getLogger("coordlib.client")
 
@@ -58,6 +62,13 @@ class TopicIds:
         self._failed: dict[str, int] = {}
         #: When a topic's id was replaced by another.
         self._replaced: dict[tuple[str, str], int] = {}
+
+    @classmethod
+    def of(cls, member: "Member[Any]") -> Self:
+        """Asked over the member's transport."""
+        transport = member.transport
+        beside = partial(transport.beside, member)
+        return cls(transport.topic_ids, beside, transport.now_ms)
 
     def ask(self, topics: Collection[str], no_older_ms: int = 0) -> bool:
         """Ask now, unless it was asked within so many milliseconds; whether there was an answer.

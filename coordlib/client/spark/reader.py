@@ -117,8 +117,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         transport: Transport | None = None,
     ) -> None:
         _refuse_wrong(topics, pattern, commits)
-        timing = timing or Timing()
-        rebalance_s = timing.rebalance_timeout_ms / 1000
+        rebalance_s = (timing := timing or Timing()).rebalance_timeout_ms / 1000
         self._batch_timeout_s = rebalance_s / 2 if batch_timeout_s is None else batch_timeout_s
         if not 0 <= self._batch_timeout_s <= rebalance_s * 0.75:
             bounds = "A batch may go on for at most three quarters of the rebalance timeout."
@@ -140,13 +139,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             strategy=strategy,
             capacity=capacity,
         )
-        transport = self._member.transport
-        self._ids = TopicIds(
-            transport.topic_ids,
-            lambda work: transport.beside(self._member, work),
-            transport.now_ms,
-        )
-        self._tables = Tables(self._member, self._ids)
+        self._tables = Tables(self._member, TopicIds.of(self._member))
         writes = Writes(self._member, self._tables) if commits == WITH_WRITES else None
         self._member.looker.opener = partial(SparkTable, spark)
         self._queries = Queries(spark, start, source, kept_in, writes, self._tables)
@@ -162,7 +155,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             otherwise,
             is_strict=is_true(source, "failOnDataLoss"),
             ask=self._tables.committed,
-            ids=self._ids,
+            ids=self._tables.ids,
             note=self._tables.noted,
             settle=lambda ends: self._commits.say(None, ends),
         )
@@ -302,8 +295,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         if run is None:
             return
         topics = {each.topic for each in run.share.fences}
-        self._ids.look(topics)
-        if self._ids.refused(topics):
+        self._tables.ids.look(topics)
+        if self._tables.ids.refused(topics):
             self._commit()
             self._give_up("a topic was deleted and made anew")
             self._settle()

@@ -30,7 +30,7 @@ class Tables:
     """What one member knows of them. `of` and `saw` are for Spark's thread."""
 
     def __init__(self, member: "AssignedMember", ids: TopicIds) -> None:
-        self._member, self._ids = member, ids
+        self._member, self.ids = member, ids
         #: By URI, the one that was written to last at the end.
         self._seen: dict[str, Written] = {}
         #: By URI, those that the group's offsets have named; None: not asked for yet.
@@ -88,15 +88,15 @@ class Tables:
         rows = [
             rq.CommittedOffset(*each, at, metadata=metadata) for each, at in sorted(offsets.items())
         ]
-        return under_ids(rows, self._ids.begun)
+        return under_ids(rows, self.ids.begun)
 
     def made_anew(self, topics: Collection[str], no_older_ms: int = 0) -> set[str]:
         """Those of the topics that are not the ones that were begun.
 
         Asks the brokers, unless they were asked within so many milliseconds.
         """
-        self._ids.ask(topics, no_older_ms)
-        return self._ids.refused(topics)
+        self.ids.ask(topics, no_older_ms)
+        return self.ids.refused(topics)
 
     def _all(self) -> dict[str, Written]:
         """Those that this member has written to last, since the first have no room at times."""
