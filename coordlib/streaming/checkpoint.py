@@ -85,6 +85,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     #: How many it has.
     records: int
+    #: Which: topic, partition, the first one's offset, and that behind the last one.
+    spans: tuple[tuple[str, int, int, int], ...] = ()
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,12 +220,14 @@ class CheckpointFolder:
         if before is None and identity.rebuilt_from is not None:
             before = identity.rebuilt_from.next_offsets
         starts = before or {}
-        records = sum(
-            max(0, end - max(0, starts.get(topic, {}).get(partition, 0)))
+        spans = tuple(
+            (topic, int(partition), first, end)
             for topic, partitions in (ends or {}).items()
             for partition, end in partitions.items()
+            if (first := max(0, starts.get(topic, {}).get(partition, 0))) < end
         )
-        return Planned(number=newest, records=records)
+        records = sum(end - first for _, _, first, end in spans)
+        return Planned(number=newest, records=records, spans=spans)
 
     def _ends_of(self, batch: int) -> dict[str, dict[str, int]] | None:
         raw = self._read(f"{_PLANNED}/{batch}")

@@ -5,7 +5,7 @@ an older job of the same prefix would notice.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 from msgspec.structs import replace
@@ -27,6 +27,8 @@ _log = structlog.get_logger()
 #: Starts that end without a word with the same planned batch, until it is not run as it is again:
 #: one alone may be a kill.
 SILENT_ENDS = 2
+#: Records that a log line names.
+_NAMED_MAX: Final = 20
 _OTHER_COUNTS = "Numbers of partitions are fixed for the topics' life."
 _MADE_ANEW = "What a deleted topic held is lost, and other topics refer to it."
 _NOT_THERE = "Start the code that recorded those topics, or newer code."
@@ -205,10 +207,10 @@ def ended_with(folder: Folder, identity: Identity, marker: Marker | None) -> Pla
     ended, begun = folder.ended(), folder.begun()
     this = identity.checkpoint, planned.number
     if ended is not None and (ended.checkpoint, ended.batch) == this:
-        return Planned(number=planned.number, records=min(planned.records, ended.records))
+        return replace(planned, records=min(planned.records, ended.records))
     if begun is None or begun.times < SILENT_ENDS or (begun.checkpoint, begun.batch) != this:
         return None
-    return Planned(number=planned.number, records=min(planned.records, begun.records))
+    return replace(planned, records=min(planned.records, begun.records))
 
 
 def _plan_less(
@@ -219,6 +221,10 @@ def _plan_less(
     if too_much is None or (marker and is_committed and too_much.number <= marker.batch):
         return  # it is not planned again
     records = max(1, too_much.records // 2)
+    if too_much.records <= 1:
+        named = [f"{topic}-{at} at {first}" for topic, at, first, _ in too_much.spans[:_NAMED_MAX]]
+        mend = "give the job more memory; one of these records needs more than it has"
+        _log.error("one record of each partition has ended the job", records=named, mend=mend)
     _log.warning("batches have fewer records: one has ended the job", records=records)
     folder.write_ended(identity.checkpoint, too_much.number, records)
 

@@ -363,16 +363,19 @@ def test_a_batch_that_is_planned_and_not_ended_has_its_number_of_records(
     planned(folder, 9, '{"r":{"0":4,"1":2},"o":{"0":1}}')
     planned(folder, 10, '{"r":{"0":104,"1":3},"o":{"0":20}}')
 
-    assert folder.planned(begun) == Planned(number=10, records=100 + 1 + 19)
+    spans = ("r", 0, 4, 104), ("r", 1, 2, 3), ("o", 0, 1, 20)
+    assert folder.planned(begun) == Planned(number=10, records=100 + 1 + 19, spans=spans)
     committed(folder, 10)
     assert folder.planned(begun) is None
 
     planned(folder, 11, '{"r":{"0":104,"1":3},"o":{"0":21}}')
     folder.forget_batches()
     planned(folder, 0, '{"r":{"0":104,"1":3}}')
-    assert folder.planned(begun) == Planned(number=0, records=107)
+    spans = ("r", 0, 0, 104), ("r", 1, 0, 3)
+    assert folder.planned(begun) == Planned(number=0, records=107, spans=spans)
     rebuilt = msgspec.structs.replace(begun, rebuilt_from=marker_of(read))
-    assert folder.planned(rebuilt) == Planned(number=0, records=101)
+    spans = ("r", 0, 4, 104), ("r", 1, 2, 3)
+    assert folder.planned(rebuilt) == Planned(number=0, records=101, spans=spans)
 
 
 def marker_of(next_offsets: dict[str, dict[str, int]]) -> Marker:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from coordlib.errors import (
     CannotReach,
@@ -20,7 +21,7 @@ from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.checkpoint import Begun, Ended, Identity, Planned
 from coordlib.streaming.plane import groups
 from coordlib.streaming.plane_query import PlaneQuery, QueryOptions
-from coordlib.streaming.start import agree, ended_with, must_begin_anew
+from coordlib.streaming.start import _plan_less, agree, ended_with, must_begin_anew
 
 PLANE = groups("p")
 LAYOUT = Layout(shards=2, reply_partitions=0, topic_ids={PLANE.first_input: "AbCdEfGhIj"})
@@ -346,3 +347,16 @@ def test_a_batch_runs_as_it_is_where_a_rebuild_would_be_refused(
 
     assert settle(folder, marker(6), problem, require_whole) == identity()
     assert folder.planned(identity()) == SEVEN
+
+
+@pytest.mark.parametrize(("records", "is_named"), [(2, False), (1, True)])
+def test_the_smallest_batch_that_has_ended_the_job_is_named(records: int, is_named: bool) -> None:
+    """Nothing smaller can be planned: an operator must know which records need more memory."""
+    folder: Any = Folder()
+    spans = ("p.requests", 0, 5, 6), ("p.offsets", 1, 7, 8)
+    with capture_logs() as lines:
+        _plan_less(folder, identity(), marker(6), Planned(number=7, records=records, spans=spans))
+
+    named = [line["records"] for line in lines if line["log_level"] == "error"]
+    assert named == ([["p.requests-0 at 5", "p.offsets-1 at 7"]] if is_named else [])
+    assert folder.ended() == Ended(checkpoint="one", batch=7, records=1)
