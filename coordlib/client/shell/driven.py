@@ -5,9 +5,10 @@ for good, sends nothing any more, and its fence and its session end by themselve
 """
 
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from coordlib.client.closing import Closing
 from coordlib.client.shell.uninterrupted import uninterrupted
@@ -17,6 +18,8 @@ InputT = TypeVar("InputT")
 OutputT = TypeVar("OutputT")
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
+#: A call that is interrupted may wait so long still, and the next one waits for it.
+WAIT_SLICE_S: Final = 0.2
 
 
 class Machine(Protocol[In_contra, Out_co]):
@@ -66,11 +69,24 @@ class Driven(Closing, Generic[InputT, OutputT]):
     _step_whole = uninterrupted(_step)
 
     @uninterrupted
-    def _wait(self, timeout_s: float, is_so: Callable[[], bool] | None = None) -> bool:
-        """Until something has happened, or until this is so; False: time was up."""
+    def _wait_for_change(self, timeout_s: float) -> None:
+        """Until something has happened. Not for long: whatever comes next waits as well."""
         with self._changed:
-            if is_so is None:
-                return self._changed.wait(timeout_s)
+            self._changed.wait(timeout_s)
+
+    def _wait_until(self, timeout_s: float, is_so: Callable[[], bool]) -> bool:
+        """Until this is so; False: time was up. In slices, for calls of other clients wait too."""
+        until = time.monotonic() + timeout_s
+        left_s = timeout_s
+        while not self._is_so(min(WAIT_SLICE_S, left_s), is_so):
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return False
+        return True
+
+    @uninterrupted
+    def _is_so(self, timeout_s: float, is_so: Callable[[], bool]) -> bool:
+        with self._changed:
             return self._changed.wait_for(is_so, timeout_s)
 
     def wake_ms(self) -> int | None:

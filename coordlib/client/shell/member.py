@@ -20,7 +20,7 @@ from coordlib.client.machine.life import Life
 from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.callbacks import Callbacks
-from coordlib.client.shell.driven import Driven
+from coordlib.client.shell.driven import WAIT_SLICE_S, Driven
 from coordlib.client.shell.looker import Looker
 from coordlib.client.shell.names import Name, default_client_id
 from coordlib.client.shell.offsets import once, parts_of_commit, parts_of_fetch, rows_fault
@@ -36,7 +36,6 @@ OnCall = Callable[[Callback, Partitions], None]
 Offsets = Mapping[TopicPartition, int] | Iterable[rq.CommittedOffset]
 LifeT = TypeVar("LifeT", bound=Life)
 WAIT_S = 0.05
-AWAIT_S = 0.2  # one wait for an answer; a call that is interrupted may wait so long still
 COMMIT_RETRY_S = 0.2
 #: The coordinator has too much to write: as long as it asks to wait.
 COMMIT_PUT_OFF_S = 1.0
@@ -174,7 +173,7 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
             left_s = until - time.monotonic()
             if left_s <= 0:
                 return False
-            self._wait(min(WAIT_S, left_s))
+            self._wait_for_change(min(WAIT_S, left_s))
 
     def commit(self, offsets: Offsets, timeout_s: float = 60.0) -> tuple[rs.FailedPartition, ...]:
         """Commit next offsets to read, and wait for the answer. Returns partitions refused.
@@ -268,7 +267,7 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
                 has_run, raised = True, raised or problem
             if self._is_over(inside):
                 return raised
-            if not has_run and not self._wait(
+            if not has_run and not self._wait_until(
                 max(0.0, until - time.monotonic()),
                 lambda: self._is_over(inside) or self._callbacks.is_ready,
             ):
@@ -383,7 +382,7 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
 
     def _await(self, future: "Future[sg.Answer]", timeout_s: float) -> sg.Answer:
         until = time.monotonic() + timeout_s
-        while not self._is_done(future, min(AWAIT_S, max(0.0, until - time.monotonic()))):
+        while not self._is_done(future, min(WAIT_SLICE_S, max(0.0, until - time.monotonic()))):
             if time.monotonic() < until:
                 continue
             where = f"group {self.identity.group}, shard {self.identity.shard}"
