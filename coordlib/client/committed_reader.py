@@ -11,6 +11,7 @@ delivered wait until the line that returns them notes them as handed out (`shell
 """
 
 import math
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell import offsets as of
+from coordlib.client.shell.callbacks import OnePoller
 from coordlib.client.shell.coordinator_options import take_apart
 from coordlib.client.shell.data_consumer import AsksCluster, open_reader, seek_to
 from coordlib.client.shell.describing import Describing
@@ -105,6 +107,7 @@ class CommittedReader(AsksCluster, Closing):
         #: What is raised when no record is left before it.
         self._problem: BaseException | None = None
         self._lock = threading.RLock()
+        self._poller = OnePoller()
 
     # ---- partitions ---------------------------------------------------------------------------
 
@@ -198,18 +201,14 @@ class CommittedReader(AsksCluster, Closing):
                 for its marker, unless 50,000 records or 64 MiB behind it wait already.
             NotAllowed: a topic may not be read, or the coordinator not be asked.
             CannotReach: the coordinator must be asked, and is not there.
+            CoordError: another thread is polling.
         """
-        until, out = None if timeout is None or timeout < 0 else monotonic() + timeout, self._out
         while True:
-            is_over, prepared = self._turn(1, until)
-            if prepared:
-                message = prepared[0].message
-                if out.prepared is prepared: out.handed = prepared; return message  # noqa: E701, E702  # fmt: skip
-            elif (problem := self._problem) is not None:
-                self._problem = None
-                raise problem
-            elif is_over:
+            prepared, out = self._next(1, timeout), self._out
+            if not prepared:
                 return None
+            message = prepared[0].message
+            if out.prepared is prepared: out.handed = prepared; return message  # noqa: E701, E702  # fmt: skip
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Up to so many records, as `poll` returns them; fewer when time is up.
@@ -217,17 +216,30 @@ class CommittedReader(AsksCluster, Closing):
         Raises what `poll` raises; with records already taken, the next call raises it. What a call
         that was interrupted (Ctrl-C) had taken comes with the next one.
         """
-        until, out = None if timeout is None or timeout < 0 else monotonic() + timeout, self._out
         while True:
-            is_over, prepared = self._turn(num_messages, until)
-            problem, found = self._problem, [each.message for each in prepared]
-            if found and (is_over or problem is not None or len(found) >= num_messages):
-                if out.prepared is prepared: out.handed = prepared; return found  # noqa: E701, E702  # fmt: skip
-            elif problem is not None:
-                self._problem = None
-                raise problem
-            elif is_over:
+            prepared, out = self._next(num_messages, timeout), self._out
+            found = [each.message for each in prepared]
+            if not found:
                 return found
+            if out.prepared is prepared: out.handed = prepared; return found  # noqa: E701, E702  # fmt: skip
+
+    def _next(self, count: int, timeout: float | None) -> list[Ready]:
+        """What is to be returned. It is handed out by the line that returns it, without a call."""
+        before = self._poller.begin(sys._getframe(), threading.get_ident())
+        try:
+            until = None if timeout is None or timeout < 0 else monotonic() + timeout
+            while True:
+                is_over, prepared = self._turn(count, until)
+                problem = self._problem
+                if prepared and (is_over or problem is not None or len(prepared) >= count):
+                    return prepared
+                if problem is not None:
+                    self._problem = None
+                    raise problem
+                if is_over:
+                    return []
+        finally:
+            self._poller.end(before)
 
     @_changing
     def close(self) -> None:

@@ -1,6 +1,8 @@
 """`MarshalConsumer`: messages of the partitions that this consumer has claimed."""
 
+import sys
 from collections.abc import Callable, Mapping
+from threading import get_ident
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +18,7 @@ from coordlib.client.claims.taking import Handing, Taking
 from coordlib.client.claims.tracking import CommitToken
 from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.shell.callbacks import OnePoller
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import CoordError
 
@@ -62,6 +65,7 @@ class MarshalConsumer(Closing):
         #: Called with all topics that are claimed whole, whenever they have changed.
         self.on_topic_claims: OnTopics | None = None
         self._is_closed = False
+        self._poller = OnePoller()
         self._on_closed: Callable[[], None] = lambda: None
         self._member = ClaimingMember(settings, topics, options, transport, instance, self)
         self._taking = Taking(self._data, self._member, options, transport.now_ms)
@@ -78,7 +82,7 @@ class MarshalConsumer(Closing):
             CoordinationTopicChanged: the coordination topic is another one now.
             NotAllowed: the brokers refuse it: a right is missing.
             CannotReach: the transport has failed.
-            CoordError: the consumer is closed, or has failed.
+            CoordError: the consumer is closed, or has failed, or another thread is polling.
         """
         while True:
             handing = self._next(1, timeout)
@@ -103,6 +107,13 @@ class MarshalConsumer(Closing):
 
     def _next(self, count: int, timeout: float | None) -> Handing:
         """What is to be returned. It is handed out by the line that returns it, without a call."""
+        before = self._poller.begin(sys._getframe(), get_ident())
+        try:
+            return self._wait_for(count, timeout)
+        finally:
+            self._poller.end(before)
+
+    def _wait_for(self, count: int, timeout: float | None) -> Handing:
         if self._is_closed:
             raise CoordError("The consumer is closed.", self._member.where)
         until = None if timeout is None or timeout < 0 else monotonic() + timeout

@@ -1,11 +1,15 @@
 """Consumers that claim, release and take over, over a coordination topic in memory."""
 
+import threading
+
 import pytest
 
 from coordlib.client.claims.errors import ClaimLost, ForeignToken, UnseenOffset
+from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.errors import SetupError
+from coordlib.errors import CoordError, SetupError
 from coordlib.records import marshal
+from coordlib.testing.fake_claims import FakeClaimsLog, FakeReader
 from tests.client.claims.world import CLAIM, GROUP, HEARTBEAT, HI_MS, RELEASE, World, t
 
 #: A dead owner's partition is claimed within this (design, section 6; reading takes no time here).
@@ -34,6 +38,40 @@ def test_v15_greedy_and_maximum_claims() -> None:
     world.run(300)
 
     assert len(other.claims) == 1
+
+
+@pytest.mark.parametrize("name", ["poll", "consume"])
+def test_a_second_thread_that_polls_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was handed what the first one was about to return."""
+    log = FakeClaimsLog({"t": 1})
+    marshaler = Marshaler(
+        {"group.id": "g", "client.id": "c"},
+        transport=log.transport(),
+        data_consumer=FakeReader(log),
+    )
+    consumer = marshaler.consumer(["t"], ConsumerOptions())
+    inside, go_on = threading.Event(), threading.Event()
+    run_calls = consumer._member.run_calls
+
+    def wait() -> None:
+        if threading.current_thread() is other:
+            inside.set()
+            go_on.wait()
+        run_calls()
+
+    monkeypatch.setattr(consumer._member, "run_calls", wait)
+    other = threading.Thread(target=consumer.poll, args=(0,))
+    other.start()
+    inside.wait()
+    call = {"poll": lambda: consumer.poll(0), "consume": lambda: consumer.consume(1, 0)}[name]
+    try:
+        with pytest.raises(CoordError, match="Another thread is polling"):
+            call()
+    finally:
+        go_on.set()
+        other.join()
+    call()
+    marshaler.close()
 
 
 def test_what_is_live_is_left_alone() -> None:

@@ -1,5 +1,6 @@
 """Programs that read what producers write whose transactions the coordinator decides."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,35 @@ def left_undecided(one: Copier, *values: str) -> None:
         one.producer.commit_transaction(0.1)
     dies(one)
     one.cluster.is_up = True
+
+
+@pytest.mark.parametrize("name", ["poll", "consume"])
+def test_a_second_thread_that_polls_is_refused(
+    log: FakeLog, cluster: FakeCluster, name: str
+) -> None:
+    """It was handed the records of the first one, too."""
+    reader = open_reader(log, cluster)
+    inside, go_on = threading.Event(), threading.Event()
+    was = reader._data.poll
+
+    def poll(timeout: float) -> Any:
+        inside.set()
+        go_on.wait()
+        return was(timeout)
+
+    reader._data.poll = poll
+    other = threading.Thread(target=reader.poll, args=(0,))
+    other.start()
+    inside.wait()
+    call = {"poll": lambda: reader.poll(0), "consume": lambda: reader.consume(1, 0)}[name]
+    timer = threading.Timer(5, go_on.set)  # where it is not refused, it waits for the other one
+    timer.start()
+    with pytest.raises(CoordError, match="Another thread is polling"):
+        call()
+    timer.cancel()
+    go_on.set()
+    other.join()
+    call()
 
 
 def test_committed_records_are_read_and_nobody_is_asked(
