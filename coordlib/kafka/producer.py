@@ -20,8 +20,8 @@ class LastingProducer:
     """A producer that is replaced by a new one after a fatal error.
 
     An idempotent producer that has failed fatally refuses every further record, for ever; a new one
-    works. Any thread may call `poll` and `flush`. `produce` and `renew` are for one thread at a
-    time, and not for delivery callbacks.
+    works. `renew` is for one thread at a time, and not for delivery callbacks; all others are for
+    any thread. What is produced while another thread renews may be refused.
 
     Args:
         options: librdkafka's, with `bootstrap.servers`. The producer is always idempotent.
@@ -93,14 +93,14 @@ class LastingProducer:
             self._note(producer, problem)
             raise
 
-    def renew(self, at_once: bool = False) -> None:
+    def renew(self, at_once: bool = False) -> bool:
         """Replace a producer that has failed fatally, if it is old enough or `at_once`.
 
         The records that it still has are given up first, and their callbacks are called: such a
-        record might reach the log behind one of the new producer.
+        record might reach the log behind one of the new producer. Returns whether it did.
         """
         if not self._is_broken or not (at_once or self._now_s() >= self._renew_at_s):
-            return
+            return False
         _log.info("a new producer replaces one that has failed", content=self._content)
         self._producer.purge()
         try:
@@ -108,10 +108,19 @@ class LastingProducer:
         except KafkaException as problem:
             _log.warning("a producer is given up", content=self._content, error=repr(problem))
         self._open()
+        return True
+
+    def list_topics(self, timeout: float) -> Any:
+        """As confluent-kafka's."""
+        return self._producer.list_topics(timeout=timeout)
 
     def close(self) -> None:
-        """Wait for queued records, for a few seconds."""
-        self._producer.flush(_GIVE_UP_S)
+        """Wait for queued records, for a few seconds; then they are given up."""
+        try:
+            self._producer.flush(_GIVE_UP_S)
+        finally:
+            self._producer.purge()
+            self._producer.close()
 
     def _open(self) -> None:
         self._producer = Producer(self._options)

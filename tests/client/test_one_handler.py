@@ -19,6 +19,7 @@ from coordlib.client.shell.proofs import Mark, Proofs
 from coordlib.client.shell.transport import KafkaTransport
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.layout import Place
+from coordlib.kafka.producer import LastingProducer
 from coordlib.records import codec
 from coordlib.records import responses as rs
 from coordlib.testing.fake_log import FakeLog
@@ -89,6 +90,7 @@ class BareTransport(KafkaTransport):
         self.place, self.reply = Place("coord", 1, 1, "incarn-0"), 0
         self._reads = JobReads(frozenset(), self.features, self.now_ms)
         self._proofs = Proofs()
+        self._producer = LastingProducer({}, "requests")
 
     def run(self, turn: Callable[[], None]) -> None:
         self._guarded(turn)
@@ -118,7 +120,7 @@ def test_a_member_that_breaks_when_it_is_told_the_time_ends_no_other(breaks: Any
     """INV-70: the other thread has everybody's heartbeats."""
     broken, healthy = Handler("aa", breaks), Handler("bb")
     transport = BareTransport(broken, healthy)
-    transport.run(partial(transport._serve, 0))
+    transport.run(partial(transport._serve, None))
 
     assert [type(each) for each in healthy.fed] == [sg.Elapsed]
     assert len(broken.problems) == 1
@@ -145,7 +147,7 @@ def test_a_member_that_breaks_at_what_was_not_sent_ends_no_other() -> None:
     transport = BareTransport(broken, healthy)
     for each in (broken, healthy):
         transport._not_sent(each, "id", "the queue is full", False)
-    transport.run(partial(transport._serve, 0))
+    transport.run(partial(transport._serve, None))
 
     assert len(broken.problems) == 1
     assert sg.NotWritten in {type(each) for each in healthy.fed}

@@ -20,6 +20,8 @@ class MortalProducer:
             raise KafkaException(KafkaError(KafkaError._FATAL, "dead"))
         self.written.append(value)
 
+    def close(self) -> None: ...
+
     def purge(self) -> None:
         """What it has not written is told to whoever gave it."""
 

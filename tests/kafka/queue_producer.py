@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 Note = Callable[[KafkaError | None, Any], None]
 
@@ -29,9 +29,11 @@ class Queue:
     def end(self, error: KafkaError | None) -> None:
         """Say of the oldest record that it was written, or why not."""
         _, note = self.waiting.pop(0)
-        note(error, None)
+        note(error, Message())
 
     def poll(self, _timeout_s: float) -> None: ...
+
+    def close(self) -> None: ...
 
     def purge(self) -> None:
         self.is_purged = True

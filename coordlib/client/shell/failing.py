@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 from coordlib import limits
 from coordlib.client.forked import made_here
 from coordlib.errors import CannotReach, NotAllowed, StartRefused
+from coordlib.kafka.fatal_errors import is_fatal
 
 _log = logging.getLogger("coordlib.client")
 
@@ -81,8 +82,8 @@ class FailingTransport(ABC, Generic[HandlerT]):
         """A producer that has failed for ever says so once more when it is closed."""
         try:
             step()
-        except KafkaException:
-            if self._failure is None:
+        except KafkaException as problem:
+            if self._failure is None and not is_fatal(problem):
                 raise
 
     def _for(self, handler: HandlerT, work: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
@@ -34,7 +34,9 @@ from coordlib.errors import NotAllowed
 from coordlib.kafka.client_keys import refuse_transactional, shared
 from coordlib.kafka.clients import opening
 from coordlib.kafka.denied import denial, writing
+from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.layout import Place, find_place, read_features
+from coordlib.kafka.producer import LastingProducer
 from coordlib.kafka.topic_ids import TopicIdReader
 from coordlib.records import codec
 from coordlib.records import requests as rq
@@ -45,6 +47,7 @@ _log = logging.getLogger("coordlib.client")
 
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
 TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
+RENEW_INTERVAL_S = 1.0  # how old a producer that failed fatally must be to be replaced
 
 
 class Handler(Protocol):
@@ -167,7 +170,8 @@ class KafkaTransport(FailingTransport[Handler]):
         chosen = reply_partition_of(client, self.place.reply_partitions)
         self.reply = chosen if reply is None else reply
         with opening():
-            self._producer = Producer({**config, "client.id": client, **PRODUCER_CONFIG})
+            options = {"log_level": 6, **config, "client.id": client, **PRODUCER_CONFIG}
+            self._producer = LastingProducer(options, "requests", RENEW_INTERVAL_S)
             responses = TopicPartition(self.place.responses, self.reply)
             self._reader = ResponseReader(config, client, responses)
         self._proofs = Proofs()
@@ -228,11 +232,11 @@ class KafkaTransport(FailingTransport[Handler]):
             self._producer.produce(
                 self.place.requests,
                 value,
-                key=request.entity[1].encode(),
-                partition=handler.identity.shard,
-                on_delivery=told,
+                request.entity[1].encode(),
+                handler.identity.shard,
+                told,
             )
-        except BufferError:
+        except TimeoutError:
             self._not_sent(handler, request.id, "the producer's queue is full", False)
         except KafkaException as problem:
             error = problem.args[0]
@@ -293,11 +297,23 @@ class KafkaTransport(FailingTransport[Handler]):
 
     def _is_final(self, error: KafkaError) -> bool:
         denied = denial(error, writing(self.place.requests), self._config)
-        if denied or error.fatal():
-            self._failure = denied or KafkaException(error)
-        return bool(denied or error.fatal() or error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+        if denied:
+            self._failure = denied
+        return denied is not None or error.code() == KafkaError.MSG_SIZE_TOO_LARGE
 
-    def _serve(self, _polled: int) -> None:
+    def _renew(self) -> None:
+        """Another producer for one that has failed fatally; what that one had is not written.
+
+        The broker may have lost the end of any shard's log: then offsets do not show it once others
+        have written there.  # INV-105
+        """
+        if self._failure is None and self._producer.renew():
+            _log.warning("Another producer writes to %s from now on", self.place.requests)
+            for handler in self._all():
+                self._feed(handler, sg.LogCut(self.now_ms()))
+
+    def _serve(self, _polled: None) -> None:
+        self._renew()
         try:
             while True:
                 self._unsent.get_nowait()()
@@ -377,6 +393,8 @@ class KafkaTransport(FailingTransport[Handler]):
             self._failure = problem
         except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
             denied = denial(problem, writing(self.place.requests), self._config)
+            if denied is None and isinstance(problem, KafkaException) and is_fatal(problem):
+                return True  # of the producer, which is replaced in the next turn
             if denied is None:
                 _log.exception("A thread of the transport failed")
             self._failure = denied or problem

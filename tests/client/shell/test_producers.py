@@ -9,6 +9,7 @@ import pytest
 from coordlib.client.claims.shell import kafka as claims
 from coordlib.client.shell import data_cluster, transport
 from coordlib.errors import SetupError
+from coordlib.kafka import producer
 
 
 class Opened(Exception):
@@ -47,7 +48,7 @@ def writers_of_data(_: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("module", "opening"),
-    [(transport, members), (claims, consumers_of_claims), (data_cluster, writers_of_data)],
+    [(producer, members), (claims, consumers_of_claims), (data_cluster, writers_of_data)],
 )
 def test_a_producer_is_idempotent_whatever_the_user_has_set(
     monkeypatch: pytest.MonkeyPatch, module: Any, opening: Callable[[pytest.MonkeyPatch], None]

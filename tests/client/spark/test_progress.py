@@ -50,6 +50,8 @@ class FakeProducer:
 
     def purge(self) -> None: ...
 
+    def close(self) -> None: ...
+
     def flush(self, _timeout_s: float) -> None:
         if self.fails_fatally:
             self.fails_fatally, self._is_dead, self._open = False, True, []
