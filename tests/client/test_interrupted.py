@@ -63,6 +63,24 @@ def test_a_poll_of_a_group_loses_no_message(kind: str, count: int) -> None:
     interrupt_everywhere(course, FakeReader, least=20, step=2)
 
 
+def test_an_outcome_of_a_commit_that_is_interrupted_is_told_exactly_once() -> None:
+    """Interrupted before `on_commit` began, it is called later; once it has begun, never again."""
+
+    def course(interrupted: Interrupted) -> None:
+        told: list[Any] = []
+        a = alone({"on_commit": lambda error, some: told.append((error, len(some)))})
+        a.consumer.consume(1, 0.001)
+        for _ in range(2):
+            a.consumer.commit(offsets=[TopicPartition("t", 0, 1)])
+        a.log.pump()
+        interrupted(a.consumer._commits.tell)
+        for _ in range(2):
+            a.consumer.poll(0)
+        assert told == [(None, 1)] * 2
+
+    interrupt_everywhere(course, FakeReader, least=10)
+
+
 def of_t() -> list[TopicPartition]:
     return [TopicPartition("t", 0), TopicPartition("t", 1)]
 

@@ -3,6 +3,8 @@
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -22,6 +24,15 @@ _ABORT = "Abort the transaction: the consumer begins the topic anew."
 OnCommit = Callable[[Any, list[Any]], None]
 
 
+@dataclass(slots=True, eq=False)
+class _Open:
+    """An asynchronous commit."""
+
+    future: "Future[sg.Answer]"
+    partitions: list[KafkaTopicPartition]
+    is_told: bool = False
+
+
 class Commits:
     """The commits of one consumer.
 
@@ -34,8 +45,8 @@ class Commits:
     ) -> None:
         self._member, self._reading = member, reading
         self._group, self._on_commit = group, on_commit
-        #: Asynchronous commits whose `on_commit` is not called yet.
-        self._open: deque[tuple[Future[sg.Answer], list[KafkaTopicPartition]]] = deque()
+        #: Asynchronous commits whose `on_commit` has not ended yet.
+        self._open: deque[_Open] = deque()
 
     def commit(
         self, named: tuple[rq.CommittedOffset, ...], timeout_s: float
@@ -57,12 +68,12 @@ class Commits:
             refused: Future[sg.Answer] = Future()
             refused.set_result(sg.Answer(0, failed=void))
             places = [KafkaTopicPartition(row.topic, row.partition) for row in void]
-            self._open.append((refused, places))
+            self._open.append(_Open(refused, places))
         if rows:
             future = self._member.commit_async(rows)
             if future.done() and (error := future.result().error) is not None:
                 raise error
-            self._open.append((future, of.kafka_of_rows(rows)))
+            self._open.append(_Open(future, of.kafka_of_rows(rows)))
 
     def in_transaction(
         self, named: tuple[rq.CommittedOffset, ...]
@@ -79,13 +90,21 @@ class Commits:
         return rows
 
     def tell(self) -> None:
-        """Call `on_commit` for the commits that were answered, in their order."""
-        while self._open and self._open[0][0].done():
-            future, partitions = self._open.popleft()
-            if self._on_commit is not None:
-                answer = future.result()
-                refused = of.refusal_of_partitions(answer.failed, self._group)
-                self._on_commit(answer.error or refused, partitions)
+        """Call `on_commit` for the commits that were answered, in their order.
+
+        At most once for each, and it is not lost before it begins, whatever interrupts this: it is
+        noted as called in the line that calls it.
+        """
+        while self._open and (first := self._open[0]).future.done():
+            answer, on_commit = first.future.result(), self._on_commit
+            error = answer.error or of.refusal_of_partitions(answer.failed, self._group)
+            try:
+                if not first.is_told and on_commit is not None:
+                    first.is_told = True; on_commit(error, first.partitions)  # noqa: E702  # fmt: skip
+            finally:
+                if first.is_told or on_commit is None:
+                    with suppress(ValueError):  # by another `tell`, inside of it or after it
+                        self._open.remove(first)
 
     def _sorted_out(
         self, named: tuple[rq.CommittedOffset, ...], no_older_ms: int
