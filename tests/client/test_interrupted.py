@@ -81,6 +81,23 @@ def test_an_outcome_of_a_commit_that_is_interrupted_is_told_exactly_once() -> No
     interrupt_everywhere(course, FakeReader, least=10)
 
 
+def test_an_outcome_of_a_commit_whose_callback_is_interrupted_is_not_told_again() -> None:
+    told: list[int] = []
+
+    def note(_: Any, some: list[Any]) -> None:
+        told.append(len(some))
+        raise KeyboardInterrupt
+
+    a = alone({"on_commit": note})
+    a.consumer.consume(1, 0.001)
+    a.consumer.commit(offsets=[TopicPartition("t", 0, 1)])
+    a.log.pump()
+    with pytest.raises(KeyboardInterrupt):
+        a.consumer.poll(0)
+    a.consumer.poll(0)
+    assert told == [1]
+
+
 def of_t() -> list[TopicPartition]:
     return [TopicPartition("t", 0), TopicPartition("t", 1)]
 
