@@ -28,7 +28,9 @@ HEARTBEAT_INTERVAL_MIN_S: Final = 6
 HEARTBEAT_INTERVAL_MAX_S: Final = 3_600
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_INSTANCE: Final = re.compile(r"([0-9a-f]{8})(?:-(0|[1-9][0-9]{0,18}))?", re.ASCII)
+_INSTANCE: Final = re.compile(
+    r"([0-9a-f]{8})(?:-(0|[1-9][0-9]{0,18})(?:\.([A-Za-z0-9_-]{22}))?)?", re.ASCII
+)
 _INTERVAL: Final = re.compile(r".*\.(0|[1-9][0-9]{0,9})s", re.ASCII | re.DOTALL)
 #: Digits that fit into an int64 whatever they are, and the first number that has more.
 _SAFE_DIGITS: Final = 18
@@ -289,6 +291,8 @@ class Sender(NamedTuple):
     process: str
     #: Offset of the record that won the slot; BARE: the message names none.
     epoch: int
+    #: Kafka's id of the topic whose position the message has; empty: it names none.
+    topic_id: str = ""
 
 
 #: A message of ours without an epoch: an attempt, a reclaim, a pause.
@@ -320,13 +324,15 @@ def _sender(instance: str) -> Sender | None:
     found = _INSTANCE.fullmatch(instance)
     if found is None:
         return None
-    process, epoch = found.groups()
-    return Sender(process, BARE if epoch is None else int(epoch))
+    process, epoch, topic_id = found.groups()
+    return Sender(process, BARE if epoch is None else int(epoch), topic_id or "")
 
 
-def instance_of(process: str, epoch: int = BARE) -> str:
-    """The instance id of a message of ours."""
-    return process if epoch == BARE else f"{process}-{epoch}"
+def instance_of(process: str, epoch: int = BARE, topic_id: str = "") -> str:
+    """The instance id of a message of ours. Marshal's text has no other place for a topic's id."""
+    if epoch == BARE:
+        return process
+    return f"{process}-{epoch}.{topic_id}" if topic_id else f"{process}-{epoch}"
 
 
 def partition_of(topic: str, partitions: int) -> int:

@@ -7,7 +7,7 @@ One thread lets all of this happen; users may call from others, which each trans
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -85,6 +85,8 @@ class FakeClaimsLog:
         #: Records of the claimed partitions, by their place; and where each log begins.
         self.messages: dict[TopicPartition, list[bytes]] = defaultdict(list)
         self.starts: dict[TopicPartition, int] = {}
+        #: How often each topic was made anew.
+        self.made: dict[str, int] = {}
         self.committed: dict[tuple[str, TopicPartition], int] = {}
         self.transports: list[FakeClaimsTransport] = []
         self._instances = 0
@@ -119,6 +121,18 @@ class FakeClaimsLog:
     def cut(self, topic: str, partition: int, end: int) -> None:
         """The log of a partition that is claimed loses its end, as after an unclean election."""
         del self.messages[TopicPartition(topic, partition)][end:]
+
+    def id_of(self, topic: str) -> str:
+        """Kafka's id of a topic that is there."""
+        return f"{topic[:14]:_<14}{self.made.get(topic, 0):08d}"
+
+    def make_anew(self, topic: str) -> None:
+        """Delete a topic and make it again: empty, of another id, and Kafka's group forgets it."""
+        self.made[topic] = self.made.get(topic, 0) + 1
+        self.messages = defaultdict(
+            list, {place: log for place, log in self.messages.items() if place.topic != topic}
+        )
+        self.committed = {key: at for key, at in self.committed.items() if key[1].topic != topic}
 
     def world(self, topic: str) -> World:
         """The fold of a topic's whole coordination partition."""
@@ -229,6 +243,11 @@ class FakeClaimsTransport:
     def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
         refuse_as_kafka(topics)
         return {topic: self._log.topics[topic] for topic in topics if topic in self._log.topics}
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        if self.is_cut:
+            raise CannotReach("The transport is cut off.")
+        return {topic: self._log.id_of(topic) for topic in topics if topic in self._log.topics}
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         if self.is_cut:

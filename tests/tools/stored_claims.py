@@ -72,7 +72,8 @@ def made(how: str = "") -> StoredClaims:
     """The fixture of today's code."""
     talk = Talk(SETTINGS)
     if how:
-        talk.load(restore.begin_late({("g", "t", 8): 80, ("g", "t", 9): 90}, 40, SETTINGS, pages=2))
+        known = {("g", "t", 8): (80, "i" * 22), ("g", "t", 9): (90, "")}
+        talk.load(restore.begin_late(known, 40, SETTINGS, pages=2))
         talk.next_offset = 50
     _have_everything(talk)
     talk.end_batch()

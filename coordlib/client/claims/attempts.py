@@ -94,7 +94,8 @@ class Attempts:
         """A win that came too late, or of an attempt that was given up: nobody else waits for it
         two intervals. Without a position it expires: a release would have to invent one."""
         if self._is_still_ours(won) and won.position is not None:
-            id_ = self._me.write(sg.Kind.RELEASE, won.place, won.offset, won.position)
+            where = won.place, won.offset
+            id_ = self._me.write(sg.Kind.RELEASE, *where, won.position, won.topic_id)
             self._me.last_words.add(id_)
 
     def _give_up(self, now_ms: int) -> None:

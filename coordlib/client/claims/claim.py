@@ -49,6 +49,7 @@ class Why(Enum):
     BEYOND_END = "its position is beyond the end of the partition's log"
     OUT_OF_RANGE = "its position is not in the partition's log any more"
     OF_TOPIC = "another partition of the topic was given up"
+    MADE_ANEW = "the topic was deleted and made anew"
     GONE = "the topic has fewer partitions now"
     PAUSED = "the group is paused"
     CLOSED = "the consumer is closed"
@@ -58,7 +59,9 @@ class Why(Enum):
 
 
 #: After these the same consumer may claim the partition again at once.
-WITHOUT_COOL_DOWN: Final = frozenset({Why.PAUSED, Why.CLOSED, Why.LEFT, Why.UNWANTED})
+WITHOUT_COOL_DOWN: Final = frozenset(
+    {Why.PAUSED, Why.CLOSED, Why.LEFT, Why.UNWANTED, Why.MADE_ANEW}
+)
 
 
 class Phase(Enum):
@@ -96,6 +99,11 @@ class Claim:
     judged_position: int | None
     #: Of an older snapshot, where the log has none.
     saved_position: int | None = None
+    #: Of the topic that the position before is of, and of the one that is read; empty: not known.
+    former_id: str = ""
+    topic_id: str = ""
+    #: Another id than the former one, which the next answer is to confirm.
+    doubted_id: str = ""
     phase: Phase = Phase.STARTING
     health: Health = field(default_factory=Health)
     #: Messages handed out; empty with delivery at most once, whose position moves ahead of them.

@@ -38,6 +38,7 @@ class Holding:
             # INV-49
             attempt.verdict.position,
             attempt.verdict.saved_position,
+            attempt.verdict.topic_id,
             health=Health(options.release_claims_if_behind, options.claim_entire_topic),
             active_ms=now_ms,
         )
@@ -65,11 +66,20 @@ class Holding:
         claim = me.claims.get(found.place)
         if claim is None or claim.epoch != found.epoch or claim.phase is not Phase.STARTING:
             return
+        is_other = "" not in (claim.former_id, found.topic_id)
+        is_other = is_other and claim.former_id != found.topic_id
+        if is_other and claim.doubted_id != found.topic_id:
+            claim.doubted_id = found.topic_id  # brokers that lag name the topic of before
+            return
         position = claim.judged_position
         if position is None:
             position = found.committed
         if position is None:
             position = claim.saved_position
+        if is_other:
+            me.say(sg.Warned(f"{claim.where} is begun anew: {position} is of {claim.former_id}."))
+            position = None
+        claim.topic_id = found.topic_id or claim.former_id
         if position is None:
             position = found.log_end if me.identity.begins_at_end else found.log_start
         if position < found.log_start:
@@ -95,7 +105,7 @@ class Holding:
         claim.beat_ms = now_ms + shortest_ms + me.jitter((most - 1) * shortest_ms)
         me.hurry(claim.beat_ms)
         self._to_kafka(claim)
-        id_ = me.write(sg.Kind.SIGN, claim.place, claim.epoch, claim.position)
+        id_ = me.write(sg.Kind.SIGN, claim.place, claim.epoch, claim.position, claim.topic_id)
         self.signs[id_] = claim
         self.flushes.signed(claim, id_)
         return id_
@@ -173,7 +183,8 @@ class Holding:
         position = _released_at(claim, self._me.options.is_at_most_once)
         if position != claim.signed_position and not self._me.options.is_at_most_once:
             self._to_kafka(claim)
-        id_ = self._me.write(sg.Kind.RELEASE, claim.place, claim.epoch, position)
+        topic_id = claim.topic_id if claim.is_started else claim.former_id
+        id_ = self._me.write(sg.Kind.RELEASE, claim.place, claim.epoch, position, topic_id)
         self._me.last_words.add(id_)
 
     def _end_topic(self, place: TopicPartition, now_ms: int) -> None:

@@ -36,6 +36,8 @@ class Life:
         self._attempts = Attempts(self._me, self._holding)
         self._batches = Batches(self._me, self._holding)
         self._count_ms = 0
+        #: Topic -> another id than that of its claims, which the next answer is to confirm.
+        self._doubted: dict[str, str] = {}
         self._calling: sg.Call | None = None
         self._told_topics: tuple[str, ...] = ()
         self._is_closed = False
@@ -162,6 +164,20 @@ class Life:
         for place in [p for p in self._me.claims if p.partition >= event.counts.get(p.topic, 0)]:
             if place.topic in event.counts:
                 self._release(place, Why.GONE, event.now_ms)
+        self._release_of_before(event)
+
+    def _release_of_before(self, event: sg.Counted) -> None:
+        """What is read of a topic of before is released, under that one's id; whoever claims it
+        next begins anew. A broker that lags names the topic of before: two answers must agree."""
+        doubted: dict[str, str] = {}
+        for place, claim in list(self._me.claims.items()):
+            topic_id = event.ids.get(place.topic, "")
+            if "" in (topic_id, claim.topic_id) or topic_id == claim.topic_id:
+                continue
+            doubted[place.topic] = topic_id
+            if self._doubted.get(place.topic) == topic_id:
+                self._release(place, Why.MADE_ANEW, event.now_ms)
+        self._doubted = doubted
 
     def _release(self, place: TopicPartition, why: Why, now_ms: int) -> None:
         claim = self._me.claims.get(place)

@@ -283,13 +283,14 @@ class ClaimingMember:
     def _count(self) -> None:
         try:
             counts = self._transport.partition_counts(self.topics)
+            ids = self._transport.topic_ids(counts)
         except CannotReach as problem:
             _log.info("%s: partitions are not counted: %s", self.where, problem.what)
             return
         finally:
             self._is_counting = False
         self._tell_missing(counts)
-        self.feed(sg.Counted(self._transport.now_ms(), counts))
+        self.feed(sg.Counted(self._transport.now_ms(), counts, ids))
 
     def _tell_missing(self, counts: Mapping[str, int]) -> None:
         """Once for each topic that is not there: it is misspelt, or comes later."""

@@ -62,6 +62,8 @@ class Target:
     place: TopicPartition
     new: int
     prior: int | None = None
+    #: Of the topic that the position before is of.
+    topic_id: str = ""
     #: The position of an older snapshot, where the log has none.
     saved: int | None = None
     asked: Asked | None = None

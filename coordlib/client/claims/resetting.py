@@ -201,7 +201,7 @@ class Resetting:
     def _won(self, target: Target, asked: Asked, verdict: sg.Judged) -> None:
         assert asked.offset is not None
         target.epoch, target.prior = asked.offset, verdict.position
-        target.saved = verdict.saved_position
+        target.saved, target.topic_id = verdict.saved_position, verdict.topic_id
         target.fence = Fence(self.plan.interval_ms, asked.produced_ms)
         if self.step is Step.RELEASING:  # it was under way when the work was given up
             self._let_go(target, gives_up=True)
@@ -327,14 +327,14 @@ class Resetting:
             return
         if is_free or is_silent:
             target.next_ms = self.now_ms + self.luck.randint(0, interval_ms // PASS_PARTS)
-            target.asked = Asked(self._write(sg.Kind.ATTEMPT, target.place), self.now_ms)
+            target.asked = Asked(self._write(sg.Kind.ATTEMPT, target), self.now_ms)
 
     def _sign(self, target: Target) -> None:
         parts, most = BEAT_PARTS
         shortest_ms = self.plan.interval_ms // parts
         target.beat_ms = self.now_ms + shortest_ms + self.luck.randint(0, (most - 1) * shortest_ms)
         assert target.prior is not None
-        id_ = self._write(sg.Kind.SIGN, target.place, target.epoch, target.prior)
+        id_ = self._write(sg.Kind.SIGN, target, target.prior, target.topic_id)
         self._signs[id_] = target
 
     def _fail(self, target: Target, why: str) -> None:
@@ -358,8 +358,9 @@ class Resetting:
         target.asked = None
         if target.prior is None:
             return
-        position = target.prior if gives_up else target.new
-        id_ = self._write(sg.Kind.RELEASE, target.place, target.epoch, position)
+        # A new position is of the topic of now, whatever was read before.
+        position, topic_id = (target.prior, target.topic_id) if gives_up else (target.new, "")
+        id_ = self._write(sg.Kind.RELEASE, target, position, topic_id)
         target.asked = None if gives_up else Asked(id_, self.now_ms)
 
     def _enter(self, step: Step) -> None:
@@ -379,11 +380,10 @@ class Resetting:
             self._pauses.add(self._ids)
             self._outputs.append(Pause(self._ids, partition, for_s))
 
-    def _write(
-        self, kind: sg.Kind, place: TopicPartition, epoch: int | None = None, position: int = 0
-    ) -> int:
+    def _write(self, kind: sg.Kind, of: Target, position: int = 0, topic_id: str = "") -> int:
         self._ids += 1
-        self._outputs.append(sg.Write(self._ids, kind, place, epoch, position))
+        epoch = None if kind is sg.Kind.ATTEMPT else of.epoch
+        self._outputs.append(sg.Write(self._ids, kind, of.place, epoch, position, topic_id))
         return self._ids
 
     def _said(self) -> list[Output]:

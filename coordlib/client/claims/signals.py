@@ -40,6 +40,8 @@ class SlotSeen(NamedTuple):
     is_live: bool
     #: Whether its owner has released it; a stale slot is neither live nor released.
     is_released: bool = False
+    #: Of the topic that the position is of; empty: its message named none.
+    topic_id: str = ""
 
 
 class View(Protocol):
@@ -97,6 +99,8 @@ class Judged:
     #: Whether it is a sign of somebody else, refused by a reader that began late and below 8
     #: intervals ago: that reader may be the one who is wrong (section 5).
     is_doubt: bool = False
+    #: Of the topic that the position is of; empty: its message named none.
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,8 @@ class Counted:
 
     now_ms: int
     counts: Mapping[str, int]
+    #: Their topics' ids, as far as brokers tell them.
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 class Found(NamedTuple):
@@ -141,6 +147,8 @@ class Found(NamedTuple):
     committed: int | None
     log_start: int
     log_end: int
+    #: Of the topic, asked for before the bounds; empty: brokers tell none.
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +273,8 @@ class Write:
     #: The claim's; None: the instance stands bare, as in attempts and reclaims.
     epoch: int | None = None
     position: int = 0
+    #: Of the topic that the position is of.
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,11 +80,16 @@ class Standing:
         return said
 
     def write(
-        self, kind: sg.Kind, place: TopicPartition, epoch: int | None = None, position: int = 0
+        self,
+        kind: sg.Kind,
+        place: TopicPartition,
+        epoch: int | None = None,
+        position: int = 0,
+        topic_id: str = "",
     ) -> int:
         """Say that a message is to be written; its id."""
         self._ids += 1
-        self.say(sg.Write(self._ids, kind, place, epoch, position))
+        self.say(sg.Write(self._ids, kind, place, epoch, position, topic_id))
         return self._ids
 
     def view(self, place: TopicPartition) -> sg.View:

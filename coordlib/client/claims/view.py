@@ -100,6 +100,7 @@ class LogView:
             position=slot.position,
             is_live=self.world.is_live(slot),
             is_released=slot.is_released,
+            topic_id=slot.topic_id,
         )
 
     def signal(self, judgement: Judgement, client: str, instance: str, now_ms: int) -> sg.Judged:
@@ -123,6 +124,7 @@ class LogView:
             is_freed=judgement.verdict is Verdict.RELEASED,
             position=None if is_saved else position,
             saved_position=position if is_saved else None,
+            topic_id=after.topic_id if after is not None else "",
             is_attempt=is_bare and (is_sign or isinstance(message, marshal.ClaimingPartition)),
             is_doubt=is_sign and not is_own and not is_bare and self._is_young,
         )

@@ -29,6 +29,7 @@ def judge(
         # The position is kept: a claim that wiped it began again at the log's start (PR #95).
         None if slot is None else slot.position,
         is_tentative=is_news,
+        topic_id="" if slot is None else slot.topic_id,
     )
     dropped = slots.put(key, won)
     return Judgement(slots.offset, Verdict.WON, message, key, slot, won, dropped=dropped)

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
+from msgspec import UNSET
+
 from coordlib import limits
 from coordlib.coordinators.claims import history
 from coordlib.coordinators.claims.agenda import Agenda, Due
@@ -166,7 +168,7 @@ class Claims:
         clock_ms = self.world.clock_ms
         if (
             before is None
-            or before.position != after.position
+            or (before.position, before.topic_id) != (after.position, after.topic_id)
             or clock_ms - before.heard_ms >= limits.POSITION_KEPT_MS
         ):
             self._positions[key] = after, self._time_ms, clock_ms
@@ -279,6 +281,8 @@ def is_plain(judgement: Judgement, was_live: bool, world: World) -> bool:
         return False
     if before.position is None or after.position is None:
         return before.position is None
+    if history.is_of_other_topic(before, after):
+        return False
     return after.position >= before.position
 
 
@@ -295,6 +299,7 @@ def _committed(position: Position) -> stored.CommittedValue | None:
         commit_clock_ms=clock_ms,
         generation=0,
         member=slot.client,
+        topic_id=slot.topic_id or UNSET,
     )
 
 

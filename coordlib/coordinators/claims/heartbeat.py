@@ -28,7 +28,7 @@ def judge(
         return _reclaim(slots, message, key, slot)
     # Also of a stale slot: nobody else had it in between.
     if slots.is_of_owner(slot, message.client, sender) and not (slot and slot.is_released):
-        return _heard(slots, _SIGN, message, key, slot, sender.epoch)
+        return _heard(slots, _SIGN, message, key, slot, sender.epoch, sender.topic_id)
     return _learn(slots, message, key, slot, sender)
 
 
@@ -39,7 +39,8 @@ def _learn(
         return refused(slots, message, key, slot, why_not(slot, sender))  # INV-50
     if not slots.has_room(key):
         return refused(slots, message, key, slot, Refusal.FULL)
-    return _heard(slots, Verdict.LEARNT, message, key, slot, sender.epoch)
+    learnt = Verdict.LEARNT
+    return _heard(slots, learnt, message, key, slot, sender.epoch, sender.topic_id)
 
 
 def _reclaim(slots: "Slots", message: Heartbeat, key: Key, slot: Slot | None) -> Judgement:
@@ -60,6 +61,7 @@ def _reclaim(slots: "Slots", message: Heartbeat, key: Key, slot: Slot | None) ->
         slots.clock_ms,
         None if slot is None else slot.position,
         is_tentative=is_news or (slot is not None and slot.is_tentative),
+        topic_id="" if slot is None else slot.topic_id,
     )
     dropped = slots.put(key, taken)
     return Judgement(slots.offset, Verdict.RECLAIMED, message, key, slot, taken, dropped=dropped)
@@ -79,9 +81,22 @@ def _take_over(slots: "Slots", message: Heartbeat, key: Key, slot: Slot | None) 
 
 
 def _heard(
-    slots: "Slots", verdict: Verdict, message: Heartbeat, key: Key, slot: Slot | None, epoch: int
+    slots: "Slots",
+    verdict: Verdict,
+    message: Heartbeat,
+    key: Key,
+    slot: Slot | None,
+    epoch: int,
+    topic_id: str = "",
 ) -> Judgement:
-    heard = Slot(message.client, message.instance, epoch, slots.clock_ms, message.offset)
+    heard = Slot(
+        message.client,
+        message.instance,
+        epoch,
+        slots.clock_ms,
+        message.offset,
+        topic_id=topic_id,
+    )
     if slot is not None:
         slots.slots[key] = heard  # what `put` comes to; it runs for every heartbeat
         return Judgement(slots.offset, verdict, message, key, slot, heard)

@@ -123,12 +123,16 @@ def _moved(judgement: Judgement, slots: Slots, at: At) -> list[fx.History]:
     if before is None or before.position is None or after.position is None:
         return []
     by_admin = slots.paused_by(judgement.key[0]) == after.client
-    if after.position >= before.position and not (by_admin and after.position > before.position):
+    is_anew = is_of_other_topic(before, after)
+    is_moved_on = after.position > before.position and (by_admin or is_anew)
+    if after.position >= before.position and not is_moved_on:
         return []
     line = _of_claim(
         stored.EVENT_POSITION_MOVED, judgement.key, after, at, **{"from": before.position}
     )
     reason = "by the client that paused the group" if by_admin else "back"
+    if is_anew:
+        reason = "topic made anew"
     return [msgspec.structs.replace(line, reason=reason)]
 
 
@@ -139,9 +143,15 @@ def _of_claim(what: str, key: Key, slot: Slot, at: At, **extra: Any) -> fx.Histo
         "client": slot.client,
         "instance": slot.instance,
         "position": slot.position,
+        **({"topic_id": slot.topic_id} if slot.topic_id else {}),
         **extra,
     }
     return _line(what, key, slot.client, at, detail)
+
+
+def is_of_other_topic(before: Slot, after: Slot) -> bool:
+    """Whether their positions are of two topics that had one name after another."""
+    return "" not in (before.topic_id, after.topic_id) and before.topic_id != after.topic_id
 
 
 def _paused(judgement: Judgement, at: At) -> fx.History:

@@ -16,15 +16,12 @@ def judge(
     """By Marshal's rules the raw instance decides, by ours the epoch."""
     if sender is None:
         return _by_marshal(slots, message, key, slot)
-    if slots.is_of_owner(slot, message.client, sender) and not (slot and slot.is_released):
-        epoch = sender.epoch
-    elif not slots.learns_from(slot, sender):
-        return refused(slots, message, key, slot, why_not(slot, sender))
-    elif not slots.has_room(key):
-        return refused(slots, message, key, slot, Refusal.FULL)
-    else:
-        epoch = sender.epoch
-    return _released(slots, message, key, slot, epoch)
+    if not slots.is_of_owner(slot, message.client, sender) or (slot and slot.is_released):
+        if not slots.learns_from(slot, sender):
+            return refused(slots, message, key, slot, why_not(slot, sender))
+        if not slots.has_room(key):
+            return refused(slots, message, key, slot, Refusal.FULL)
+    return _released(slots, message, key, slot, sender.epoch, sender.topic_id)
 
 
 def _by_marshal(
@@ -39,7 +36,12 @@ def _by_marshal(
 
 
 def _released(
-    slots: "Slots", message: ReleasingPartition, key: Key, slot: Slot | None, epoch: int
+    slots: "Slots",
+    message: ReleasingPartition,
+    key: Key,
+    slot: Slot | None,
+    epoch: int,
+    topic_id: str = "",
 ) -> Judgement:
     # Client and instance stay: they say who was last, and Marshal's readers compare them.
     released = Slot(
@@ -49,6 +51,7 @@ def _released(
         slots.clock_ms,
         message.offset,
         is_released=True,
+        topic_id=topic_id,
     )
     dropped = slots.put(key, released)
     return Judgement(slots.offset, Verdict.RELEASED, message, key, slot, released, dropped=dropped)

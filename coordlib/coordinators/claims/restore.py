@@ -37,7 +37,7 @@ def catch_up(blob: bytes | None, records: Iterable[InputRecord], settings: Shard
 
 
 def begin_late(
-    positions: dict[Key, int], gap_from: int, settings: ShardSettings, pages: int = 0
+    positions: dict[Key, tuple[int, str]], gap_from: int, settings: ShardSettings, pages: int = 0
 ) -> bytes:
     """The blob of a log whose next record is not there: only positions are known.
 
@@ -53,10 +53,13 @@ def begin_late(
     )
 
 
-def positions_of(world: World) -> dict[Key, int]:
-    """What a late reader may begin with."""
-    slots = sorted(world.slots.items())
-    return {key: slot.position for key, slot in slots if slot.position is not None}
+def positions_of(world: World) -> dict[Key, tuple[int, str]]:
+    """What a late reader may begin with: positions, with their topics' ids."""
+    return {
+        key: (slot.position, slot.topic_id)
+        for key, slot in sorted(world.slots.items())
+        if slot.position is not None
+    }
 
 
 def begun(blob: bytes, settings: ShardSettings) -> World:

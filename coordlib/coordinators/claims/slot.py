@@ -33,6 +33,8 @@ class Slot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     proposed: int | None = None
     #: Won before a late reader could know better: any sign with an epoch overrules it.
     is_tentative: bool = False
+    #: Of the topic that `position` is of, as the message with it says; "": it named none.
+    topic_id: str = ""
 
 
 class Verdict(Enum):

@@ -29,7 +29,7 @@ class Slots:
         partitions: how many it has.
         is_late: reading will begin somewhere in the log, and not with its first record ever. A
             world whose first record is not offset 0 is late without this.
-        positions: what a late reader was given elsewhere.
+        positions: what a late reader was given elsewhere: a position, and its topic's id.
 
     Raises ValueError: the topic's name says an interval beyond the bounds.
     """
@@ -41,7 +41,7 @@ class Slots:
         partitions: int,
         *,
         is_late: bool = False,
-        positions: Mapping[Key, int] | None = None,
+        positions: Mapping[Key, tuple[int, str]] | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -59,8 +59,8 @@ class Slots:
         #: The newest record that was judged; -1: none.
         self.offset = -1
         self.slots: dict[Key, Slot] = {
-            key: Slot("", "", NO_EPOCH, 0, position, is_released=True)
-            for key, position in (positions or {}).items()
+            key: Slot("", "", NO_EPOCH, 0, position, is_released=True, topic_id=topic_id)
+            for key, (position, topic_id) in (positions or {}).items()
         }
         #: Group -> until when on the clock, and which client has paused it.
         self.pauses: dict[str, tuple[int, str]] = {}

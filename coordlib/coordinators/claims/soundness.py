@@ -46,5 +46,7 @@ def _check_step(slots: Slots, judgement: Judgement) -> None:
         raise Unsound(f"INV-50: the epoch of {judgement.key} fell to {after.epoch}")
     if judgement.verdict == Verdict.WON and after.position != before.position:
         raise Unsound(f"INV-49: a claim moved the position of {judgement.key}")
+    if judgement.verdict == Verdict.WON and after.topic_id != before.topic_id:
+        raise Unsound(f"INV-146: a claim took {judgement.key} for a position of another topic")
     if judgement.verdict == Verdict.WON and slots.is_live(before) and not before.is_tentative:
         raise Unsound(f"INV-46: {judgement.key} was won while it had an owner")

@@ -316,7 +316,7 @@ def test_surplus_pages_get_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_log_that_was_cut_is_told_once_and_read_late() -> None:
     """Records after the snapshot are gone: positions are all that is known."""
     how = settings()
-    blob = restore.begin_late({("g", "t", 0): 7}, gap_from=100, settings=how, pages=2)
+    blob = restore.begin_late({("g", "t", 0): (7, "")}, gap_from=100, settings=how, pages=2)
     records = [
         driving.record(150, START_MS, message("ClaimingPartition")),
         driving.record(151, START_MS, message("Heartbeat", client="b", epoch=90, offset=9)),
@@ -333,7 +333,7 @@ def test_a_log_that_was_cut_is_told_once_and_read_late() -> None:
     assert [each["type"] for each in events(after.outputs)] == ["ClaimLost", "ClaimWon"]
     world = restore.begun(after.blob, how)
     assert world.is_late
-    assert restore.positions_of(world) == {("g", "t", 0): 9}
+    assert restore.positions_of(world) == {("g", "t", 0): (9, "")}
     assert decode_blob(after.blob).pages == 2
 
 

@@ -11,7 +11,7 @@ from coordlib.coordinators.claims.world import Slot, World
 from coordlib.coordinators.shard.blob import InputRecord
 from coordlib.records import marshal
 
-_OURS = re.compile(r"[0-9a-f]{8}(-(0|[1-9]\d{0,18}))?", re.ASCII)
+_OURS = re.compile(r"[0-9a-f]{8}(-(0|[1-9]\d{0,18})(?:\.([\w-]{22}))?)?", re.ASCII)
 _DAY_MS = 86_400_000
 
 
@@ -82,6 +82,7 @@ class Rules:
             "released": False,
             "proposed": None,
             "tentative": False,
+            "topic_id": "",
             **fields,
         }
 
@@ -96,7 +97,9 @@ class Rules:
         position = before["position"] if before else None
         is_news = self._is_news(before)
         if is_news or not self._lives(before):
-            self._set(key, message, offset, position=position, tentative=is_news)
+            topic_id = before["topic_id"] if before else ""
+            fields = {"position": position, "tentative": is_news, "topic_id": topic_id}
+            self._set(key, message, offset, **fields)
 
     def _marshals(self, what: str, message: Any, key: tuple[str, str, int], offset: int) -> None:
         slot = self.slots.get(key)
@@ -128,18 +131,21 @@ class Rules:
             if slot and self._lives(slot) and self._is_owner(slot, message, epoch):
                 self.slots[key] = {**slot, "proposed": message.offset}
         elif self._is_sign(slot, message, epoch):
-            is_release = what == "ReleasingPartition"
-            self._set(key, message, epoch, position=message.offset, released=is_release)
+            named = _OURS.fullmatch(message.instance)
+            is_release, topic_id = what == "ReleasingPartition", named[3] or "" if named else ""
+            fields = {"position": message.offset, "topic_id": topic_id}
+            self._set(key, message, epoch, released=is_release, **fields)
 
     def _reclaim(self, what: str, message: Any, key: tuple[str, str, int], offset: int) -> None:
         slot = self.slots.get(key)
         if what != "Heartbeat":
             return
-        position = slot["position"] if slot else None
+        kept = {"position": slot["position"] if slot else None}
+        kept["topic_id"] = slot["topic_id"] if slot else ""
         if self._is_news(slot):
-            self._set(key, message, offset, position=position, tentative=True)
+            self._set(key, message, offset, tentative=True, **kept)
         elif slot and self._lives(slot) and slot["client"] == message.client:
-            self._set(key, message, offset, position=position, tentative=slot["tentative"])
+            self._set(key, message, offset, tentative=slot["tentative"], **kept)
 
     def _is_owner(self, slot: dict[str, Any], message: Any, epoch: int) -> bool:
         process = message.instance.split("-")[0]
@@ -181,4 +187,5 @@ def _fields(slot: Slot) -> dict[str, Any]:
         "proposed": slot.proposed,
         "tentative": slot.is_tentative,
         "position": slot.position,
+        "topic_id": slot.topic_id,
     }

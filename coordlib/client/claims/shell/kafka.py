@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -176,6 +176,9 @@ class KafkaClaims(FailingTransport[Handler]):
 
     def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
         return self._offsets.partition_counts(topics)
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return self._offsets.topic_ids(topics)
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         return self._offsets.bounds(places)

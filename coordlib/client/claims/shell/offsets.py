@@ -3,7 +3,7 @@ have committed. Everything here may block, but for a commit that is not awaited.
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, error_of, reading, refusing
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.roles import Kind, Operation, Right
+from coordlib.kafka.topic_ids import read_topic_ids
 from coordlib.kafka.topics import look_up
 
 _log = logging.getLogger("coordlib.client")
@@ -60,6 +61,14 @@ class KafkaOffsets:
         except KafkaException as problem:
             raise CannotReach(f"No metadata from Kafka: {reason_of(problem)}") from problem
         return {name: len(each.partitions) for name, each in found.items()}
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids of those of the topics that are there. Raises CannotReach."""
+        try:
+            return read_topic_ids(self._admin, topics, TIMEOUT_S)
+        except (KafkaException, TimeoutError) as problem:
+            why = reason_of(problem)
+            raise CannotReach(f"The ids of topics are not known: {why}") from problem
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         """Without partitions that do not answer. Raises CannotReach, NotAllowed."""

@@ -18,6 +18,8 @@ def find_starts(
     unknown = [each.place for each in sought if each.needs_committed]
     committed: Mapping[TopicPartition, int] = {}
     try:
+        # First: if the topic is made anew meanwhile, its records are read under the former id.
+        ids = transport.topic_ids({each.place.topic for each in sought})
         bounds = transport.bounds([each.place for each in sought])
         if unknown:
             committed = transport.committed(group, unknown)
@@ -25,7 +27,13 @@ def find_starts(
         _log.info("group %s: starts are not known: %s", group, problem.what)
         return ()
     return tuple(
-        sg.Found(each.place, each.epoch, committed.get(each.place), *bounds[each.place])
+        sg.Found(
+            each.place,
+            each.epoch,
+            committed.get(each.place),
+            *bounds[each.place],
+            ids.get(each.place.topic, ""),
+        )
         for each in sought
         if each.place in bounds
     )

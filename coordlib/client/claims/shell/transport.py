@@ -5,7 +5,7 @@ an input, and the thread that reads feeds handlers while it holds the views.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -106,6 +106,12 @@ class Transport(Protocol):
         """Those of the topics that exist, with their partition counts.
 
         Raises CannotReach, NotAllowed.
+        """
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """The ids of those of the topics that are there; none where brokers tell none.
+
+        Raises CannotReach.
         """
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:

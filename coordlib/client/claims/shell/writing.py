@@ -24,7 +24,7 @@ _MADE: Final[Mapping[sg.Kind, Callable[..., AnyMessage]]] = {
 def made_of(write: sg.Write, instance: str, client: str, group: str) -> Callable[[int], AnyMessage]:
     """Makes the message from the time of day in seconds."""
     epoch = marshal.BARE if write.epoch is None else write.epoch
-    names = (marshal.instance_of(instance, epoch), client, group, *write.place)
+    names = (marshal.instance_of(instance, epoch, write.topic_id), client, group, *write.place)
     tail = () if write.kind is sg.Kind.ATTEMPT else (write.position,)
 
     def made(time_s: int) -> AnyMessage:
