@@ -208,7 +208,8 @@ def _late(topics: Topics, settings: ShardSettings, gap_from: int) -> bytes:
         where = coordination(settings).topic, settings.shard, settings.shards
         positions = positions_of(World.restore(found.world, *where))
     for key, value in topics[COMMITTED].items():
-        positions[_decode_key(key)] = _decode_committed(value).offset
+        kept = _decode_committed(value)
+        positions[_decode_key(key)] = kept.offset, kept.topic_id or ""
     return begin_late(positions, gap_from, settings, found.pages if found else 0)
 
 
