@@ -76,7 +76,7 @@ class Holding:
             position = found.committed
         if position is None:
             position = claim.saved_position
-        if is_other:
+        if is_other:  # INV-146
             me.say(sg.Warned(f"{claim.where} is begun anew: {position} is of {claim.former_id}."))
             position = None
         claim.topic_id = found.topic_id or claim.former_id

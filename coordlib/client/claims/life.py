@@ -168,7 +168,10 @@ class Life:
 
     def _release_of_before(self, event: sg.Counted) -> None:
         """What is read of a topic of before is released, under that one's id; whoever claims it
-        next begins anew. A broker that lags names the topic of before: two answers must agree."""
+        next begins anew. A broker that lags names the topic of before: two answers must agree.
+
+        INV-146.
+        """
         doubted: dict[str, str] = {}
         for place, claim in list(self._me.claims.items()):
             topic_id = event.ids.get(place.topic, "")

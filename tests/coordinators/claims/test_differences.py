@@ -27,7 +27,7 @@ def test_every_row_has_its_test_and_every_test_its_row() -> None:
 
     assert len(named) == len(rows) - 1  # the head
     assert [name for name in named if name not in globals()] == []
-    assert len(named) == len(set(named)) == 16
+    assert len(named) == len(set(named)) == 17
 
 
 class Log:
@@ -304,3 +304,16 @@ def test_a_late_reader_believes_signs() -> None:
     assert late.is_settled
     older = judge("Heartbeat", client="c", instance=f"{B}-9", offset=6, partition=3)
     assert (older.verdict, older.error) == (Verdict.REFUSED, "NOT_CLAIMED")
+
+
+def test_a_position_has_the_id_of_its_topic() -> None:
+    """INV-146: whoever is next compares it with the topic that is there."""
+    log, topic_id = Log(), "i" * 22
+    epoch = log.say("ClaimingPartition", client="a", instance=A).offset
+    log.say("Heartbeat", client="a", instance=f"{A}-{epoch}.{topic_id}", offset=5)
+    assert log.slot.topic_id == topic_id
+    log.say("ReleasingPartition", client="a", instance=f"{A}-{epoch}.{topic_id}", offset=6)
+    won = log.say("ClaimingPartition", client="b", instance=B)
+
+    assert won.verdict == Verdict.WON
+    assert (log.slot.position, log.slot.topic_id) == (6, topic_id)
