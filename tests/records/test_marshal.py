@@ -275,6 +275,6 @@ def test_what_is_remembered_of_messages_is_bounded(monkeypatch: pytest.MonkeyPat
         message = marshal.read(value)
         assert message == marshal.read(value) == marshal.read_any(value)
         assert isinstance(message, marshal.Heartbeat)
-        assert marshal.sender_of(message, 2) == (f"{number:08x}", 1)
+        assert marshal.sender_of(message, 2) == (f"{number:08x}", 1, "")
     assert 0 < len(marshal._BODIES) <= 3
     assert 0 < len(marshal._SENDERS) <= 3
