@@ -287,7 +287,8 @@ class CoordinatedConsumer(AsksCluster, Closing):
         In a server-assigned group, everything inside `on_revoke` means the revoked partitions:
         their commit is written in one record with the Release.
 
-        Returns None when asynchronous (`on_commit` gets the outcome), else what was committed.
+        Returns None when asynchronous (`on_commit` gets the outcome), else what was committed. An
+        asynchronous commit may wait up to 3 s, once in 5 s, while nobody answers for a topic's id.
 
         Raises:
             MemberFenced: the member may not act; another member may own the partitions.

@@ -57,7 +57,10 @@ class TopicIds:
         self._told: dict[str, str] = {}
         #: The same, as far as it was taken in.
         self._seen: dict[str, str] = {}
-        self._asked_ms = -LOOK_MS
+        #: When each topic was asked for, and answered.
+        self._asked: dict[str, int] = {}
+        #: When all of those that are read were asked for.
+        self._looked_ms = -LOOK_MS
         #: When the topics were asked for in vain.
         self._failed: dict[str, int] = {}
         #: When a topic's id was replaced by another.
@@ -71,12 +74,12 @@ class TopicIds:
         return cls(transport.topic_ids, beside, transport.now_ms)
 
     def ask(self, topics: Collection[str], no_older_ms: int = 0) -> bool:
-        """Ask now, unless it was asked within so many milliseconds; whether there was an answer.
+        """Ask now, unless all were asked for within so many milliseconds; whether that is known.
 
         Who takes an older answer does not wait again so soon after there was none.
         """
         asked_ms = self._now_ms()
-        if not topics or asked_ms - self._asked_ms < no_older_ms:
+        if all(asked_ms - self._asked.get(each, -LOOK_MS) < no_older_ms for each in topics):
             return True
         failed_ms = max(self._failed.get(each, -LOOK_MS) for each in topics)
         if no_older_ms and asked_ms - failed_ms < LOOK_MS:
@@ -92,7 +95,7 @@ class TopicIds:
         for topic, topic_id in answer.items():
             if asked_ms - self._replaced.get((topic, topic_id), -LAG_MS) >= LAG_MS:
                 self._told[topic] = topic_id
-        self._asked_ms = asked_ms
+        self._asked.update(dict.fromkeys(topics, asked_ms))
         return True
 
     def ask_beside(self, topics: Collection[str]) -> "Future[bool]":
@@ -102,9 +105,9 @@ class TopicIds:
         return answer
 
     def look(self, topics: Collection[str]) -> None:
-        """Ask beside if the last answer is old."""
-        if topics and self._now_ms() - self._asked_ms >= LOOK_MS:
-            self._asked_ms = self._now_ms()
+        """Ask beside every few seconds."""
+        if topics and self._now_ms() - self._looked_ms >= LOOK_MS:
+            self._looked_ms = self._now_ms()
             self.ask_beside(topics)
 
     def refused(self, topics: Iterable[str]) -> set[str]:

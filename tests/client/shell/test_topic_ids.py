@@ -71,3 +71,15 @@ def test_one_asynchronous_commit_waits_where_nobody_answers() -> None:
     cluster.topic_id = "old"
     assert cluster.ids.ask(["t"]), "a commit that waits for its answer asks always"
     assert cluster.questions == asked + 3
+
+
+def test_an_answer_for_one_topic_is_none_for_another() -> None:
+    cluster = begun()
+    cluster.now_ms += COMMITS_MS
+    assert cluster.ids.ask(["t"], COMMITS_MS)
+    asked = cluster.questions
+
+    assert cluster.ids.ask(["u"], COMMITS_MS)
+    assert cluster.questions == asked + 1
+    assert cluster.ids.ask(["t", "u"], COMMITS_MS)
+    assert cluster.questions == asked + 1
