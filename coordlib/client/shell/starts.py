@@ -33,16 +33,18 @@ class Start:
     def begin(self, ids: TopicIds) -> dict[TopicPartition, int]:
         """The offsets to begin at; without those that are of a topic of before."""
         answer = self.answer.result()
-        found = {TopicPartition(row.topic, row.partition): row.offset for row in answer.offsets}
+        found: dict[TopicPartition, int] = {}
         spans = {each: at for each, at in self.spans.items() if not ids.anew([each.topic])}
         committed: dict[str, str] = {}
-        for row in answer.offsets:
+        # An answer may name a partition twice: the last row counts.
+        for row in {(row.topic, row.partition): row for row in answer.offsets}.values():
             place, topic_id = TopicPartition(row.topic, row.partition), row.topic_id or ""
             if topic_id:
                 committed[row.topic] = topic_id
             if ids.is_other(row.topic, topic_id):
                 _log.warning("%s-%d is begun anew: the offset is of topic %s", *place, topic_id)
-                del found[place]
+            else:
+                found[place] = row.offset
         for topic in {each.topic for each in self.partitions}:
             ids.begin(topic, committed.get(topic, ""))
         for partition, (first, end) in spans.items():

@@ -108,3 +108,16 @@ def test_a_batch_that_may_be_of_the_new_topic_is_thrown_away(lake: LakeReaders) 
     lake.run(1_000)
     assert lake.lake.rows == [{"t0": 4}, {"t0": 2}]
     assert lake.committed_now == {0: 3}
+
+
+def test_a_reader_that_starts_after_it_begins_at_the_new_topics_start(world: ReaderWorld) -> None:
+    """Its first question names the group's offsets twice, and no listing has shown the new id."""
+    first = world.read(commit_interval_s=1)
+    world.query.end(t0=5, t1=5, t2=5, t3=5)
+    world.run(3_000)
+    world.stop(first)
+    world.log.make_anew("t")
+
+    world.read("spark-2")
+
+    assert set(world.query.began.values()) == {0}
