@@ -11,7 +11,6 @@ delivered wait until the line that returns them notes them as handed out (`shell
 """
 
 import math
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -225,21 +224,20 @@ class CommittedReader(AsksCluster, Closing):
 
     def _next(self, count: int, timeout: float | None) -> list[Ready]:
         """What is to be returned. It is handed out by the line that returns it, without a call."""
-        before = self._poller.begin(sys._getframe(), threading.get_ident())
-        try:
-            until = None if timeout is None or timeout < 0 else monotonic() + timeout
-            while True:
-                is_over, prepared = self._turn(count, until)
-                problem = self._problem
-                if prepared and (is_over or problem is not None or len(prepared) >= count):
-                    return prepared
-                if problem is not None:
-                    self._problem = None
-                    raise problem
-                if is_over:
-                    return []
-        finally:
-            self._poller.end(before)
+        return self._poller.run(lambda: self._wait_for(count, timeout))
+
+    def _wait_for(self, count: int, timeout: float | None) -> list[Ready]:
+        until = None if timeout is None or timeout < 0 else monotonic() + timeout
+        while True:
+            is_over, prepared = self._turn(count, until)
+            problem = self._problem
+            if prepared and (is_over or problem is not None or len(prepared) >= count):
+                return prepared
+            if problem is not None:
+                self._problem = None
+                raise problem
+            if is_over:
+                return []
 
     @_changing
     def close(self) -> None:

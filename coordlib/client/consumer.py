@@ -6,9 +6,7 @@ There is no auto-commit: `commit()` commits everything that `poll` and `consume`
 far, the last message included.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from threading import get_ident
 from time import monotonic
 from typing import Any
 
@@ -180,11 +178,7 @@ class CoordinatedConsumer(AsksCluster, Closing):
 
     def _next(self, count: int, timeout: float | None) -> Taken:
         """What is to be returned. It is handed out by the line that returns it, without a call."""
-        before = self._poller.begin(sys._getframe(), get_ident())
-        try:
-            return self._wait_for(count, timeout)
-        finally:
-            self._poller.end(before)
+        return self._poller.run(lambda: self._wait_for(count, timeout))
 
     def _wait_for(self, count: int, timeout: float | None) -> Taken:
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
@@ -237,11 +231,7 @@ class CoordinatedConsumer(AsksCluster, Closing):
         """
         until = monotonic() + timeout
         while not self.member.may_work() and monotonic() < until:
-            before = self._poller.begin(sys._getframe(), get_ident())
-            try:
-                self.member.poll(SLICE_S)
-            finally:
-                self._poller.end(before)
+            self._poller.run(lambda: self.member.poll(SLICE_S))
         return self.member.metadata()
 
     def rows_in_transaction(

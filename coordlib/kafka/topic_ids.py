@@ -18,7 +18,7 @@ TIMEOUT_S: Final = 3.0
 #: In one question.
 TOPICS_MAX: Final = 1_000
 #: Of brokers that give topics no ids.
-_NO_ID: Final = "A" * 22
+NO_ID: Final = "A" * 22
 
 
 class TopicIdReader:
@@ -51,7 +51,7 @@ def read_topic_ids(admin: AdminClient, topics: Collection[str], timeout_s: float
         some = names[first : first + TOPICS_MAX]
         answers = admin.describe_topics(TopicCollection(some), request_timeout=timeout_s)
         told = {name: _id_of(answers[name], timeout_s) for name in some}
-        found |= {name: id_ for name, id_ in told.items() if id_ not in ("", _NO_ID)}
+        found |= {name: id_ for name, id_ in told.items() if id_ not in ("", NO_ID)}
     return found
 
 

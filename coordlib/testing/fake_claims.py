@@ -7,14 +7,14 @@ One thread lets all of this happen; users may call from others, which each trans
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
 
 from coordlib.client.claims import signals as sg
-from coordlib.client.claims.shell.transport import Coordination, Handler
+from coordlib.client.claims.shell.transport import Coordination, Described, Handler
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.coordinators.claims.world import World
@@ -240,14 +240,12 @@ class FakeClaimsTransport:
         self.write()
         return not self._unwritten
 
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+    def describe(self, topics: Iterable[str]) -> dict[str, Described]:
         refuse_as_kafka(topics)
-        return {topic: self._log.topics[topic] for topic in topics if topic in self._log.topics}
-
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         if self.is_cut:
             raise CannotReach("The transport is cut off.")
-        return {topic: self._log.id_of(topic) for topic in topics if topic in self._log.topics}
+        known = self._log.topics
+        return {t: Described(known[t], self._log.id_of(t)) for t in topics if t in known}
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         if self.is_cut:

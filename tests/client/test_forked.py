@@ -11,15 +11,15 @@ from confluent_kafka import TopicPartition
 import coordlib.client as public
 import coordlib.client.claims as public_claims
 from coordlib.client.admin import Admin
-from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.closing import Closing
 from coordlib.client.forked import _of_parent
 from coordlib.client.shell.transport import KafkaTransport
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.errors import CoordError
-from coordlib.testing.fake_claims import FakeClaimsLog, FakeReader
+from coordlib.testing.fake_claims import FakeClaimsLog
 from coordlib.testing.fake_log import FakeLog
+from tests.client.claims.world import marshaler_of
 from tests.client.test_consumer import Program
 
 
@@ -60,11 +60,7 @@ def test_a_consumer_is_its_process_own() -> None:
 
 def test_a_consumer_of_claims_is_its_process_own() -> None:
     log = FakeClaimsLog({"t": 1})
-    marshaler = Marshaler(
-        {"group.id": "g", "client.id": "c"},
-        transport=log.transport(),
-        data_consumer=FakeReader(log),
-    )
+    marshaler = marshaler_of(log)
     consumer = marshaler.consumer(["t"], ConsumerOptions())
 
     assert in_child(lambda: consumer.poll(0)) == (

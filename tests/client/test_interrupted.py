@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.committed_reader import CommittedReader
 from coordlib.client.consumer import CoordinatedConsumer
@@ -18,6 +17,7 @@ from coordlib.testing import fake_claims
 from coordlib.testing.fake_claims import FakeClaimsLog
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative
+from tests.client.claims.world import marshaler_of
 from tests.client.interrupting import interrupt_everywhere
 from tests.client.test_close_in_callbacks import requests_of
 from tests.client.test_consumer import FakeReader, Program
@@ -174,11 +174,7 @@ def test_a_close_in_a_callback_that_is_interrupted_goes_on(kind: str) -> None:
 def test_a_poll_of_claims_loses_no_message_and_commits_over_none(count: int) -> None:
     def course(interrupted: Interrupted) -> None:
         log = FakeClaimsLog({"t": 1})
-        marshaler = Marshaler(
-            {"group.id": "g", "client.id": "c"},
-            transport=log.transport(),
-            data_consumer=fake_claims.FakeReader(log),
-        )
+        marshaler = marshaler_of(log)
         consumer, given = marshaler.consumer(["t"], ConsumerOptions()), list[Any]()
         log.put("t", 0, 20)
         while not consumer.claims():
@@ -202,11 +198,7 @@ def test_a_close_of_claims_that_is_interrupted_goes_on() -> None:
     def course(interrupted: Interrupted) -> None:
         log = FakeClaimsLog({"t": 1})
         transport = log.transport()
-        marshaler = Marshaler(
-            {"group.id": "g", "client.id": "c"},
-            transport=transport,
-            data_consumer=fake_claims.FakeReader(log),
-        )
+        marshaler = marshaler_of(log, transport)
         consumer = marshaler.consumer(["t"], ConsumerOptions())
         while not consumer.claims():
             log.advance(200, lambda: consumer.consume(0, 0))
@@ -221,11 +213,7 @@ def test_a_close_of_claims_that_is_interrupted_goes_on() -> None:
 def test_a_close_of_claims_in_a_callback_that_is_interrupted_goes_on() -> None:
     def course(interrupted: Interrupted) -> None:
         log = FakeClaimsLog({"t": 1})
-        marshaler = Marshaler(
-            {"group.id": "g", "client.id": "c"},
-            transport=log.transport(),
-            data_consumer=fake_claims.FakeReader(log),
-        )
+        marshaler = marshaler_of(log)
         consumer, calls = marshaler.consumer(["t"], ConsumerOptions()), list[int]()
 
         def on_claimed(_: Any) -> None:

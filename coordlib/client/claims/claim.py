@@ -102,7 +102,7 @@ class Claim:
     #: Of the topic that the position before is of, and of the one that is read; empty: not known.
     former_id: str = ""
     topic_id: str = ""
-    #: Another id than the former one, which the next answer is to confirm.
+    #: Another id than that of before, which the next answer is to confirm.
     doubted_id: str = ""
     phase: Phase = Phase.STARTING
     health: Health = field(default_factory=Health)
@@ -135,6 +135,14 @@ class Claim:
     def position(self) -> int:
         """The next offset to read for whoever comes next."""
         return self.tracker.position
+
+    def is_confirmed(self, other_id: str) -> bool:
+        """Whether the answer before this one named that other id, too; empty: it names none.
+
+        A broker that lags names the topic of before: two answers must agree.
+        """
+        before, self.doubted_id = self.doubted_id, other_id
+        return bool(other_id) and before == other_id
 
     @property
     def where(self) -> str:

@@ -1,8 +1,6 @@
 """`MarshalConsumer`: messages of the partitions that this consumer has claimed."""
 
-import sys
 from collections.abc import Callable, Mapping
-from threading import get_ident
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -107,11 +105,7 @@ class MarshalConsumer(Closing):
 
     def _next(self, count: int, timeout: float | None) -> Handing:
         """What is to be returned. It is handed out by the line that returns it, without a call."""
-        before = self._poller.begin(sys._getframe(), get_ident())
-        try:
-            return self._wait_for(count, timeout)
-        finally:
-            self._poller.end(before)
+        return self._poller.run(lambda: self._wait_for(count, timeout))
 
     def _wait_for(self, count: int, timeout: float | None) -> Handing:
         if self._is_closed:

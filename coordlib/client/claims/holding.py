@@ -11,6 +11,7 @@ from coordlib.client.claims.health import Health
 from coordlib.client.claims.standing import BEAT_PARTS, RETRY_PARTS, Standing
 from coordlib.client.claims.tracking import CommitTracker
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.coordinators.claims.slot import is_other_topic
 
 
 class Holding:
@@ -66,10 +67,9 @@ class Holding:
         claim = me.claims.get(found.place)
         if claim is None or claim.epoch != found.epoch or claim.phase is not Phase.STARTING:
             return
-        is_other = "" not in (claim.former_id, found.topic_id)
-        is_other = is_other and claim.former_id != found.topic_id
-        if is_other and claim.doubted_id != found.topic_id:
-            claim.doubted_id = found.topic_id  # brokers that lag name the topic of before
+        other_id = found.topic_id if is_other_topic(claim.former_id, found.topic_id) else ""
+        is_other = claim.is_confirmed(other_id)
+        if other_id and not is_other:
             return
         position = claim.judged_position
         if position is None:

@@ -19,6 +19,7 @@ from coordlib.client.claims.holding import Holding
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.claims.standing import COUNT_PARTS, Identity, Standing
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.coordinators.claims.slot import is_other_topic
 
 
 class Life:
@@ -36,8 +37,6 @@ class Life:
         self._attempts = Attempts(self._me, self._holding)
         self._batches = Batches(self._me, self._holding)
         self._count_ms = 0
-        #: Topic -> another id than that of its claims, which the next answer is to confirm.
-        self._doubted: dict[str, str] = {}
         self._calling: sg.Call | None = None
         self._told_topics: tuple[str, ...] = ()
         self._is_closed = False
@@ -168,19 +167,14 @@ class Life:
 
     def _release_of_before(self, event: sg.Counted) -> None:
         """What is read of a topic of before is released, under that one's id; whoever claims it
-        next begins anew. A broker that lags names the topic of before: two answers must agree.
-
-        INV-146.
+        next begins anew.  # INV-146
         """
-        doubted: dict[str, str] = {}
-        for place, claim in list(self._me.claims.items()):
+        started = [(place, each) for place, each in self._me.claims.items() if each.is_started]
+        for place, claim in started:
             topic_id = event.ids.get(place.topic, "")
-            if "" in (topic_id, claim.topic_id) or topic_id == claim.topic_id:
-                continue
-            doubted[place.topic] = topic_id
-            if self._doubted.get(place.topic) == topic_id:
+            other_id = topic_id if is_other_topic(claim.topic_id, topic_id) else ""
+            if claim.is_confirmed(other_id):
                 self._release(place, Why.MADE_ANEW, event.now_ms)
-        self._doubted = doubted
 
     def _release(self, place: TopicPartition, why: Why, now_ms: int) -> None:
         claim = self._me.claims.get(place)

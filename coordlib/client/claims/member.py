@@ -6,7 +6,7 @@ polls or closes; whatever the transport's threads feed in is noted until then.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -282,19 +282,20 @@ class ClaimingMember:
 
     def _count(self) -> None:
         try:
-            counts = self._transport.partition_counts(self.topics)
-            ids = self._transport.topic_ids(counts)
+            found = self._transport.describe(self.topics)
         except CannotReach as problem:
             _log.info("%s: partitions are not counted: %s", self.where, problem.what)
             return
         finally:
             self._is_counting = False
-        self._tell_missing(counts)
+        self._tell_missing(found)
+        counts = {topic: each.partitions for topic, each in found.items()}
+        ids = {topic: each.topic_id for topic, each in found.items()}
         self.feed(sg.Counted(self._transport.now_ms(), counts, ids))
 
-    def _tell_missing(self, counts: Mapping[str, int]) -> None:
+    def _tell_missing(self, found: Collection[str]) -> None:
         """Once for each topic that is not there: it is misspelt, or comes later."""
-        absent = [each for each in self.topics if each not in counts]
+        absent = [each for each in self.topics if each not in found]
         if fresh := [each for each in absent if each not in self._missing]:
             _log.warning("%s: topics that are not there: %s", self.where, ", ".join(fresh))
         self._missing = frozenset(absent)

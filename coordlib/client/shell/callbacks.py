@@ -17,6 +17,7 @@ from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import CoordError
 
 CallT = TypeVar("CallT")
+ResultT = TypeVar("ResultT")
 
 
 class _Running(Generic[CallT]):
@@ -142,6 +143,14 @@ class OnePoller:
     def end(self, before: tuple[int, FrameType] | None) -> None:
         """Best effort: an interruption may come before it."""
         self._poller = before
+
+    def run(self, poll: Callable[[], ResultT]) -> ResultT:
+        """A poll of this thread. Raises CoordError: another thread is in one."""
+        before = self.begin(sys._getframe(), threading.get_ident())
+        try:
+            return poll()
+        finally:
+            self.end(before)
 
 
 def _is_on_stack(running: _Running[CallT]) -> bool:

@@ -115,8 +115,7 @@ class Commits:
         """
         ids, reading = self._reading.ids, self._reading
         topics = {row.topic for row in named if ids.begun(row.topic)}
-        ids.ask(topics, no_older_ms)
-        anew = ids.refused(topics)
+        anew = ids.made_anew(topics, no_older_ms)
         good: list[rq.CommittedOffset] = []
         void: list[rs.FailedPartition] = []
         for row in named:

@@ -117,6 +117,11 @@ class TopicIds:
         known = [each for each in topics if begun.get(each)]
         return {each for each in known if told.get(each, begun[each]) != begun[each]}
 
+    def made_anew(self, topics: Collection[str], no_older_ms: int = 0) -> set[str]:
+        """The same, once they are asked for as by `ask`."""
+        self.ask(topics, no_older_ms)
+        return self.refused(topics)
+
     def take_in(self) -> None:
         """From now on the reading goes by the newest answers."""
         self._seen = self._told.copy()

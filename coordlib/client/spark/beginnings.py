@@ -128,7 +128,7 @@ class Beginnings:
         """Whether a query that has read up to there failed because of the log: partitions, or their
         next records, are gone, or a topic is another one. Then another query may go on."""
         topics = {each.topic for each in positions}
-        if self._ids.refused(topics) or (self._ids.ask(topics) and self._ids.refused(topics)):
+        if self._ids.refused(topics) or self._ids.made_anew(topics):
             return True
         try:
             bounds = self._bounds(positions)

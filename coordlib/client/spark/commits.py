@@ -40,7 +40,7 @@ class Commits:
         """
         if not offsets or (run is not None and self._writes is not None):
             return
-        anew = self._tables.made_anew({each.topic for each in offsets}, COMMITS_MS)
+        anew = self._tables.ids.made_anew({each.topic for each in offsets}, COMMITS_MS)
         if good := {each: at for each, at in offsets.items() if each.topic not in anew}:
             if run is not None:
                 run.said(good)

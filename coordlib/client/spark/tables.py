@@ -6,7 +6,7 @@ Every commit replaces what its partition's offset names: it names all that the g
 named, and not only what this process has written to.  # INV-120
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Final
@@ -89,14 +89,6 @@ class Tables:
             rq.CommittedOffset(*each, at, metadata=metadata) for each, at in sorted(offsets.items())
         ]
         return under_ids(rows, self.ids.begun)
-
-    def made_anew(self, topics: Collection[str], no_older_ms: int = 0) -> set[str]:
-        """Those of the topics that are not the ones that were begun.
-
-        Asks the brokers, unless they were asked within so many milliseconds.
-        """
-        self.ids.ask(topics, no_older_ms)
-        return self.ids.refused(topics)
 
     def _all(self) -> dict[str, Written]:
         """Those that this member has written to last, since the first have no room at times."""

@@ -160,7 +160,7 @@ class Writes:
 
         Raises CoordError; the reader begins the topic anew.
         """
-        if anew := self._tables.made_anew({each.topic for each in positions}):
+        if anew := self._tables.ids.made_anew({each.topic for each in positions}):
             what = f"A topic was deleted and made anew: {', '.join(sorted(anew))}."
             mend = "The batch is not written. The reader begins the topic anew by itself."
             raise CoordError(what, share.where, mend)

@@ -27,7 +27,7 @@ from coordlib.coordinators.claims.blob import (
     encode_blob,
 )
 from coordlib.coordinators.claims.pages import pages_of, surplus
-from coordlib.coordinators.claims.slot import Judgement, Key, Slot, Verdict
+from coordlib.coordinators.claims.slot import Judgement, Key, Slot, Verdict, is_other_topic
 from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
 from coordlib.coordinators.claims.soundness import check_invariants
 from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS, World
@@ -281,7 +281,7 @@ def is_plain(judgement: Judgement, was_live: bool, world: World) -> bool:
         return False
     if before.position is None or after.position is None:
         return before.position is None
-    if history.is_of_other_topic(before, after):
+    if is_other_topic(before.topic_id, after.topic_id):
         return False
     return after.position >= before.position
 

@@ -8,7 +8,15 @@ from typing import Any, Final
 import msgspec
 
 from coordlib import limits
-from coordlib.coordinators.claims.slot import SENTENCES, Judgement, Key, Refusal, Slot, Verdict
+from coordlib.coordinators.claims.slot import (
+    SENTENCES,
+    Judgement,
+    Key,
+    Refusal,
+    Slot,
+    Verdict,
+    is_other_topic,
+)
 from coordlib.coordinators.claims.slots import Slots
 from coordlib.coordinators.shard.transition import At
 from coordlib.effects import effect as fx
@@ -123,7 +131,7 @@ def _moved(judgement: Judgement, slots: Slots, at: At) -> list[fx.History]:
     if before is None or before.position is None or after.position is None:
         return []
     by_admin = slots.paused_by(judgement.key[0]) == after.client
-    is_anew = is_of_other_topic(before, after)
+    is_anew = is_other_topic(before.topic_id, after.topic_id)
     is_moved_on = after.position > before.position and (by_admin or is_anew)
     if after.position >= before.position and not is_moved_on:
         return []
@@ -147,11 +155,6 @@ def _of_claim(what: str, key: Key, slot: Slot, at: At, **extra: Any) -> fx.Histo
         **extra,
     }
     return _line(what, key, slot.client, at, detail)
-
-
-def is_of_other_topic(before: Slot, after: Slot) -> bool:
-    """Whether their positions are of two topics that had one name after another."""
-    return "" not in (before.topic_id, after.topic_id) and before.topic_id != after.topic_id
 
 
 def _paused(judgement: Judgement, at: At) -> fx.History:

@@ -37,6 +37,11 @@ class Slot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     topic_id: str = ""
 
 
+def is_other_topic(one: str, other: str) -> bool:
+    """Whether two ids are known, and of topics that had one name after another."""
+    return "" not in (one, other) and one != other
+
+
 class Verdict(Enum):
     """What a record has done. All that have changed a slot come first."""
 

@@ -5,12 +5,20 @@ import threading
 import pytest
 
 from coordlib.client.claims.errors import ClaimLost, ForeignToken, UnseenOffset
-from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.errors import CoordError, SetupError
 from coordlib.records import marshal
-from coordlib.testing.fake_claims import FakeClaimsLog, FakeReader
-from tests.client.claims.world import CLAIM, GROUP, HEARTBEAT, HI_MS, RELEASE, World, t
+from coordlib.testing.fake_claims import FakeClaimsLog
+from tests.client.claims.world import (
+    CLAIM,
+    GROUP,
+    HEARTBEAT,
+    HI_MS,
+    RELEASE,
+    World,
+    marshaler_of,
+    t,
+)
 
 #: A dead owner's partition is claimed within this (design, section 6; reading takes no time here).
 TAKEN_OVER_MS = 2 * HI_MS + HI_MS // 5 + HI_MS // 20 + 500
@@ -44,11 +52,7 @@ def test_v15_greedy_and_maximum_claims() -> None:
 def test_a_second_thread_that_polls_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was handed what the first one was about to return."""
     log = FakeClaimsLog({"t": 1})
-    marshaler = Marshaler(
-        {"group.id": "g", "client.id": "c"},
-        transport=log.transport(),
-        data_consumer=FakeReader(log),
-    )
+    marshaler = marshaler_of(log)
     consumer = marshaler.consumer(["t"], ConsumerOptions())
     inside, go_on = threading.Event(), threading.Event()
     run_calls = consumer._member.run_calls

@@ -8,7 +8,7 @@ from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.records import marshal
-from coordlib.testing.fake_claims import EPOCH_MS, FakeClaimsLog, FakeReader
+from coordlib.testing.fake_claims import EPOCH_MS, FakeClaimsLog, FakeClaimsTransport, FakeReader
 
 HI_MS = 6_000
 GROUP = "billing"
@@ -16,6 +16,17 @@ GROUP = "billing"
 
 def t(*numbers: int) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition("t", number) for number in numbers)
+
+
+def marshaler_of(
+    log: FakeClaimsLog, transport: FakeClaimsTransport | None = None, **config: Any
+) -> Marshaler:
+    """A client whose log, and whose data, are in memory."""
+    return Marshaler(
+        {"group.id": "g", "client.id": "c", **config},
+        transport=transport or log.transport(),
+        data_consumer=FakeReader(log),
+    )
 
 
 class User:
@@ -33,11 +44,8 @@ class User:
         self.log, self.client = log, client
         self.transport = log.transport()
         self.transport.begins = begins or {}
-        self.marshaler = Marshaler(
-            {"group.id": GROUP, "client.id": client, **(config or {})},
-            transport=self.transport,
-            data_consumer=FakeReader(log),
-        )
+        named = {"group.id": GROUP, "client.id": client, **(config or {})}
+        self.marshaler = marshaler_of(log, self.transport, **named)
         self.consumer: MarshalConsumer = self.marshaler.consumer(topics, options)
         self.told: list[tuple[str, Any]] = []
         self.consumer.on_claimed = lambda some: self.told.append(("claimed", some))

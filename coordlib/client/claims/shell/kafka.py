@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -25,7 +25,7 @@ from coordlib.client.claims.errors import CoordinationTopicChanged, log_cut
 from coordlib.client.claims.shell.beginning import Beginnings
 from coordlib.client.claims.shell.log_reader import LogReader, LogRecord
 from coordlib.client.claims.shell.offsets import KafkaOffsets
-from coordlib.client.claims.shell.transport import Coordination, Handler
+from coordlib.client.claims.shell.transport import Coordination, Described, Handler
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.clock import boottime_ms
@@ -174,11 +174,8 @@ class KafkaClaims(FailingTransport[Handler]):
 
     # ---- questions ----------------------------------------------------------------------------
 
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
-        return self._offsets.partition_counts(topics)
-
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        return self._offsets.topic_ids(topics)
+    def describe(self, topics: Iterable[str]) -> dict[str, Described]:
+        return self._offsets.describe(topics)
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         return self._offsets.bounds(places)

@@ -3,7 +3,7 @@ have committed. Everything here may block, but for a commit that is not awaited.
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from coordlib.client.claims.shell.transport import Described
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka.admin import Admin
@@ -23,7 +24,7 @@ from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, error_of, reading, refusing
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.roles import Kind, Operation, Right
-from coordlib.kafka.topic_ids import read_topic_ids
+from coordlib.kafka.topic_ids import NO_ID, topic_id_of
 from coordlib.kafka.topics import look_up
 
 _log = logging.getLogger("coordlib.client")
@@ -51,8 +52,8 @@ class KafkaOffsets:
         #: Groups that may not be committed to, and were told of.
         self._refused: set[str] = set()
 
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
-        """Those of the topics that exist, with their partition counts; no others are asked for.
+    def describe(self, topics: Iterable[str]) -> dict[str, Described]:
+        """Those of the topics that exist; no others are asked for.
 
         Raises CannotReach, NotAllowed.
         """
@@ -60,15 +61,11 @@ class KafkaOffsets:
             found = look_up(self._admin, topics, self._options)
         except KafkaException as problem:
             raise CannotReach(f"No metadata from Kafka: {reason_of(problem)}") from problem
-        return {name: len(each.partitions) for name, each in found.items()}
-
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """The ids of those of the topics that are there. Raises CannotReach."""
-        try:
-            return read_topic_ids(self._admin, topics, TIMEOUT_S)
-        except (KafkaException, TimeoutError) as problem:
-            why = reason_of(problem)
-            raise CannotReach(f"The ids of topics are not known: {why}") from problem
+        ids = {name: topic_id_of(each) for name, each in found.items()}
+        return {
+            name: Described(len(each.partitions), ids[name] if ids[name] != NO_ID else "")
+            for name, each in found.items()
+        }
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         """Without partitions that do not answer. Raises CannotReach, NotAllowed."""

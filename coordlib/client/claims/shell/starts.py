@@ -19,7 +19,8 @@ def find_starts(
     committed: Mapping[TopicPartition, int] = {}
     try:
         # First: if the topic is made anew meanwhile, its records are read under the former id.
-        ids = transport.topic_ids({each.place.topic for each in sought})
+        known = transport.describe({each.place.topic for each in sought})
+        ids = {topic: each.topic_id for topic, each in known.items()}
         bounds = transport.bounds([each.place for each in sought])
         if unknown:
             committed = transport.committed(group, unknown)

@@ -5,10 +5,10 @@ an input, and the thread that reads feeds handlers while it holds the views.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.view import LogView
@@ -29,6 +29,14 @@ class Coordination:
     topic_id: str
     #: HI, by the topic's name.
     interval_ms: int
+
+
+class Described(NamedTuple):
+    """A topic whose partitions are claimed, as brokers describe it."""
+
+    partitions: int
+    #: Kafka's; empty: these brokers give none.
+    topic_id: str
 
 
 class Handler(Protocol):
@@ -102,17 +110,8 @@ class Transport(Protocol):
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was sent is acknowledged or given up; whether it is."""
 
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
-        """Those of the topics that exist, with their partition counts.
-
-        Raises CannotReach, NotAllowed.
-        """
-
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """The ids of those of the topics that are there; none where brokers tell none.
-
-        Raises CannotReach.
-        """
+    def describe(self, topics: Iterable[str]) -> dict[str, Described]:
+        """Those of the topics that exist. Raises CannotReach, NotAllowed."""
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         """Where the logs of these partitions begin and end; without those that do not answer.

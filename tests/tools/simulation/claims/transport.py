@@ -7,7 +7,7 @@ in order, and its end is asked for before the reading that is to reach it.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.shell.beginning import Beginnings
-from coordlib.client.claims.shell.transport import Coordination, Handler
+from coordlib.client.claims.shell.transport import Coordination, Described, Handler
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.coordinators.claims.slot import Judgement
@@ -181,16 +181,12 @@ class ClaimsTransport:
         if not self._is_reachable:
             raise CannotReach("No broker answers.")
 
-    def partition_counts(self, topics: Sequence[str]) -> dict[str, int]:
+    def describe(self, topics: Iterable[str]) -> dict[str, Described]:
+        """Topics are never made anew here."""
         refuse_as_kafka(topics)
         self._require_reachable()
         known = self._cluster.listing()
-        return {topic: known[topic] for topic in topics if topic in known}
-
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Topics are never made anew here."""
-        self._require_reachable()
-        return {topic: f"{topic[:22]:_<22}" for topic in topics}
+        return {t: Described(known[t], f"{t[:22]:_<22}") for t in topics if t in known}
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         self._require_reachable()
