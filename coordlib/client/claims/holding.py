@@ -71,14 +71,11 @@ class Holding:
         is_other = claim.is_confirmed(other_id)
         if other_id and not is_other:
             return
-        position = claim.judged_position
-        if position is None:
-            position = found.committed
-        if position is None:
-            position = claim.saved_position
+        known = [claim.judged_position, found.committed, claim.saved_position]
         if is_other:  # INV-146
-            me.say(sg.Warned(f"{claim.where} is begun anew: {position} is of {claim.former_id}."))
-            position = None
+            me.say(sg.Warned(f"{claim.where} is begun anew: its position is of {claim.former_id}."))
+            known = [found.committed]  # Kafka deletes it with the topic
+        position = next((each for each in known if each is not None), None)
         claim.topic_id = found.topic_id or claim.former_id
         if position is None:
             position = found.log_end if me.identity.begins_at_end else found.log_start

@@ -196,3 +196,24 @@ def test_kafkas_position_is_newer_than_that_of_an_old_snapshot(
     world.run(8 * HI_MS)
 
     assert a.offsets(0) == list(range(begins, 15))
+
+
+@pytest.mark.parametrize(("committed", "begins"), [(11, 11), (None, 0)])
+def test_a_snapshot_of_the_topic_of_before_does_not_void_kafkas_position(
+    committed: int | None, begins: int
+) -> None:
+    """INV-63, INV-146: Kafka deletes its offsets with the topic, so what it has is of this one."""
+    world = World({"t": 1})
+    former = world.log.id_of("t")
+    world.log.make_anew("t")
+    world.log.put("t", 0, 15)
+    for _ in range(3):
+        world.log.say(marshal.ClaimingMessages(2, 1, "0badc0de", "x", GROUP, "t", 0, 1))
+    if committed is not None:
+        world.log.committed[GROUP, t(0)[0]] = committed
+    a = world.enter("a", begins={0: 2, 1: 2}, **AMO)
+    saved = Slot("", "", NO_EPOCH, 0, 7, is_released=True, topic_id=former)
+    a.transport.view_of("t").world.slots[GROUP, "t", 0] = saved
+    world.run(8 * HI_MS)
+
+    assert a.offsets(0) == list(range(begins, 15))
