@@ -58,12 +58,13 @@ def _of_pending(seed: int) -> Folded:
 def _of_ids(seed: int) -> Folded:
     rnd = Random(seed)
     talk = HostileConversation(_settings(rnd), rnd)
+    return judged(seed, talk, lambda: use_ids(rnd, talk))
 
-    def run() -> None:
-        while len(talk.log) < STREAM_LENGTH:
-            _say(rnd, talk, rnd.choice(_VERBS), rnd.choice(IDS))
 
-    return judged(seed, talk, run)
+def use_ids(rnd: Random, talk: HostileConversation) -> None:
+    """What producers of two ids say, and everybody else, to a stream's length."""
+    while len(talk.log) < STREAM_LENGTH:
+        _say(rnd, talk, rnd.choice(_VERBS), rnd.choice(IDS))
 
 
 def _say(rnd: Random, talk: HostileConversation, verb: str, name: str) -> None:

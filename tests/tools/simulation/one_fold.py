@@ -55,7 +55,7 @@ def _check_state(world: World, shard: int) -> None:
 
 
 def _check_outputs(world: World, evidence: Evidence, shard: int) -> None:
-    records = list(_in_order_of_batches(world, evidence, shard))
+    records = list(in_order_of_batches(world, evidence, shard))
     if not records:
         return
     outputs = _folded(world, shard, records)
@@ -78,7 +78,7 @@ def _check_outputs(world: World, evidence: Evidence, shard: int) -> None:
         _check_membership(shard, outputs, _folded(world, shard, requests))
 
 
-def _in_order_of_batches(world: World, evidence: Evidence, shard: int) -> Iterator[InputRecord]:
+def in_order_of_batches(world: World, evidence: Evidence, shard: int) -> Iterator[InputRecord]:
     """The input of a shard in the order in which it was judged: of each batch, requests first."""
     places = [(f"{PREFIX}.requests", REQUESTS), (f"{PREFIX}.offsets", COMMITS)]
     done = dict.fromkeys((topic for topic, _ in places), 0)
