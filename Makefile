@@ -109,7 +109,7 @@ diagrams: $(INSTALLED)  ## draw the tables on the pages about states from the co
 	@$(BIN)/python -m tests.tools.state_diagram
 
 .PHONY: journey
-journey: $(INSTALLED)  ## which files one request passes in the coordinator (OF=heartbeat, join, commit)
+journey: $(INSTALLED)  ## which files a request passes (OF=heartbeat, commit, join, client)
 	@$(BIN)/python -m tests.tools.journey $(OF)
 
 .PHONY: mutants
