@@ -119,7 +119,8 @@ def _assigned(log: FakeLog, member: ClassicMember) -> None:
     log.pump()
     while not member.assignment:
         assert log.now_ms < _ASSIGNED_MS, "the member was assigned nothing"
-        log.advance(_AFTER_MS, member.poll, _AFTER_MS)
+        log.advance(_AFTER_MS, step_ms=_AFTER_MS)
+        member.poll()
 
 
 def _traced(run: Callable[[], object], of_record: CodeType | None = None) -> Traced:
