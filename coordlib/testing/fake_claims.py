@@ -122,9 +122,9 @@ class FakeClaimsLog:
         """The log of a partition that is claimed loses its end, as after an unclean election."""
         del self.messages[TopicPartition(topic, partition)][end:]
 
-    def id_of(self, topic: str) -> str:
-        """Kafka's id of a topic that is there."""
-        return f"{topic[:14]:_<14}{self.made.get(topic, 0):08d}"
+    def id_of(self, topic: str, ago: int = 0) -> str:
+        """Kafka's id of a topic that is there, or of the one before it."""
+        return f"{topic[:14]:_<14}{max(0, self.made.get(topic, 0) - ago):08d}"
 
     def make_anew(self, topic: str) -> None:
         """Delete a topic and make it again: empty, of another id, and Kafka's group forgets it."""
@@ -177,14 +177,15 @@ class FakeClaimsTransport:
 
     `is_cut`: nothing is written, read or answered. `is_deaf`: nothing is read. `is_stopped`: the
     process does nothing at all, and its timers are late afterwards. `is_unacknowledged`: records
-    are written, and their acknowledgements wait.
+    are written, and their acknowledgements wait. `lags`: the broker that it asks has not seen yet
+    that a topic was made anew.
     """
 
     def __init__(self, log: FakeClaimsLog) -> None:
         self._log = log
         self.lock = threading.RLock()
         self.place = log.place
-        self.is_cut = self.is_deaf = self.is_stopped = self.is_unacknowledged = False
+        self.is_cut = self.is_deaf = self.is_stopped = self.is_unacknowledged = self.lags = False
         #: So many of the next messages are given up by the producer.
         self.fail_next = 0
         #: Which coordination partitions begin late, and where.
@@ -245,7 +246,8 @@ class FakeClaimsTransport:
         if self.is_cut:
             raise CannotReach("The transport is cut off.")
         known = self._log.topics
-        return {t: Described(known[t], self._log.id_of(t)) for t in topics if t in known}
+        ago = int(self.lags)
+        return {t: Described(known[t], self._log.id_of(t, ago)) for t in topics if t in known}
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
         if self.is_cut:

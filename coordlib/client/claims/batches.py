@@ -51,7 +51,7 @@ class Batches:
         """Try again what Kafka did not take."""
         for claim in self._me.claims.values():
             if claim.again_ms is not None and now_ms >= claim.again_ms:
-                self._commit(claim)
+                self._commit(claim, now_ms)
 
     def judged(self, event: sg.Judged) -> None:
         """A record of this process about a claimed slot."""
@@ -80,8 +80,11 @@ class Batches:
         id_ = self._me.write(sg.Kind.PROPOSAL, claim.place, claim.epoch, claim.batch_end)
         self._await(claim, id_, now_ms)
 
-    def _commit(self, claim: Claim) -> None:
+    def _commit(self, claim: Claim, now_ms: int) -> None:
         claim.batch, claim.asked, claim.again_ms = Batch.COMMITTING, None, None
+        if claim.is_doubted:  # it waits: Kafka's groups name no topic's id  # INV-146
+            claim.again_ms = now_ms + self._me.interval_ms // RETRY_PARTS
+            return
         self._me.say(sg.CommitToKafka(claim.place, claim.batch_end, claim.epoch, is_awaited=True))
 
     def _sign(self, claim: Claim, now_ms: int) -> None:
@@ -101,7 +104,7 @@ class Batches:
         if not verdict.is_accepted:
             self._holding.lose(claim, Stop.TAKEN, now_ms)
         elif claim.batch is Batch.PROPOSED:
-            self._commit(claim)
+            self._commit(claim, now_ms)
         elif claim.batch is Batch.SIGNED:
             claim.batch, claim.asked = Batch.NONE, None
             claim.allowed_end = claim.batch_end

@@ -145,5 +145,10 @@ class Claim:
         return bool(other_id) and before == other_id
 
     @property
+    def is_doubted(self) -> bool:
+        """Whether the topic that it reads may be gone, or is: its position is of no other."""
+        return bool(self.doubted_id) or self.why is Why.MADE_ANEW
+
+    @property
     def where(self) -> str:
         return f"{self.place.topic}-{self.place.partition}, epoch {self.epoch}"

@@ -67,6 +67,8 @@ class Holding:
         claim = me.claims.get(found.place)
         if claim is None or claim.epoch != found.epoch or claim.phase is not Phase.STARTING:
             return
+        if me.ids.is_old(found.place.topic, found.topic_id, now_ms):
+            return  # of a broker that lags; another look follows  # INV-149
         other_id = found.topic_id if is_other_topic(claim.former_id, found.topic_id) else ""
         is_other = claim.is_confirmed(other_id)
         if other_id and not is_other:
@@ -77,12 +79,16 @@ class Holding:
             known = [found.committed]  # Kafka deletes it with the topic
         position = next((each for each in known if each is not None), None)
         claim.topic_id = found.topic_id or claim.former_id
+        me.ids.suppose(found.place.topic, claim.former_id, now_ms)
+        me.ids.take(found.place.topic, claim.topic_id, now_ms)
         if position is None:
             position = found.log_end if me.identity.begins_at_end else found.log_start
         if position < found.log_start:
             me.fast_forwards += 1
             me.say(sg.Warned(_forwarded(claim, position, found.log_start)))
             position = found.log_start
+        if is_other and me.options.is_at_most_once:  # in place of what was copied too late
+            me.say(sg.CommitToKafka(claim.place, position, claim.epoch))
         claim.tracker, claim.is_started = CommitTracker(position), True
         claim.allowed_end = claim.next_offset = position
         claim.phase, claim.active_ms = Phase.HELD, now_ms
@@ -123,8 +129,13 @@ class Holding:
             self._me.hurry(claim.beat_ms)
 
     def _to_kafka(self, claim: Claim) -> None:
-        """Before the message, so that a rewind that follows cannot be overtaken (PR #84)."""
+        """Before the message, so that a rewind that follows cannot be overtaken (PR #84).
+
+        Kafka's groups name no topic's id: nothing is copied where the topic may be another by now.
+        """
         me = self._me
+        if claim.is_doubted:  # INV-146
+            return
         moved = claim.position != claim.signed_position
         claim.signed_position = claim.position
         if moved and me.options.commit_to_kafka and not me.options.is_at_most_once:

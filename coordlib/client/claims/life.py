@@ -5,7 +5,7 @@ the log says it asks of views, which somebody else keeps by the one fold that al
 Source: design, sections 5, 6 and 8.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from coordlib.client.claims import signals as sg
@@ -157,24 +157,31 @@ class Life:
 
     def _counted(self, event: sg.Counted) -> None:
         """Topics grow, and shrink: what is gone cannot be read any more."""
-        if event.counts != self._me.counts:
+        me, now_ms = self._me, event.now_ms
+        lagging = [t for t, id_ in event.ids.items() if me.ids.is_old(t, id_, now_ms)]  # INV-149
+        counts = {**event.counts, **{t: me.counts[t] for t in lagging if t in me.counts}}
+        if counts != me.counts:
             self._attempts.wake()
-        self._me.counts = event.counts
-        for place in [p for p in self._me.claims if p.partition >= event.counts.get(p.topic, 0)]:
-            if place.topic in event.counts:
-                self._release(place, Why.GONE, event.now_ms)
-        self._release_of_before(event)
+        me.counts = counts
+        for place in [p for p in me.claims if p.partition >= counts.get(p.topic, 0)]:
+            if place.topic in counts:
+                self._release(place, Why.GONE, now_ms)
+        self._release_of_before({t: i for t, i in event.ids.items() if t not in lagging}, now_ms)
 
-    def _release_of_before(self, event: sg.Counted) -> None:
+    def _release_of_before(self, ids: Mapping[str, str], now_ms: int) -> None:
         """What is read of a topic of before is released, under that one's id; whoever claims it
         next begins anew.  # INV-146
         """
-        started = [(place, each) for place, each in self._me.claims.items() if each.is_started]
+        me = self._me
+        started = [(place, each) for place, each in me.claims.items() if each.is_started]
         for place, claim in started:
-            topic_id = event.ids.get(place.topic, "")
+            topic_id = ids.get(place.topic)
+            if topic_id is None:
+                continue
             other_id = topic_id if is_other_topic(claim.topic_id, topic_id) else ""
             if claim.is_confirmed(other_id):
-                self._release(place, Why.MADE_ANEW, event.now_ms)
+                me.ids.take(place.topic, other_id, now_ms)
+                self._release(place, Why.MADE_ANEW, now_ms)
 
     def _release(self, place: TopicPartition, why: Why, now_ms: int) -> None:
         claim = self._me.claims.get(place)

@@ -8,6 +8,7 @@ from typing import Final
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.claim import Attempt, Claim, Why
 from coordlib.client.claims.options import ConsumerOptions
+from coordlib.client.machine.seen_ids import SeenIds
 from coordlib.client.machine.signals import TopicPartition
 
 #: The pace of everything, as parts of the heartbeat interval HI (design, sections 2 and 8).
@@ -46,6 +47,8 @@ class Standing:
     #: Until when this consumer leaves partitions alone that it has released itself.
     cooling_ms: dict[TopicPartition, int] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    #: Which topic of each name is there: taken by two answers that agree, or one and the log.
+    ids: SeenIds = field(default_factory=SeenIds)
     #: Given up, and the user was told of them by CLAIMED: LOST is due for these.
     lost: dict[TopicPartition, Claim] = field(default_factory=dict)
     #: Ids of releases, and of last signs, that the log has not taken yet.

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from coordlib.client.machine.seen_ids import SeenIds
 from coordlib.errors import CannotReach
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ _log = logging.getLogger("coordlib.client")
 LOOK_MS: Final = 5_000
 #: Asynchronous commits that follow each other so closely are written after one question.
 COMMITS_MS: Final = 100
-#: So long an id that was replaced is taken for the answer of a broker that lags. Not for good:
-#: the first answer after a start may have been newer than the second.
-LAG_MS: Final = 30_000
 
 Ask = Callable[[Collection[str]], dict[str, str]]
 
@@ -53,8 +51,8 @@ class TopicIds:
         self._ask, self._beside, self._now_ms = ask, beside, now_ms
         #: The id under which each topic was begun.
         self._begun: dict[str, str] = {}
-        #: The newest answer for each topic; a topic that is gone keeps its last one.
-        self._told: dict[str, str] = {}
+        #: As answered; a topic that is gone keeps its last id.
+        self._told = SeenIds()
         #: The same, as far as it was taken in.
         self._seen: dict[str, str] = {}
         #: When each topic was asked for, and answered.
@@ -63,8 +61,6 @@ class TopicIds:
         self._looked_ms = -LOOK_MS
         #: When the topics were asked for in vain.
         self._failed: dict[str, int] = {}
-        #: When a topic's id was replaced by another.
-        self._replaced: dict[tuple[str, str], int] = {}
 
     @classmethod
     def of(cls, member: "Member[Any]") -> Self:
@@ -93,8 +89,7 @@ class TopicIds:
         for each in topics:
             self._failed.pop(each, None)
         for topic, topic_id in answer.items():
-            if asked_ms - self._replaced.get((topic, topic_id), -LAG_MS) >= LAG_MS:
-                self._told[topic] = topic_id
+            self._told.take(topic, topic_id, asked_ms)
         self._asked.update(dict.fromkeys(topics, asked_ms))
         return True
 
@@ -112,10 +107,8 @@ class TopicIds:
 
     def refused(self, topics: Iterable[str]) -> set[str]:
         """Those of the topics that are not the ones that were begun, by the newest answers."""
-        begun = self._begun.copy()
-        told = self._told.copy()
-        known = [each for each in topics if begun.get(each)]
-        return {each for each in known if told.get(each, begun[each]) != begun[each]}
+        begun = [(each, self._begun.get(each, "")) for each in topics]
+        return {each for each, id_ in begun if id_ and self._told.present(each, id_) != id_}
 
     def made_anew(self, topics: Collection[str], no_older_ms: int = 0) -> set[str]:
         """The same, once they are asked for as by `ask`."""
@@ -143,8 +136,6 @@ class TopicIds:
 
         It counts where the topic is not there at the moment: then it is not the topic that comes.
         """
+        self._told.suppose(topic, committed, self._now_ms())
         if topic_id := self._seen.get(topic, committed):
-            before = self._begun.get(topic, topic_id)
-            if before != topic_id:
-                self._replaced[topic, before] = self._now_ms()
             self._begun[topic] = topic_id

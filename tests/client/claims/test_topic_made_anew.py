@@ -1,8 +1,15 @@
 """INV-146. A topic is deleted and made anew under consumers that claim its partitions."""
 
+from contextlib import suppress
+
+import pytest
+
+from coordlib.client.claims.options import AT_LEAST_ONCE, AT_MOST_ONCE, Delivery
+from coordlib.client.machine.seen_ids import LAG_MS
+from coordlib.errors import CannotReach
 from coordlib.records import marshal
 from coordlib.testing.fake_claims import EPOCH_MS
-from tests.client.claims.world import GROUP, HI_MS, World
+from tests.client.claims.world import GROUP, HI_MS, World, t
 
 
 def read_four(world: World, client: str = "a") -> None:
@@ -66,3 +73,69 @@ def test_one_answer_of_a_broker_that_lags_changes_nothing() -> None:
     world.run(2 * HI_MS)
 
     assert [what for what, _ in world.users[0].told] == ["claimed"]
+
+
+@pytest.mark.parametrize("delivery", [AT_LEAST_ONCE, AT_MOST_ONCE])
+def test_kafkas_group_gets_no_position_of_the_topic_before(delivery: Delivery) -> None:
+    """Kafka deletes its offsets with the topic. Whoever reads Kafka's group would begin the new
+    topic at what a client copies there afterwards."""
+    world, kafka = World({"t": 1}), (GROUP, t(0)[0])
+    world.log.put("t", 0, 8)
+    user = world.enter("a", delivery=delivery)
+    user.commits = False
+    world.run(HI_MS)
+    world.log.make_anew("t")
+    world.run(HI_MS // 12)  # one answer names the new id
+    world.log.put("t", 0, 10)
+    for message in user.messages:
+        user.consumer.commit(message)
+    copied = set()
+    while user.told[-1][0] == "claimed" and len(user.told) < 3:
+        with suppress(CannotReach):
+            user.consumer.flush(0)
+        world.run(100)
+        copied.add(world.log.committed.get(kafka))
+    assert copied == {None}
+
+    world.run(HI_MS)
+    assert user.told[-1][0] == "claimed"
+    assert world.log.committed[kafka] in (0, 10), "as far as the new one was read"
+
+
+@pytest.mark.parametrize("lags_ms", [HI_MS // 3, 20 * HI_MS])
+def test_a_broker_that_lags_begins_no_topic_twice(lags_ms: int) -> None:
+    """INV-149: answers of another broker agree that the topic of before is there."""
+    world = World({"t": 1})
+    read_four(world)
+    world.run(LAG_MS)
+    world.log.make_anew("t")
+    world.log.put("t", 0, 10)
+    world.run(HI_MS)
+    world.users[0].transport.lags = True
+    world.run(lags_ms)
+    world.users[0].transport.lags = False
+    world.run(2 * HI_MS)
+
+    (user,) = world.users
+    assert [what for what, _ in user.told] == ["claimed", "released", "claimed"]
+    assert user.offsets(0)[-10:] == list(range(10))
+
+
+def test_a_broker_that_lags_begins_no_claim() -> None:
+    """The look at where a claim begins meets it, behind the one that has told of the new topic."""
+    world = World({"t": 1})
+    read_four(world)
+    world.run(LAG_MS)
+    world.log.make_anew("t")
+    world.log.put("t", 0, 10)
+    (user,) = world.users
+    while user.told[-1][0] == "claimed":
+        world.run(100)
+    user.transport.lags = True
+    world.run(HI_MS // 2)
+    assert user.told[-1][0] == "released"
+    user.transport.lags = False
+    world.run(3 * HI_MS)
+
+    assert [what for what, _ in user.told] == ["claimed", "released", "claimed"]
+    assert user.offsets(0)[-10:] == list(range(10))

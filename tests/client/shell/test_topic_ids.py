@@ -2,7 +2,8 @@
 
 from collections.abc import Collection
 
-from coordlib.client.shell.topic_ids import COMMITS_MS, LAG_MS, LOOK_MS, TopicIds
+from coordlib.client.machine.seen_ids import LAG_MS
+from coordlib.client.shell.topic_ids import COMMITS_MS, LOOK_MS, TopicIds
 from coordlib.errors import CannotReach
 
 
@@ -55,6 +56,37 @@ def test_what_was_taken_for_old_and_stays_is_the_topic() -> None:
     assert cluster.told("new")
     cluster.now_ms += LAG_MS
     assert cluster.told("old")
+
+
+def test_what_had_stood_before_it_was_replaced_is_old_for_good() -> None:
+    """INV-149: a broker may lag for any time; this client has seen which one came first."""
+    cluster = begun()
+    cluster.now_ms += LAG_MS
+    assert cluster.told("new")
+    cluster.now_ms += 100 * LAG_MS
+
+    assert not cluster.told("old")
+    assert cluster.ids.refused(["t"]) == set()
+    assert cluster.told("newer")
+    assert not cluster.told("new")
+
+
+def test_an_id_that_only_an_offset_has_named_is_replaced_too() -> None:
+    """The topic was away when its partition was begun."""
+    cluster = _Cluster()
+    cluster.ids.begin("t", "old")
+    cluster.now_ms += LAG_MS
+    assert cluster.told("new")
+    assert not cluster.told("old")
+
+
+def test_ids_that_are_kept_have_a_bound() -> None:
+    cluster = begun()
+    for number in range(100):
+        cluster.now_ms += LAG_MS
+        assert cluster.told(f"id {number}")
+    assert cluster.told("old"), "forgotten"
+    assert not cluster.told("id 95")
 
 
 def test_one_asynchronous_commit_waits_where_nobody_answers() -> None:

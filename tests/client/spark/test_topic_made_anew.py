@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.client.shell.topic_ids import LAG_MS, LOOK_MS
+from coordlib.client.machine.seen_ids import LAG_MS
+from coordlib.client.shell.topic_ids import LOOK_MS
 from coordlib.errors import CoordError
 from coordlib.kafka.places import Bounds
 from tests.client.spark.test_writes import LakeReaders
