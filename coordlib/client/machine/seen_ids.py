@@ -1,7 +1,7 @@
 """Which topic of a name is there now, by what brokers answer; some of them lag.
 
-Ids have no order. But no topic comes back: an id that this client has seen replaced is old for good,
-and a broker that answers it lags, however long.  # INV-149
+Ids have no order. But no topic comes back: an id that this client has seen replaced is old for
+good, and a broker that answers it lags, however long.  # INV-149
 """
 
 import sys
@@ -15,8 +15,8 @@ LAG_MS: Final = 30_000
 
 
 class SeenIds:
-    """The ids of topics, as one client has seen them. No two threads may take at a time unless it
-    does no harm that one of them is taken again."""
+    """The ids of topics, as one client has seen them. Where two threads take at a time, one of the
+    ids may be taken again."""
 
     def __init__(self) -> None:
         self._present: dict[str, str] = {}
