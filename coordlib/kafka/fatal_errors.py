@@ -7,7 +7,7 @@ events or by a record's acknowledgement. It refuses every later record. A new pr
 from confluent_kafka import KafkaError, KafkaException
 
 
-def is_fatal(problem: KafkaException | KafkaError | None) -> bool:
+def is_fatal(problem: BaseException | KafkaError | None) -> bool:
     """Whether the client that raised or reported this error can no longer be used."""
     error = problem.args[0] if isinstance(problem, KafkaException) else problem
     return isinstance(error, KafkaError) and (error.fatal() or error.code() == KafkaError._FATAL)

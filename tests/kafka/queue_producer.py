@@ -16,12 +16,21 @@ class Queue:
     def __init__(self, options: dict[str, Any]) -> None:
         self.options = options
         self.waiting: list[tuple[bytes, Note]] = []
-        self.is_full = self.is_purged = False
+        self.is_full = self.is_purged = self.is_closed = False
+        #: Called by each poll.
+        self.on_poll: Callable[[], None] = lambda: None
         self.made.append(self)
 
     def produce(
-        self, _topic: str, value: bytes, _key: bytes | None, _at: int, *, on_delivery: Note
+        self,
+        _topic: str,
+        value: bytes,
+        _key: bytes | None = None,
+        partition: int = -1,  # as the library names it
+        *,
+        on_delivery: Note,
     ) -> None:
+        self._refuse_if_closed()
         if self.is_full:
             raise BufferError
         self.waiting.append((value, on_delivery))
@@ -31,13 +40,24 @@ class Queue:
         _, note = self.waiting.pop(0)
         note(error, Message())
 
-    def poll(self, _timeout_s: float) -> None: ...
+    def poll(self, _timeout_s: float) -> None:
+        self._refuse_if_closed()
+        self.on_poll()
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.is_closed = True
 
     def purge(self) -> None:
+        self._refuse_if_closed()
         self.is_purged = True
 
-    def flush(self, _timeout_s: float) -> None:
+    def flush(self, _timeout_s: float) -> int:
+        self._refuse_if_closed()
         while self.is_purged and self.waiting:
             self.end(KafkaError(KafkaError._PURGE_QUEUE))
+        return len(self.waiting)
+
+    def _refuse_if_closed(self) -> None:
+        """As the library does, in whichever thread."""
+        if self.is_closed:
+            raise RuntimeError("Producer has been closed")

@@ -1,6 +1,8 @@
 """A producer that has failed for ever is replaced; its owner goes on."""
 
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -131,6 +133,84 @@ def test_it_is_idempotent_whatever_the_options(queues: list[Queue]) -> None:
     LastingProducer({"enable.idempotence": False, "log_level": 7}, "things")
 
     assert queues[0].options == {"enable.idempotence": True, "log_level": 7}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lasting: lasting.produce("t", b"1"),
+        lambda lasting: lasting.poll(0.1),
+        lambda lasting: lasting.flush(0.1),
+        lambda lasting: lasting.list_topics(0.1),
+    ],
+)
+def test_a_thread_that_has_it_still_is_refused_in_words_of_kafka(
+    call: Callable[[LastingProducer], object], queues: list[Queue]
+) -> None:
+    """INV-156. A watch asks brokers that do not answer while the job ends: the library's
+    RuntimeError ended it with a trace, where a KafkaException is tried again or stops it."""
+    lasting = LastingProducer({}, "things")
+    lasting.close()
+
+    with pytest.raises(KafkaException, match="The producer of things is closed"):
+        call(lasting)
+    lasting.close()
+
+
+def test_one_that_is_closed_inside_a_call_of_another_thread(queues: list[Queue]) -> None:
+    lasting = LastingProducer({}, "things")
+
+    def close_meanwhile() -> None:
+        lasting.close()
+        raise RuntimeError("Producer has been closed")
+
+    queues[0].on_poll = close_meanwhile
+    with pytest.raises(KafkaException, match="The producer of things is closed"):
+        lasting.poll(0.1)
+
+
+def test_a_defect_in_a_callback_is_not_taken_for_the_end(queues: list[Queue]) -> None:
+    lasting = LastingProducer({}, "things")
+
+    def break_() -> None:
+        raise RuntimeError("a callback is wrong")
+
+    queues[0].on_poll = break_
+    with pytest.raises(RuntimeError, match="a callback is wrong"):
+        lasting.poll(0.1)
+
+
+def test_a_closed_one_is_not_replaced(queues: list[Queue]) -> None:
+    """INV-156. The thread that serves it is late, and would leave a producer open that nobody
+    closes."""
+    lasting = LastingProducer({}, "things")
+    lasting.produce("t", b"1")
+    queues[0].end(FATAL)
+    lasting.close()
+
+    assert not lasting.renew(at_once=True)
+    assert len(queues) == 1
+
+
+def test_a_close_waits_for_the_thread_that_replaces_it(queues: list[Queue]) -> None:
+    """INV-156. Whichever comes first, what is open in the end is closed."""
+    lasting, is_inside = LastingProducer({}, "things"), threading.Event()
+    lasting.produce("t", b"1")
+    queues[0].end(FATAL)
+    closing = threading.Thread(target=lambda: (is_inside.wait(60), lasting.close()))
+    flush = queues[0].flush
+
+    def slow(timeout_s: float) -> int:
+        is_inside.set()
+        closing.join(0.3)  # it cannot end before the other producer is there
+        return flush(timeout_s)
+
+    queues[0].flush = slow  # type: ignore[method-assign]
+    closing.start()
+    assert lasting.renew()
+    closing.join(60)
+
+    assert [each.is_closed for each in queues] == [False, True]
 
 
 @pytest.mark.stack

@@ -12,7 +12,8 @@ from confluent_kafka import KafkaException
 
 from coordlib import limits
 from coordlib.client.forked import made_here
-from coordlib.errors import CannotReach, NotAllowed, StartRefused
+from coordlib.errors import CannotReach, CoordError, NotAllowed
+from coordlib.kafka.clients import reason_of
 from coordlib.kafka.fatal_errors import is_fatal
 
 _log = logging.getLogger("coordlib.client")
@@ -20,6 +21,8 @@ _log = logging.getLogger("coordlib.client")
 #: Of a message that librdkafka takes for written, since the broker has answered a repeated try with
 #: DUPLICATE_SEQUENCE_NUMBER: nobody says where it stands, so it counts as one that may be written.
 NO_OFFSET: Final = "it was written before, and the broker does not say where"
+
+_ANEW: Final = "Close what uses the transport, then make it and its users anew."
 
 #: Of the producer of requests.
 PRODUCER_CONFIG: dict[str, Any] = {
@@ -51,8 +54,10 @@ class FailingTransport(ABC, Generic[HandlerT]):
         return made
 
     _is_closed: threading.Event
+    #: That it writes to.
+    _topic: str
     #: Why it does nothing any more; None: it has not failed.
-    _failure: Exception | None = None
+    _failure: CoordError | None = None
 
     def _start(
         self, name: str, wait: Callable[[], Any], turn: Callable[[Any, Any], None]
@@ -72,11 +77,23 @@ class FailingTransport(ABC, Generic[HandlerT]):
         """Take a turn; False: it has failed, and the thread ends."""
 
     def check(self) -> None:
-        """Raises CannotReach when the transport itself has failed; NotAllowed, StartRefused."""
-        if isinstance(self._failure, NotAllowed | StartRefused):
-            raise self._failure
+        """Raises CannotReach when the transport has failed or is closed; NotAllowed, StartRefused.
+
+        `poll` would be silent for ever where nobody serves the transport any more.  # INV-156
+        """
         if self._failure is not None:
-            raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
+            raise self._failure
+        if self._is_closed.is_set():
+            raise CannotReach("The transport is closed.", self._topic, _ANEW)
+
+    def _failed(self, problem: Exception, mend: str = _ANEW) -> CoordError:
+        """What ended it, as `check` raises it."""
+        if isinstance(problem, CoordError):
+            return problem
+        told = reason_of(problem) if isinstance(problem, KafkaException) else repr(problem)
+        failed = CannotReach(f"The transport has failed: {told}", self._topic, mend)
+        failed.__cause__ = problem
+        return failed
 
     def _end(self, step: Callable[[], object]) -> None:
         """A producer that has failed for ever says so once more when it is closed."""

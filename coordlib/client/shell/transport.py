@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from secrets import token_hex
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -167,6 +167,7 @@ class KafkaTransport(FailingTransport[Handler]):
         refuse_transactional(config)
         self._config = config = shared(config)
         self.place = find_place(config, prefix, timeout_s)
+        self._topic = self.place.requests
         chosen = reply_partition_of(client, self.place.reply_partitions)
         self.reply = chosen if reply is None else reply
         with opening():
@@ -314,11 +315,8 @@ class KafkaTransport(FailingTransport[Handler]):
 
     def _serve(self, _polled: None) -> None:
         self._renew()
-        try:
-            while True:
-                self._unsent.get_nowait()()
-        except Empty:
-            pass
+        for _ in range(self._unsent.qsize()):  # not those that follow: a member may send again
+            self._unsent.get_nowait()()
         if self.now_ms() - self._told_ms >= TIMER_INTERVAL_MS:
             self._told_ms = self.now_ms()
             self._tell_time(self._told_ms)
@@ -393,11 +391,11 @@ class KafkaTransport(FailingTransport[Handler]):
             self._failure = problem
         except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
             denied = denial(problem, writing(self.place.requests), self._config)
-            if denied is None and isinstance(problem, KafkaException) and is_fatal(problem):
+            if denied is None and self._producer.is_broken and is_fatal(problem):
                 return True  # of the producer, which is replaced in the next turn
             if denied is None:
                 _log.exception("A thread of the transport failed")
-            self._failure = denied or problem
+            self._failure = denied or self._failed(problem)
         return False
 
     def _feed(self, handler: Handler, event: sg.Input) -> None:

@@ -1,6 +1,7 @@
 """Rights that are missing: consumers of claims say which, and lack of a copy stops nobody."""
 
 import logging
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -54,7 +55,7 @@ class Handler:
 def stand_in() -> Any:
     """As much of a transport as answers of its producer need."""
     told: Any = SimpleNamespace(place=SimpleNamespace(topic=TOPIC), _options=OPTIONS)
-    told._failure = None
+    told._failure, told._is_closed, told._topic = None, threading.Event(), TOPIC
     told._not_written = lambda handler, id_, why: handler.feed((id_, why))
     return told
 

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.shell.transport import KafkaTransport
-from coordlib.errors import NotAllowed
+from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka import producer
 from coordlib.records import requests as rq
 from tests.client.test_one_handler import BareTransport, Handler
@@ -27,6 +27,10 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> list[Queue]:
 def send(transport: KafkaTransport, handler: Any, id_: str) -> None:
     request = rq.FindCoordinator(v=1, id=id_, client="c", group="g", reply=0)
     transport.send(handler, request)
+
+
+def raise_(problem: Exception) -> None:
+    raise problem
 
 
 def serve(transport: BareTransport) -> None:
@@ -57,14 +61,57 @@ def test_another_producer_writes_on_and_members_join_anew(queues: list[Queue]) -
 
 
 @pytest.mark.parametrize("raised", [FATAL, KafkaError(KafkaError._FATAL, "dead")])
-def test_the_thread_that_sends_outlives_an_error_that_poll_raises(raised: KafkaError) -> None:
+def test_the_thread_that_sends_outlives_an_error_that_poll_raises(
+    raised: KafkaError, queues: list[Queue]
+) -> None:
+    transport = BareTransport()
+    queues[0].on_poll = lambda: raise_(KafkaException(raised))
+
+    assert transport._guarded(lambda: transport._producer.poll(0))
+    transport.check()
+
+
+def test_a_fatal_error_of_the_reader_is_not_taken_for_the_producers(queues: list[Queue]) -> None:
+    """INV-156. Nothing replaces the reader: its thread raised again at once, for ever, and every
+    member of the transport was deaf."""
     transport = BareTransport()
 
-    def poll() -> None:
-        raise KafkaException(raised)
+    assert not transport._guarded(lambda: raise_(KafkaException(FATAL)))
+    with pytest.raises(CannotReach, match="transport has failed: the numbers are not in order"):
+        transport.check()
 
-    assert transport._guarded(poll)
-    transport.check()
+
+def test_a_member_that_sends_again_at_once_holds_up_nobody(queues: list[Queue]) -> None:
+    """INV-156. The queue is full for as long as the broker is away: each of its requests came back
+    within the turn, and no timer of any member and no acknowledgement had its turn."""
+    one, other = Handler("aa"), Handler("bb")
+    transport = BareTransport(one, other)
+    queues[0].is_full = True
+
+    def send_again(event: sg.Input) -> None:
+        one.fed.append(event)
+        if isinstance(event, sg.NotWritten) and len(one.fed) < 1_000:  # a test ends all the same
+            send(transport, one, "aa-2")
+
+    one.feed = send_again  # type: ignore[method-assign]
+    send(transport, one, "aa-1")
+    serve(transport)
+
+    assert len(told(one)) == 1
+    assert len(other.fed) == 1  # the time
+
+
+def test_a_transport_that_its_members_outlive_says_so(queues: list[Queue]) -> None:
+    """INV-156. The library's RuntimeError came out of a poll; without it a poll would be silent."""
+    handler = Handler("aa")
+    transport = BareTransport(handler)
+    transport._threads = []
+    transport._reader.close = lambda: None
+    transport.close()
+    send(transport, handler, "aa-1")
+
+    with pytest.raises(CannotReach, match="The transport is closed"):
+        transport.check()
 
 
 def test_a_right_that_is_missing_stays_final(queues: list[Queue]) -> None:

@@ -27,7 +27,9 @@ def open_one(options: dict[str, Any]) -> None:
 
 #: What a user may have set for other clients of his.
 WEAKER = {"bootstrap.servers": "nowhere:1", "enable.idempotence": False, "acks": "1"}
-PLACE = SimpleNamespace(reply_partitions=1, responses="coord.responses", interval_ms=6_000)
+PLACE = SimpleNamespace(
+    reply_partitions=1, requests="coord.requests", responses="coord.responses", interval_ms=6_000
+)
 
 
 def members(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from random import Random
 from secrets import token_hex
 from typing import Any, Final
@@ -35,6 +35,7 @@ from coordlib.kafka.client_keys import require_servers, shared
 from coordlib.kafka.clients import opening
 from coordlib.kafka.coordination import coordination_findings
 from coordlib.kafka.denied import denial, writing
+from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.places import Bounds
 from coordlib.kafka.topic_ids import topic_id_of
 from coordlib.kafka.topics import describe, look_up
@@ -84,6 +85,7 @@ class KafkaClaims(FailingTransport[Handler]):
     ) -> None:
         require_servers(options)
         self._options = options = shared(options)
+        self._topic = topic
         with opening():
             self._reader = LogReader(options, client, topic)
         try:
@@ -170,7 +172,11 @@ class KafkaClaims(FailingTransport[Handler]):
             self._workers.submit(self._for, handler, work)
 
     def flush(self, timeout_s: float) -> bool:
-        return self._producer.flush(timeout_s) == 0
+        try:
+            return self._producer.flush(timeout_s) == 0
+        except KafkaException as problem:
+            self._give_up(problem)
+            return False
 
     # ---- questions ----------------------------------------------------------------------------
 
@@ -227,19 +233,16 @@ class KafkaClaims(FailingTransport[Handler]):
             self._failure = denied
             handler.fail(denied)
             return
-        if error.fatal():
-            self._failure = KafkaException(error)
+        if is_fatal(error):
+            self._give_up(KafkaException(error))
         self._not_written(handler, id_, error.str())
 
     def _not_written(self, handler: Handler, id_: int, why: str) -> None:
         self._feed(handler, sg.NotWritten(self.now_ms(), id_, why))
 
     def _serve(self, _polled: None) -> None:
-        try:
-            while True:
-                self._unsent.get_nowait()()
-        except Empty:
-            pass
+        for _ in range(self._unsent.qsize()):  # not those that follow: a handler may send again
+            self._unsent.get_nowait()()
         now_ms = self.now_ms()
         if now_ms - self._told_ms >= TIMER_INTERVAL_MS:
             self._told_ms = now_ms
@@ -294,6 +297,18 @@ class KafkaClaims(FailingTransport[Handler]):
             )
             self._change(changed)
 
+    def _give_up(self, problem: Exception) -> None:
+        """Nobody goes on. No other producer writes in the place of one that has failed for ever:
+        the brokers may have lost the end of a log whose claims are judged once.  # INV-156"""
+        if is_fatal(problem):
+            mend = (
+                "Close these clients and open them anew: they read the log again. If others fail, "
+                "too, the brokers may have lost its end."
+            )
+            self._change(self._failed(problem, mend))
+        else:
+            self._change(self._failed(problem))
+
     def _change(self, changed: CoordError) -> None:
         """Nobody goes on with this topic."""
         self._failure = changed
@@ -321,7 +336,7 @@ class KafkaClaims(FailingTransport[Handler]):
             # A topic that was made anew lacks the records that are to follow: that is the reason.
             self._look()
             if self._failure is None:
-                self._failure = problem
+                self._give_up(problem)
         return False
 
     def _feed(self, handler: Handler, event: sg.Input) -> None:

@@ -166,7 +166,7 @@ class ClaimsTransport:
 
     def check(self) -> None:
         if self._failure is not None:
-            raise CannotReach("The transport has failed.", repr(self._failure)) from self._failure
+            raise CannotReach(f"The transport has failed: {self._failure!r}") from self._failure
 
     def close(self) -> None:
         self._is_closed = True
