@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -57,8 +57,8 @@ class Queries:
         self.count = 0
         #: Batch numbers that earlier queries may have used.
         self._numbers_used = 0
-        #: Queries that were stopped and may still be in a batch.
-        self._ending: list[Run] = []
+        #: Queries that were stopped and may still be in a batch; whether that may take any time.
+        self._ending: dict[Run, bool] = {}
 
     def require_folder(self) -> None:
         """Make the folder, if there is none. Raises SetupError: it cannot be used."""
@@ -101,27 +101,47 @@ class Queries:
         _log.info("query started", group=share.group, partitions=len(fences), run=self.count)
         return run
 
-    def forget(self, run: Run) -> None:
-        """Stop tracking the query as current: it is stopped, but its batch may still run."""
+    def forget(self, run: Run, takes_any_time: bool = False) -> None:
+        """Stop tracking the query as current: it is stopped, but its batch may still run.
+
+        Args:
+            takes_any_time: no member waits for its partitions, so that its batch may be as long as
+                any other.
+        """
         run.stop_now()
         self._numbers_used += run.numbers_used
-        self._ending.append(run)
+        self._ending[run] = takes_any_time
 
     def are_over(self, patience_s: float) -> bool:
         """Whether no stopped query is in a batch any more.
 
-        Raises CoordError: one was stopped longer ago than `patience_s`.
+        Raises CoordError: one was stopped longer ago than `patience_s`, and others wait for it.
         """
         for run in [each for each in self._ending if each.is_over()]:
             run.clean_up()
-            self._ending.remove(run)
-        for run in self._ending:
-            if run.ends_since_s > patience_s:
-                what = "The query was stopped, and its batch does not end."
-                where = f"group {run.share.group}, member {run.share.member}"
-                mend = "Look what foreachBatch waits for; then end this program and start again."
-                raise CoordError(what, where, mend)
+            del self._ending[run]
+        for run, takes_any_time in self._ending.items():
+            if run.ends_since_s <= patience_s:
+                continue
+            where = f"group {run.share.group}, member {run.share.member}"
+            if not takes_any_time:
+                raise CoordError(
+                    "The query was stopped, and its batch does not end.",
+                    where,
+                    "Look what foreachBatch waits for; if it only takes long, choose a longer "
+                    "batch_timeout_s. Then end this program and start again.",
+                )
+            if not run.has_warned:
+                run.has_warned = True
+                what = "nothing is read until the batch of a stopped query ends"
+                _log.warning(what, where=where, stopped_for_s=round(run.ends_since_s))
         return not self._ending
+
+    def await_end(self, partitions: Iterable[TopicPartition], patience_s: float) -> None:
+        """Wait up to this time for the batches of stopped queries that read one of these."""
+        for run in self._ending:
+            if run.reads_any(partitions):
+                run.is_over(patience_s)
 
     def end(self, patience_s: float) -> None:
         """Wait for each up to this time, and clean up after those that have ended."""

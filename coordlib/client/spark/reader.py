@@ -298,7 +298,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         self._tables.ids.look(topics)
         if self._tables.ids.refused(topics):
             self._commit()
-            self._give_up("a topic was deleted and made anew")
+            # Nobody waits for its batch, which may have begun just now.  # INV-130
+            self._give_up("a topic was deleted and made anew", takes_any_time=True)
             self._settle()
 
     @property
@@ -315,6 +316,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
     def _asked_back(self, partitions: Partitions) -> None:
         """Stop reading these partitions before it returns; the Release carries their commit."""
         run = self._run
+        self._queries.await_end(partitions, self._batch_timeout_s)
         if run is not None and run.reads_any(partitions):
             run.stop(self._batch_timeout_s)
             going = {each: at for each, at in run.unsaid().items() if each in partitions}
@@ -364,16 +366,15 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._commit()
             self._forget(run)
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str, takes_any_time: bool = False) -> None:
         """Stop the query without waiting; late writes of its batch are fenced by its tokens."""
         run = self._run
         if run is not None:
             _log.warning("query stopped at once", group=run.share.group, why=why)
-            run.stop_now()
-            self._forget(run)
+            self._forget(run, takes_any_time)
 
-    def _forget(self, run: Run) -> None:
-        self._queries.forget(run)
+    def _forget(self, run: Run, takes_any_time: bool = False) -> None:
+        self._queries.forget(run, takes_any_time)
         self._run = None
 
     def _begin(self) -> None:

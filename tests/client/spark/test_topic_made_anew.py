@@ -6,6 +6,7 @@ import pytest
 
 from coordlib.client.machine.seen_ids import LAG_MS
 from coordlib.client.shell.topic_ids import LOOK_MS
+from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.errors import CoordError
 from coordlib.kafka.places import Bounds
 from tests.client.spark.test_writes import LakeReaders
@@ -26,6 +27,13 @@ def named(world: ReaderWorld) -> set[str]:
     """The topics' ids in all commits of the reader."""
     rows = [getattr(each, "offsets", None) for each in world.requests if each.client == "spark"]
     return {str(row.topic_id) for some in rows for row in some or ()}
+
+
+def end_of(reader: SparkGroupReader) -> None:
+    """Wait, in real time, for the threads in which its queries are stopped."""
+    for run in reader._queries._ending:
+        while not run.is_over(60):
+            pass
 
 
 def test_offsets_are_committed_under_the_id_of_the_topic(world: ReaderWorld) -> None:
@@ -58,6 +66,55 @@ def test_a_running_query_ends_and_another_begins_at_the_new_topics_start(
     world.run(LAG_MS + 5_000)
     assert reader.runs == 2
     assert world.committed("spark")[-1] == {0: 6, 1: 6, 2: 6, 3: 6}
+
+
+def test_a_batch_that_goes_on_for_long_is_waited_for_and_not_committed(
+    world: ReaderWorld,
+) -> None:
+    """It had begun just before, and took longer than others may wait for: the reader ended, with
+    the advice to look what the batch waited for."""
+    reader = world.read(commit_interval_s=1, batch_timeout_s=1)
+    world.query.end(t0=5, t1=5, t2=5, t3=5)
+    world.run(3_000)
+    old = world.query
+    world.log.make_anew("t")
+    old.begin()
+    old.hangs_until.clear()
+    try:
+        world.run(LOOK_MS + 30_000)
+        assert reader.runs == 1
+        assert not old.share.may_work()
+    finally:
+        old.hangs_until.set()
+        end_of(reader)
+    world.run(5_000)
+
+    assert reader.runs == 2
+    assert set(world.query.began.values()) == {0}
+    assert all(max(commit.values()) <= 5 for commit in world.committed("spark"))
+
+
+def test_who_is_given_its_partitions_waits_for_the_batch_of_before(world: ReaderWorld) -> None:
+    """Its foreachBatch may write where nobody fences it: as for a query that runs, the Release is
+    sent when the batch has ended, or the time for it is over."""
+    reader = world.read(commit_interval_s=1, batch_timeout_s=3)
+    old = world.query
+    old.end(t0=5, t1=5, t2=5, t3=5)
+    world.run(3_000)
+    world.log.make_anew("t")
+    old.begin()
+    old.hangs_until.clear()
+    waits: list[float] = []
+    world.run(LOOK_MS + 2_000)
+    (run,) = reader._queries._ending
+    run.is_over = lambda timeout_s=0.0: bool(waits.append(timeout_s))  # type: ignore[method-assign]
+    try:
+        world.join("python")
+        assert max(waits) == 3
+    finally:
+        del run.is_over
+        old.hangs_until.set()
+        end_of(reader)
 
 
 def test_a_topic_that_was_away_begins_at_its_start(world: ReaderWorld) -> None:
