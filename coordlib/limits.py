@@ -50,7 +50,11 @@ GRANTS_PER_MEMBER_MAX = 12  # above it the oldest two become one; commits by the
 DEMANDS_PER_MEMBER_MAX = 4  # open at a time; the next one follows when a demand is met
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 ANSWER_BYTES_MAX = 16 * MIB  # all parts: as much as a group's offsets may have
-ANSWERED_BYTES_MAX = 64 * MIB  # of a shard's outputs that no tick has published (answered.py)
+# Of a shard's outputs that no tick has published, before anybody has to wait (answered.py): a share
+# of what all shards have, within these two.
+ANSWERED_BYTES_OF_ALL = 128 * MIB
+ANSWERED_BYTES_MAX = 64 * MIB
+ANSWERED_BYTES_MIN = 4 * MIB
 
 BROKERS_MAX = 1_000  # registered in one cluster, as group.max.size
 CLUSTERS_PER_SHARD_MAX = 100  # a cluster has up to 4 MiB of brokers, beside its partitions

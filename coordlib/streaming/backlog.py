@@ -1,7 +1,8 @@
 """How large the records are that wait for the job, from samples of them.
 
-Kafka tells how many records a partition has, not how many bytes lie between two of them. So a few
-are read at places that are evenly spread over what waits, and the largest mean of a place counts:
+Kafka tells how many records a partition has, not how many bytes lie between two of them. What is no
+longer than a sample is read whole: each record of it may have 1 MiB. Of all else a few records are
+read at places that are evenly spread over what waits, and the largest mean of a place counts:
 a batch is filled from a few such places at most, and the mean of the whole backlog says nothing
 about its heaviest part. Records that are large in fewer places than that can be missed; then the
 worker's own count finds them (`batch_size.BatchTooLarge`).
@@ -22,8 +23,8 @@ from coordlib.kafka.denied import denial, reading
 PLACES: Final = 16
 SAMPLE: Final = 50
 _SAMPLE_BYTES: Final = limits.REQUEST_BYTES_MAX
-#: So few records fit into any batch, whatever they weigh: nothing is read for them.
-FEW: Final = 100
+#: Of a span that is read whole: as much as at all places of a longer one.
+_WHOLE_BYTES: Final = PLACES * _SAMPLE_BYTES
 _SILENCE_S: Final = 20.0
 _POLL_S: Final = 0.1
 #: What brokers say of the group means nothing: it is never joined.
@@ -51,7 +52,7 @@ def mean_bytes_waiting(
     partitions: Sequence[int],
     next_offsets: Mapping[str, Mapping[str, int]],
 ) -> dict[str, float]:
-    """Topic -> the mean size of the records that wait, where they are largest; 0: few wait.
+    """Topic -> the mean size of the records that wait, where they are largest; 0: none wait.
 
     Args:
         client_options: librdkafka's, with `bootstrap.servers`.
@@ -97,22 +98,20 @@ def _waiting(
 
 
 def largest_mean(consumer: Reader, waiting: Waiting) -> float:
-    """Of all places that are looked at, the largest mean size of records; 0: few wait."""
-    many = {place: span for place, span in waiting.items() if span[1] - span[0] > FEW}
-    means = [0.0]
+    """Of all places that are looked at, the largest mean size of records; 0: none wait."""
+    few = {place: first for place, (first, end) in waiting.items() if 0 < end - first <= SAMPLE}
+    many = {place: span for place, span in waiting.items() if span[1] - span[0] > SAMPLE}
+    means = [0.0, *_means(consumer, few, _WHOLE_BYTES)]
     for number in range(PLACES):
-        means += _means(
-            consumer,
-            {
-                place: first + (end - first) * number // PLACES
-                for place, (first, end) in many.items()
-            },
-        )
+        starts = {
+            place: first + (end - first) * number // PLACES for place, (first, end) in many.items()
+        }
+        means += _means(consumer, starts, _SAMPLE_BYTES)
     return max(means)
 
 
-def _means(consumer: Reader, starts: Mapping[tuple[str, int], int]) -> list[float]:
-    """The mean size of the records at one place of each partition."""
+def _means(consumer: Reader, starts: Mapping[tuple[str, int], int], bytes_max: int) -> list[float]:
+    """The mean size of the records at one place of each partition, from `bytes_max` of them."""
     if not starts:
         return []
     consumer.assign([TopicPartition(*place, offset) for place, offset in starts.items()])
@@ -121,18 +120,19 @@ def _means(consumer: Reader, starts: Mapping[tuple[str, int], int]) -> list[floa
     deadline = time.monotonic() + _SILENCE_S
     while missing:
         for message in consumer.consume(SAMPLE, _POLL_S):
+            deadline = time.monotonic() + _SILENCE_S
             place = (message.topic() or "", message.partition() or 0)
             error = message.error()
             if error is not None and error.code() not in _PASSING:
                 raise KafkaException(error)
             if error is None and place in missing:
                 sizes[place].append(len(message.value() or b""))
-            if error is not None or _is_enough(sizes[place]):
+            if error is not None or _is_enough(sizes[place], bytes_max):
                 missing.discard(place)
         if time.monotonic() > deadline:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     return [sum(found) / len(found) for found in sizes.values() if found]
 
 
-def _is_enough(sizes: list[int]) -> bool:
-    return len(sizes) >= SAMPLE or sum(sizes) >= _SAMPLE_BYTES
+def _is_enough(sizes: list[int], bytes_max: int) -> bool:
+    return len(sizes) >= SAMPLE or sum(sizes) >= bytes_max

@@ -30,9 +30,11 @@ HELD_SHARE: Final = 2
 #: Spark gathers a shard's part of a batch in one buffer, which has 2 GiB at most. Half of them, as
 #: a mean size is no bound.
 PLANNED_MAX: Final = 1024 * limits.MIB
-#: Of what the driver collects, the share that a batch's outputs are planned for: what a shard says
-#: within its own bound (`limits.ANSWERED_BYTES_MAX`) comes beside it.
+#: Of what the driver collects, the share that a batch's outputs are planned for: what shards say
+#: within their own bounds (`answered.bytes_max`) comes beside it, and has the rest. Where that is
+#: too little for them, the share is less, down to the least.
 COLLECTED_SHARE: Final = 2
+_COLLECTED_SHARE_LEAST: Final = 8
 #: How many times its bytes a record may write without being refused: of the first input, of which
 #: the log bounds all beyond (`answered.py`), and of the others, with the longest names.
 WRITTEN_SHARE: Final = answered.FREE_SHARE
@@ -86,6 +88,11 @@ class Means(NamedTuple):
 NO_MEANS: Final = Means()
 
 
+def beside_bytes(shards: int, all_shards: int) -> int:
+    """What so many shards, of all that there are, may write beyond what a batch is planned for."""
+    return shards * 2 * answered.bytes_max(all_shards)
+
+
 def means_of(sizes: Mapping[str, float], first_input: str) -> Means:
     """What records of these mean sizes, by topic, need at most."""
     written = [
@@ -106,6 +113,7 @@ class BatchSize:
         mean: of the records that are waiting; of none: nothing waits.
         now_s: monotonic.
         collected_bytes: outputs of one batch that the driver takes.
+        beside_bytes: of these, what may come whatever the batch has.
     """
 
     def __init__(
@@ -115,11 +123,15 @@ class BatchSize:
         mean: Means = NO_MEANS,
         now_s: float = 0,
         collected_bytes: int = 2 * PLANNED_MAX,
+        beside_bytes: int = 0,
     ) -> None:
         self._records_max = records_max
         self._planned = Means(
             min(worker_memory_bytes // PLANNED_SHARE, PLANNED_MAX),
-            collected_bytes // COLLECTED_SHARE,
+            min(
+                collected_bytes // COLLECTED_SHARE,
+                max(collected_bytes - beside_bytes, collected_bytes // _COLLECTED_SHARE_LEAST),
+            ),
         )
         #: What the running query plans with.
         self.records = self._fitting(mean)

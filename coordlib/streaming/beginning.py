@@ -10,7 +10,7 @@ from coordlib.config import EngineConfig
 from coordlib.records.stored import Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.backlog import mean_bytes_waiting
-from coordlib.streaming.batch_size import BatchSize, means_of
+from coordlib.streaming.batch_size import BatchSize, beside_bytes, means_of
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity
 from coordlib.streaming.operator import Beginning
 from coordlib.streaming.plane import Plane
@@ -55,10 +55,11 @@ def size_of_batches(
     memory: "Memory",
 ) -> BatchSize:
     """How many records a batch may have, by those that wait. Raises CannotReach."""
+    own = plane.shards(shards)
     mean_bytes = mean_bytes_waiting(
         client_options,
         list(plane.inputs.values()),
-        plane.shards(shards),
+        own,
         marker.next_offsets if marker else {},
     )
     size = BatchSize(
@@ -67,6 +68,7 @@ def size_of_batches(
         means_of(mean_bytes, plane.first_input),
         time.monotonic(),
         memory.collected_bytes,
+        beside_bytes(len(own), shards),
     )
     if size.records < engine.max_offsets_per_trigger:
         _log.warning(

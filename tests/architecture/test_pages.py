@@ -89,6 +89,7 @@ def test_the_files_of_a_row_cite_its_number(number: str) -> None:
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "coordlib").rglob("*.md")),
+    *sorted((ROOT / "tests").glob("*.md")),
     *sorted((ROOT / "tests" / "tools").rglob("*.md")),
 ]
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from coordlib.local.broker import Broker
-from coordlib.streaming.backlog import FEW, mean_bytes_waiting
+from coordlib.streaming.backlog import SAMPLE, mean_bytes_waiting
 
 pytestmark = pytest.mark.stack
 
@@ -47,11 +47,15 @@ def test_the_heaviest_part_of_a_backlog_counts(options: dict[str, str], topic: s
     assert mean_bytes_waiting(options, [topic], range(2), behind) == {topic: 150}
 
 
-def test_nothing_is_read_where_little_waits(options: dict[str, str], topic: str) -> None:
-    """A start after a clean stop is not to be slower for it."""
-    write(options, topic, 0, [5_000] * FEW)
-    write(options, topic, 1, [5_000] * (FEW + 1))
+def test_few_records_are_read_whole(options: dict[str, str], topic: str) -> None:
+    """A hundred requests of 1 MiB waited at a start, and none of them was in the sample: the first
+    batch was planned as if they had no bytes. The large ones may be the last."""
+    write(options, topic, 0, [100] * 40 + [1_000_000] * 10)
+    write(options, topic, 1, [5_000] * (SAMPLE + 1))
 
-    assert mean_bytes_waiting(options, [topic], range(1), {}) == {topic: 0}
-    assert mean_bytes_waiting(options, [topic], range(2), {topic: {"1": 1}}) == {topic: 0}
-    assert mean_bytes_waiting(options, [topic], range(2), {}) == {topic: 5_000}
+    few = (100 * 40 + 1_000_000 * 10) / 50
+    assert mean_bytes_waiting(options, [topic], range(2), {}) == {topic: few}
+    assert mean_bytes_waiting(options, [topic], range(2), {topic: {"0": 49}}) == {topic: 1_000_000}
+    assert mean_bytes_waiting(options, [topic], range(2), {topic: {"0": 50}}) == {topic: 5_000}
+    judged = {topic: {"0": 50, "1": SAMPLE + 1}}
+    assert mean_bytes_waiting(options, [topic], range(2), judged) == {topic: 0}

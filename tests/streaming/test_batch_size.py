@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.streaming.batch_size import BatchSize, Means, held_bytes_max, means_of
+from coordlib.streaming.batch_size import BatchSize, Means, beside_bytes, held_bytes_max, means_of
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -135,6 +135,16 @@ def test_a_batch_is_planned_by_what_it_writes_too() -> None:
     laptop = BatchSize(50_000, GIB, waiting, collected_bytes=512 * MIB)
     assert laptop.records * waiting.written <= 256 * MIB
     assert BatchSize(50_000, GIB, waiting, collected_bytes=3 * GIB).records > 5 * laptop.records
+
+
+@pytest.mark.parametrize(("shards", "records"), [(1, 512), (32, 512), (48, 256), (1_000, 128)])
+def test_what_shards_may_say_in_any_case_has_room_beside_it(shards: int, records: int) -> None:
+    """Of 512 MiB that a laptop's driver collects; a thousand shards need a larger one."""
+    beside = beside_bytes(shards, shards)
+    size = BatchSize(50_000, GIB, Means(1, MIB / 2), collected_bytes=512 * MIB, beside_bytes=beside)
+
+    assert size.records == records
+    assert records * MIB // 2 + beside <= 512 * MIB or shards == 1_000
 
 
 def test_what_the_log_bounds_is_not_planned_for_twice() -> None:

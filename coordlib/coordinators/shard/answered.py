@@ -5,29 +5,35 @@ members for a leader, a new division of a large group. A batch is collected and 
 and comes again as it is after every restart, so what one batch may say must be bounded by the log
 alone. No tick in a batch covers what that batch says. So the bytes that a step says, but for about
 as many as its request brought, are counted until a tick's `published` covers them, and too many of
-them are a reason to wait:
+them are a reason to wait. How many are too many depends on the number of shards, which is in the
+layout: one batch has the outputs of all of them (`bytes_max`).
 
     who only asks        is refused, as soon as its answer would be one too many
     a commit             is refused likewise, whole: a row of 40 bytes writes 700, with the longest
                          names. The last quarter is kept for groups that have nothing unread: one
                          of them cannot take all. By clients or members no room is kept: they are
                          words that anybody may choose
-    a member's request   is refused only if its group has large outputs to be seen already: whatever
-                         others do, each group makes one large step at a time. What it was asked
-                         for by a date (to join again, to fetch its share) is never refused: the
-                         list that a leader is told has no more bytes than the JoinGroups brought
-    a deadline           waits for as long, on the same condition
+    a member's request   of a group that has large outputs to be seen is refused likewise; of
+                         another group from one and a half times as many on: whatever others do,
+                         there is room for some large steps of groups that have said nothing. What
+                         it was asked for by a date (to join again, to fetch its share) is never
+                         refused: the list that a leader is told has no more bytes than the
+                         JoinGroups brought
+    a deadline           waits for as long, if its group has large outputs to be seen; of another
+                         group from twice as many on
+    messages, decisions  of shards, and of Kafka's transactions, wait from twice as many on: they
+                         are not judged, and the driver writes them again
     retention            waits while there are too many
-    topics, messages     of shards are the driver's own word; they are counted
+    topics               are the driver's own word; what follows is counted
 
 Whoever is refused hears THROTTLING_QUOTA_EXCEEDED and changes nothing. The driver owes a tick while
-so much is counted that anybody may have to wait (rule 6), so nobody waits for ever. Records of
-`coord.offsets` count nothing: their place among the requests is not fixed. What they write, what
-messages lead to, and the bytes that are not counted, are bounded by how a batch is planned
-(`streaming/batch_size.py`).
+so much is counted that anybody may have to wait (rule 6), so nobody waits for ever. One step may be
+larger than what is left: the bound is exceeded by one step of one group. Records of `coord.offsets`
+count nothing: their place among the requests is not fixed. What they write, and the bytes that are
+not counted, are bounded by how a batch is planned (`streaming/batch_size.py`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from coordlib import limits
@@ -41,8 +47,9 @@ FREE_BYTES: Final = 6 * limits.KIB
 FREE_SHARE: Final = 2
 #: Neighbours are counted as one until they have so many bytes: some hundred rows at most.
 ROW_BYTES: Final = limits.MIB
-#: What one step counts as when it asks for room: else the largest would have to find it empty.
-STEP_BYTES_MAX: Final = limits.ANSWER_BYTES_MAX
+#: Of the bound, what one step counts as at most when it asks for room: else the largest would have
+#: to find it empty.
+STEP_SHARE: Final = 4
 #: A tick is owed from this share of the bound on: the largest step has room until then, whoever
 #: makes it. Less is covered when a tick is written for another reason.
 OWED_SHARE: Final = 8
@@ -85,25 +92,46 @@ def put_off(request: rq.Request, step: Step[Any]) -> None:
         )
 
 
+def bytes_max(shards: int) -> int:
+    """So many bytes of a shard's outputs may be unread before anybody has to wait.
+
+    Nobody but who was asked to join or to fetch is let through at twice as many.
+    """
+    share = limits.ANSWERED_BYTES_OF_ALL // shards
+    return min(limits.ANSWERED_BYTES_MAX, max(limits.ANSWERED_BYTES_MIN, share))
+
+
 class Answered:
     """What is counted in one shard, by the records that caused it.
 
     Args:
         rows: from the shard's state, in order.
+        most: of bytes, before anybody has to wait.
     """
 
-    __slots__ = ("rows", "total_bytes")
+    __slots__ = ("_most", "rows", "total_bytes")
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[Row], most: int) -> None:
         #: For the shard's state.
         self.rows: tuple[Row, ...] = tuple(rows)
         #: All that is not covered yet.
         self.total_bytes = sum(size for _, size in self.rows)
+        self._most = most
 
     @property
     def is_full(self) -> bool:
-        """Whether deadlines and retention wait."""
-        return self.total_bytes >= limits.ANSWERED_BYTES_MAX
+        """Whether retention waits, and deadlines of groups that have said some of it."""
+        return self.total_bytes >= self._most
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether all deadlines wait, messages, and decisions."""
+        return self.total_bytes >= 2 * self._most
+
+    @property
+    def owed(self) -> int:
+        """The newest record that a tick is to cover; -1: so little is counted that nobody waits."""
+        return self.rows[-1][0] if self.total_bytes * OWED_SHARE >= self._most else -1
 
     def count(self, offset: int, size_bytes: int) -> None:
         """A step at this record has said so much that counts."""
@@ -124,21 +152,14 @@ class Answered:
 
         `is_unread`: whether its group has said something that counts and is not covered yet.
         """
-        waits = asked.request.WAITS
+        waits, most = asked.request.WAITS, self._most
         if not size_bytes or waits is rq.Waits.NEVER:
             return False
-        wanted_bytes = self.total_bytes + min(size_bytes, STEP_BYTES_MAX)
+        wanted_bytes = self.total_bytes + min(size_bytes, most // STEP_SHARE)
         if waits is rq.Waits.WITH_ITS_GROUP:
-            return is_unread and wanted_bytes > limits.ANSWERED_BYTES_MAX
+            return wanted_bytes > (most if is_unread else most + most // 2)
         is_limited = is_unread if waits is rq.Waits.AS_A_COMMIT else size_bytes > SMALL_BYTES
-        kept_bytes = limits.ANSWERED_BYTES_MAX // 4 if is_limited else 0
-        return wanted_bytes > limits.ANSWERED_BYTES_MAX - kept_bytes
-
-
-def owed_by(rows: Sequence[Row]) -> int:
-    """The newest record that a tick is to cover; -1: so little is counted that nobody waits."""
-    total_bytes = sum(size for _, size in rows)
-    return rows[-1][0] if total_bytes * OWED_SHARE >= limits.ANSWERED_BYTES_MAX else -1
+        return wanted_bytes > most - (most // 4 if is_limited else 0)
 
 
 def counted_bytes(said_bytes: int, asked: Asked | None) -> int:

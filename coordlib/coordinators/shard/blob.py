@@ -7,7 +7,6 @@ import msgspec
 
 from coordlib.config import ShardConfig
 from coordlib.coordinators.shard.agenda import Agenda, Noted
-from coordlib.coordinators.shard.answered import owed_by
 from coordlib.coordinators.shard.channels import StoredChannels
 from coordlib.coordinators.shard.family import Family, Registry
 from coordlib.coordinators.shard.refusal_lines import Refusals
@@ -225,10 +224,11 @@ def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
     return decoded
 
 
-def status_of(shard: int, position: stored.ShardPosition, agenda: Agenda) -> Status:
-    """What the driver must know."""
-    waits_to = max(agenda.waits.values(), default=-1)
-    owed = max(waits_to, owed_by(position.answered))
+def status_of(
+    shard: int, position: stored.ShardPosition, agenda: Agenda, answered_owed: int
+) -> Status:
+    """What the driver must know; `answered_owed`: the record that `answered.py` wants covered."""
+    owed = max(answered_owed, max(agenda.waits.values(), default=-1))
     reports = agenda.reports.values()
     return Status(
         shard=shard,

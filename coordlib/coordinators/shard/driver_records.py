@@ -48,6 +48,8 @@ class DriverRecords(Rows):
                 self._complain(at, record, _not_judged(record, problem))
                 continue
             for name, decide in follows:
+                if isinstance(record, rq.TxnDecided) and self._answered.is_overfull:
+                    return  # the shard's status still names the others: the driver says it again
                 if isinstance(decide, Exception):
                     self._quarantine(at, (space, name), decide)
                 else:
@@ -72,12 +74,13 @@ class DriverRecords(Rows):
     def _hear(self, at: At, record: rq.FromShard) -> None:
         """The next message of a shard is judged; one that was judged before does nothing.  # INV-95
 
-        One that cannot be read is not judged: it was sent by newer code, and so are those behind
-        it. They wait in the outbox until such code reads them.
+        None is judged while too much cannot be read that the shard has said (answered.py). One that
+        cannot be read is not judged either: it was sent by newer code, and so are those behind it.
+        They wait in the outbox until such code reads them.
         """
         missing = self.channels.gap_before(record.source, record.seq)
-        if missing < 0:
-            return
+        if missing < 0 or self._answered.is_overfull:
+            return  # it was judged, or it waits in the outbox: the driver feeds it again
         if missing:
             why = f"Message {record.seq} of shard {record.source} came {missing} too early."
             self._complain(at, record, why)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from coordlib.coordinators.shard import quarantine
 from coordlib.coordinators.shard.agenda import Agenda, Noted, note
-from coordlib.coordinators.shard.answered import Answered, Asked, counted_bytes
+from coordlib.coordinators.shard.answered import Answered, Asked, bytes_max, counted_bytes
 from coordlib.coordinators.shard.blob import ShardSettings, StoredShard, StoredWithChannels
 from coordlib.coordinators.shard.channels import Channels
 from coordlib.coordinators.shard.clock import Due
@@ -62,7 +62,7 @@ class Rows(ABC):
         self.clock_ms = state.clock_ms
         #: Newest record whose outputs can be read, by the newest tick.
         self.published = state.published
-        self._answered = Answered(state.answered)
+        self._answered = Answered(state.answered, bytes_max(settings.shards))
         #: Made when they are asked for: most batches of most shards use none.
         self._channels: Channels | None = None
         self._stored_channels = state.channels
@@ -241,7 +241,7 @@ class Rows(ABC):
             row = self.rows.get(key)
             if row is None or row.facts.next_due_ms != bound_ms or row.value is None:
                 continue
-            if self._answered.is_full and self._is_unread(row):
+            if self._answered.is_overfull or (self._answered.is_full and self._is_unread(row)):
                 self._put_off.add(key)
                 continue
             try:
@@ -266,14 +266,14 @@ class Rows(ABC):
         return False
 
     def _around(self, at: At, key: Key, row: Row | None, asked: Asked | None) -> Around:
-        bytes_max, family = self.settings.bounds.bytes_max, self.families[key[0]]
+        shard_bytes_max, family = self.settings.bounds.bytes_max, self.families[key[0]]
         return Around(
             entries=row.entries if row else Entries,
             tables=self.registry.tables[key[0]],
             heard=row.heard if row else {},
             may_create=row is not None or self._count_of[key[0]] < family.entities_max,
-            room_bytes=bytes_max - self._agenda.size_bytes,
-            shard_bytes_max=bytes_max,
+            room_bytes=shard_bytes_max - self._agenda.size_bytes,
+            shard_bytes_max=shard_bytes_max,
             must_wait=lambda said: self._must_wait(at, asked, row, counted_bytes(said, asked)),
             family=family.around(at, row is None),
             channels=lambda: self.channels,

@@ -370,7 +370,8 @@ class Shard(DriverRecords):
         return encode_blob(self._position, rows, families, self._refusals, channels)
 
     def status(self) -> Status:
-        told = status_of(self.settings.shard, self._position, self._agenda)
+        owed = self._answered.owed
+        told = status_of(self.settings.shard, self._position, self._agenda, owed)
         if self._channels is None and self._stored_channels is None:
             return told
         return msgspec.structs.replace(told, heard=self.channels.heard)

@@ -128,15 +128,16 @@ class Entries:
             for number, entry in self.of_name(name):
                 yield name, number, entry
 
-    def marked(self, mark: int) -> list[tuple[Place, Any]]:
-        """The entries that have this mark, by place and in order.
+    def marked(self, *wanted: int) -> list[tuple[Place, Any]]:
+        """The entries that have one of these marks, by place and in order.
 
         The first search of a batch reads all blocks and keeps those decoded in which it found
         something. The second one makes an index: a batch with one event must not pay for it.
         """
-        marks = self._table.marks or _no_marks
+        marks, either = self._table.marks or _no_marks, frozenset(wanted)
         if self._has_searched:
-            blocks = sorted(self._index().get(mark, ()))
+            index = self._index()
+            blocks = sorted({block for mark in either for block in index.get(mark, ())})
         else:
             blocks = [
                 (name, number) for name in self.names() for number in sorted(self._names[name])
@@ -145,7 +146,11 @@ class Entries:
         found: list[tuple[Place, Any]] = []
         for name, number in blocks:
             block = self._peek(name, number)
-            here = [((name, n), each) for n, each in sorted(block.items()) if mark in marks(each)]
+            here = [
+                ((name, n), each)
+                for n, each in sorted(block.items())
+                if not either.isdisjoint(marks(each))
+            ]
             if here:
                 self._names[name][number] = block
                 found += here

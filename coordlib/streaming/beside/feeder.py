@@ -5,10 +5,12 @@
 It keeps nothing that is not in `coord.outbox`: at its start it reads what waits there, after older
 drivers were fenced. What it writes twice, or an older driver late, does nothing (`channels.py`). A
 record that the log did not take is written again, and all of its channel behind it: a shard
-judges no message before the one before it.  # INV-95
+judges no message before the one before it. So are those that a shard has in its log and does not
+judge, which has said too much that nobody can read yet (`answered.py`).  # INV-95
 """
 
 import threading
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -23,6 +25,9 @@ from coordlib.streaming.crash import Crash
 
 #: Records of one channel that are under way at once: what is written again when one is not taken.
 FLYING_MAX: Final = 100
+#: What the log has taken is written again where its shard has not judged it after this time, with a
+#: batch; then after twice as long, and so on: perhaps the shard is only far behind.
+AGAIN_S: Final = 5.0
 
 #: Shard that sends, and shard that judges.
 Pair = tuple[int, int]
@@ -70,28 +75,41 @@ def messages_of(outputs: Iterable[Output]) -> Iterator[tuple[Pair, int, bytes]]:
                     yield (source, to), number, output.value
 
 
+def _judged_of(outputs: Iterable[Output]) -> Iterator[tuple[Pair, int]]:
+    """By channel, the newest message that a batch has judged."""
+    for output in outputs:
+        if output.topic == OUTBOX and output.value is not None:
+            match _decode_key(output.key):
+                case (str(what), int(source)) if what == HEARD:
+                    yield (source, output.partition), _decode_heard(output.value).heard
+
+
 class Channel:
-    """What is to be fed of one channel. Pure.
+    """What is to be fed of one channel. Pure; times are seconds of one clock.
 
     Args:
         messages: what waits, by number and in order.
     """
 
     def __init__(self, messages: Mapping[int, bytes]) -> None:
-        #: From the first one on that the log is not known to have, by number and in order.
+        #: Those that are not known to be judged, by number and in order.
         self._messages = dict(messages)
-        #: Of these, the ones that were taken. A shard drops them if one before them was not.
+        #: The log has all up to this one.
+        self._logged = 0
+        #: Of those behind it, the ones that were taken. A shard drops them if one before was not.
         self._taken: set[int] = set()
         #: The newest that is under way, or was taken.
         self._sent = 0
         self._flying = 0
         #: Whether one of those under way was not taken.
         self._has_failed = False
+        #: When the first of them is written again, and how long after the time before.
+        self._again_at, self._again_s = float("inf"), AGAIN_S
 
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to be written."""
-        return not self._messages
+        return all(number <= self._logged for number in reversed(self._messages))
 
     def add(self, number: int, body: bytes) -> None:
         """One more, behind all others."""
@@ -106,7 +124,7 @@ class Channel:
         if self._has_failed:
             if self._flying:
                 return []
-            self._has_failed, self._sent = False, 0
+            self._has_failed, self._sent = False, self._logged
             self._taken.clear()
         later = [(n, body) for n, body in self._messages.items() if n > self._sent]
         return later[: FLYING_MAX - self._flying]
@@ -123,9 +141,31 @@ class Channel:
             self._has_failed = True
             return
         self._taken.add(number)
-        while self._messages and (first := next(iter(self._messages))) in self._taken:
-            del self._messages[first]
-            self._taken.remove(first)
+        for each in self._messages:
+            if each > self._logged:
+                if each not in self._taken:
+                    break
+                self._logged = each
+                self._taken.remove(each)
+
+    def heard(self, number: int) -> None:
+        """All up to this one are judged."""
+        for each in [n for n in self._messages if n <= number]:
+            del self._messages[each]
+        self._taken = {n for n in self._taken if n > number}
+        self._logged = max(self._logged, number)
+        self._again_at, self._again_s = float("inf"), AGAIN_S
+
+    def batch_committed(self, now_s: float) -> None:
+        """Those that the log has and no batch judges are written again, from time to time."""
+        if next(iter(self._messages), self._logged + 1) > self._logged or self._flying:
+            return
+        if self._again_at == float("inf"):
+            self._again_at = now_s + self._again_s
+        elif now_s >= self._again_at:
+            self._again_s *= 2
+            self._again_at, self._logged, self._sent = now_s + self._again_s, 0, 0
+            self._taken.clear()
 
 
 #: Writes a record into the log of a shard; calls with "" when it is taken, else with the reason.
@@ -149,8 +189,9 @@ class Feeder:
         serve: Callable[[], None],
         waiting: Waiting,
         owned: Container[int] | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._write, self._serve, self._owned = write, serve, owned
+        self._write, self._serve, self._owned, self._now_s = write, serve, owned, now_s
         self._lock = threading.Lock()
         self._channels = {
             pair: Channel(found)
@@ -164,12 +205,18 @@ class Feeder:
         self._crash, self._batches = Crash.from_environment(), 0
 
     def batch_committed(self, outputs: Iterable[Output]) -> None:
-        """Feed its messages, too."""
+        """Feed its messages, too; what it has judged is done."""
+        outputs = list(outputs)
         with self._lock:
             self._batches += 1
             for pair, number, body in messages_of(outputs):
                 if self._is_fed_here(pair):
                     self._channels.setdefault(pair, Channel({})).add(number, body)
+            for pair, number in _judged_of(outputs):
+                if pair in self._channels:
+                    self._channels[pair].heard(number)
+            for channel in self._channels.values():
+                channel.batch_committed(self._now_s())
 
     def add(self, pair: Pair, number: int, body: bytes) -> None:
         """Feed a message of another cell's shard, too, unless it was added or judged before."""

@@ -18,7 +18,7 @@ from coordlib import limits
 from coordlib.coordinators.groups.offsets import offset_commit
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.shard import answered
-from coordlib.coordinators.shard.answered import Answered, Asked, counted_bytes, owed_by
+from coordlib.coordinators.shard.answered import Answered, Asked, bytes_max, counted_bytes
 from coordlib.coordinators.shard.outbox import size_of
 from coordlib.coordinators.shard.rows import Rows
 from coordlib.coordinators.shard.transition import REQUESTS, At
@@ -27,7 +27,7 @@ from coordlib.errors import ErrorCode
 from coordlib.records import codec
 from coordlib.records import requests as rq
 from tests.coordinators.groups.test_properties import compacted, run_in_batches, said
-from tests.tools import assigned_logs, random_logs
+from tests.tools import assigned_logs, producers, random_logs
 from tests.tools.assigned_groups import subscribe, topics
 from tests.tools.core import InputRecord, Shard, ShardSettings, fold, restore, with_groups
 from tests.tools.driving import (
@@ -55,7 +55,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answered, "FREE_BYTES", 1_000)
     monkeypatch.setattr(answered, "FREE_SHARE", 1)
     monkeypatch.setattr(answered, "ROW_BYTES", 1_000)
-    monkeypatch.setattr(answered, "STEP_BYTES_MAX", 4_000)
     monkeypatch.setattr(answered, "SMALL_BYTES", 1_500)
     monkeypatch.setattr(limits, "ANSWERED_BYTES_MAX", 16_000)
 
@@ -75,9 +74,17 @@ def test_ordinary_requests_count_nothing() -> None:
     assert counted_bytes(1_000_000, asked(fetch("a"), 100)) == 1_000_000 - 6 * limits.KIB - 200
 
 
+def test_the_bound_of_a_shard_is_a_share_of_what_all_have() -> None:
+    """One batch has the outputs of all shards: of 64 of them 4 GiB came together, and a laptop's
+    driver collects 512 MiB."""
+    assert [bytes_max(shards) // limits.MIB for shards in (1, 2, 3, 16, 32)] == [64, 64, 42, 8, 4]
+    assert bytes_max(1_000) == 4 * limits.MIB
+    assert all(2 * n * bytes_max(n) <= 256 * limits.MIB for n in range(1, 33))
+
+
 def test_what_is_covered_counts_no_more() -> None:
     """A tick tells that readers can see everything up to a record."""
-    count = Answered([])
+    count = Answered([], 64 * limits.MIB)
     for offset in (3, 5, 9):
         count.count(offset, answered.ROW_BYTES)
 
@@ -89,25 +96,26 @@ def test_what_is_covered_counts_no_more() -> None:
 
 def test_a_tick_is_owed_before_anybody_has_to_wait() -> None:
     """Rule 6: an ordinary commit of a hundred rows is not worth a batch of its own."""
-    least = limits.ANSWERED_BYTES_MAX // answered.OWED_SHARE
+    most = 4 * limits.MIB
+    least = most // answered.OWED_SHARE
 
-    assert owed_by(()) == -1
-    assert owed_by(((3, 5), (7, least - 6))) == -1
-    assert owed_by(((3, 5), (7, least - 5))) == 7
-    largest = answered.STEP_BYTES_MAX
+    assert Answered((), most).owed == -1
+    assert Answered(((3, 5), (7, least - 6)), most).owed == -1
+    assert Answered(((3, 5), (7, least - 5)), most).owed == 7
     for request in (fetch("a"), commit("a"), join("a")):
-        assert not Answered([(7, least)]).must_wait(asked(request), largest, is_unread=True)
+        count = Answered([(7, least)], most)
+        assert not count.must_wait(asked(request), 16 * limits.MIB, is_unread=True)
 
 
 def test_small_counts_share_a_row() -> None:
     """The rows are state, and stand in the marker: some hundred at most, whatever is asked."""
-    count = Answered([])
+    count = Answered([], 64 * limits.MIB)
     for offset in range(100_000):
         count.count(offset, 600)
 
     assert len(count.rows) <= 60_000_000 // answered.ROW_BYTES + 1
     assert count.total_bytes == 60_000_000
-    assert Answered(count.rows).rows == count.rows
+    assert Answered(count.rows, 64 * limits.MIB).rows == count.rows
 
 
 @pytest.mark.parametrize(
@@ -123,8 +131,9 @@ def test_small_counts_share_a_row() -> None:
         (delete("a"), 40 * limits.MIB, 200 * limits.MIB, False, True),
         # The largest has room before it is empty, or a busy shard would never do it.
         (delete("a"), 30 * limits.MIB, 200 * limits.MIB, False, False),
-        # Members wait for their own group's outputs only.
-        (join("a"), 500 * limits.MIB, 4 * limits.MIB, False, False),
+        # Members wait for their own group's outputs, and half as much again is kept for others.
+        (join("a"), 92 * limits.MIB, 4 * limits.MIB, False, False),
+        (join("a"), 93 * limits.MIB, 4 * limits.MIB, False, True),
         (join("a"), 60 * limits.MIB, 4 * limits.MIB, True, False),
         (join("a"), 61 * limits.MIB, 4 * limits.MIB, True, True),
         (leave("a", "m"), 64 * limits.MIB, 1, True, True),
@@ -144,7 +153,7 @@ def test_who_waits(
     request_: rq.Request, total: int, size: int, is_unread: bool, waits: bool
 ) -> None:
     """The table at the head of answered.py."""
-    count = Answered([(0, total)])
+    count = Answered([(0, total)], 64 * limits.MIB)
 
     assert count.must_wait(asked(request_), size, is_unread) is waits
 
@@ -511,6 +520,114 @@ def test_other_groups_deadlines_do_not_wait(small: None) -> None:
     assert [line for line in lines if "MemberRemoved" in line and "[z]" in line]
 
 
+def test_groups_that_have_said_nothing_wait_from_twice_the_bound_on(small: None) -> None:
+    """A flood of new groups, each of which makes one large step: a shard's outputs had no end, as
+    each of 20,000 groups was let through once."""
+    talk = Conversation(with_groups(PRODUCTION, initial_rebalance_delay_ms=0))
+    said = [
+        str(talk.send(join("a", group=f"g{n}", protocols={"range": METADATA * 3})))
+        for n in range(40)
+    ]
+    assert not [each for each in said if THROTTLED in each]  # what it brings it may say
+    talk.tick()
+    again = [
+        str(talk.send(join("a", "j1", group=f"g{n}", protocols={"range": b"x"}))) for n in range(40)
+    ]
+    assert THROTTLED not in again[0]
+    assert THROTTLED in again[-1]
+    assert talk.shard._answered.total_bytes <= limits.ANSWERED_BYTES_MAX * 3 // 2
+
+
+def with_many_due() -> Conversation:
+    """Twenty server-assigned groups, of which one member each is due at the same record."""
+    talk = Conversation(PRODUCTION)
+    talk.send(topics({f"{n:02}{'x' * 100}": 3 for n in range(6)}))
+    for number in range(20):
+        for client, session_ms in (("b", 6_000), ("a", 600_000)):
+            group = f"g{number:02}"
+            talk.send(subscribe(client, group=group, pattern=".*", session_timeout_ms=session_ms))
+        talk.tick()
+    talk.end_batch()
+    return talk
+
+
+def test_all_deadlines_wait_from_twice_the_bound_on(small: None) -> None:
+    """A job that stood still: all members of all groups are due at its first record, which cannot
+    be split. What waits fires behind the tick, in the same order."""
+    talk = with_many_due()
+    blob, first = talk.shard.encode(), talk.next_offset
+    log = []
+    for n in range(20):
+        covered = first + n - 1 if n % 5 == 4 else -1
+        value = codec.encode(rq.Tick(v=1, published=covered))
+        log.append(InputRecord(REQUESTS, first + n, talk.now_ms + 1_000 * n, value))
+    removed = []
+    shard = Shard(blob, PRODUCTION)
+    for record in log:
+        begun = len(shard.outputs)
+        shard.judge(record)
+        new = shard.outputs[begun:]
+        gone = sum(o.topic == EVENTS and b"MemberRemoved" in (o.value or b"") for o in new)
+        removed += [gone] if gone else []
+        assert shard._answered.total_bytes <= 2 * limits.ANSWERED_BYTES_MAX + 3_000  # of one
+    assert len(removed) > 1
+    assert sum(removed) == 20
+
+    whole = fold(blob, log, PRODUCTION)
+    outputs = []
+    for record in log:
+        part = fold(blob, [record], PRODUCTION)
+        blob, outputs = part.blob, outputs + part.outputs
+    assert blob == whole.blob
+    assert said(outputs) == said(whole.outputs)
+
+
+def test_decisions_wait_and_are_said_again(small: None) -> None:
+    """A TxnDecided of 200 KB decides on 10,000 transactions, and each of them may write a
+    thousand offsets. Those that are not judged stay among what the shard asks about."""
+    talk = Conversation(PRODUCTION)
+    talk.send(commit("tool", group="other"))
+    rows = rows_of(20, "m" * 90)
+    for number in range(10):
+        talk.send(pending_commit("x", group=f"g{number}", offsets=rows))
+        talk.tick()
+    waiting = talk.shard.status().undecided
+    assert len(waiting) == 10
+    record = rq.TxnDecided(v=1, committed=waiting)
+
+    decided = []
+    while waiting:
+        talk.send(record)
+        left = talk.shard.status().undecided
+        decided.append(len(waiting) - len(left))
+        assert talk.shard._answered.total_bytes <= 3 * limits.ANSWERED_BYTES_MAX
+        assert talk.send(record) == [], "what is left waits for a tick, and the rest is decided"
+        talk.end_batch()
+        talk.tick()
+        assert talk.shard.status().undecided == left
+        waiting = left
+    assert sum(decided) == 10
+    assert len(decided) > 1
+
+
+def test_messages_of_shards_wait_in_the_outbox(small: None) -> None:
+    """A marker of 200 bytes commits all offsets of a transaction. It is judged when it is fed again
+    behind a tick, and history has no line about that."""
+    talk = producers.prepare_commit()
+    talk.tick()
+    before = dict(talk.shard.channels.heard)
+    assert len(talk.outbox()) == 1
+    talk.shard._answered.count(talk.next_offset - 1, 2 * limits.ANSWERED_BYTES_MAX)
+
+    assert talk.feed() == []
+    assert talk.shard.channels.heard == before
+    talk.end_batch()
+    assert talk.feed() == []
+    talk.tick()
+    talk.feed()
+    assert talk.shard.channels.heard != before
+
+
 def test_retention_waits_too(small: None) -> None:
     """Groups with a hundred thousand offsets each expire at the same check: not in one record."""
     how = settings(offsets_retention_ms=10_000, check_interval_ms=1_000)
@@ -541,7 +658,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answered, "FREE_BYTES", 900)
     monkeypatch.setattr(answered, "FREE_SHARE", 0)
     monkeypatch.setattr(answered, "ROW_BYTES", 500)
-    monkeypatch.setattr(answered, "STEP_BYTES_MAX", 800)
     monkeypatch.setattr(answered, "SMALL_BYTES", 300)
     monkeypatch.setattr(limits, "ANSWERED_BYTES_MAX", 1_600)
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordlib import limits
 from coordlib.coordinators.groups.classic.kind import CLASSIC
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.groups.offsets.table import OFFSETS
@@ -73,7 +74,7 @@ def test_a_deleted_group_gives_its_bytes_back_in_its_batch() -> None:
 
 def test_what_shares_a_row_is_covered_with_the_newest_of_it() -> None:
     """INV-68: a tick that covers the older of two has not shown the newer to anybody."""
-    count = Answered([])
+    count = Answered([], 64 * limits.MIB)
     count.count(3, 500)
     count.count(5, 600)
 

@@ -1,5 +1,6 @@
 """Entries that are searched by what they hold: the replicas of one broker among 100,000 rows."""
 
+from collections import Counter
 from random import Random
 
 import msgspec
@@ -51,6 +52,22 @@ def test_the_second_search_makes_an_index_and_decodes_no_more_than_it_finds() ->
     assert places(entries, 99) == [("t", block * 64) for block in (1, 3, 5, 7, 9)]
     assert decoded_blocks(entries) == 5
     assert places(entries, 12345) == []
+
+
+def test_a_search_for_many_reads_each_entry_once() -> None:
+    """A commit of 10,000 rows beside a pending one of as many: rows were read once for each row,
+    for eleven minutes, and again after every restart."""
+    read = Counter[int]()
+
+    def marks(each: Line) -> tuple[int, ...]:
+        read.update(each.on)
+        return each.on
+
+    entries = Entries(LINES._replace(marks=marks), stored().stored())
+    for _ in range(2):
+        found = [place for place, _ in entries.marked(*range(50))]
+        assert found == [("t", n) for n in range(10 * BLOCK_ENTRIES)]
+    assert read[0] == 3 * BLOCK_ENTRIES  # each search, and the index
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -134,6 +134,34 @@ def test_a_channel_has_a_bounded_number_under_way(monkeypatch: pytest.MonkeyPatc
     assert [number for number, _ in channel.due()] == [3]
 
 
+def heard(source: int, to: int, number: int) -> Output:
+    return Output(OUTBOX, to, msgspec.json.encode(("heard", source)), b'{"heard":%d}' % number)
+
+
+def test_what_a_shard_has_and_does_not_judge_is_fed_again() -> None:
+    """It has said too much that nobody can read yet. Else the message would wait for the next
+    start; and a shard that is only far behind is not given the same every few seconds."""
+    log, now_s = Log(), 0.0
+    feeds = Feeder(log.write, lambda: None, NOTHING, now_s=lambda: now_s)
+    feeds.batch_committed([message(0, 1, number) for number in (1, 2, 3)])
+    at: list[float] = []
+    for second in range(100):
+        now_s = float(second)
+        before = len(log.taken)
+        feeds.turn()
+        if second == 10:
+            feeds.batch_committed([heard(0, 1, 1)])
+        elif second == 70:
+            feeds.batch_committed([heard(0, 1, 3)])
+        else:
+            feeds.batch_committed([])
+        at += [second] if len(log.taken) > before else []
+
+    assert at == [0, 6, 16, 26, 46]
+    assert log.taken[3:] == [(1, 0, 1), (1, 0, 2), (1, 0, 3), *[(1, 0, 2), (1, 0, 3)] * 3]
+    assert not feeds.is_busy
+
+
 @given(st.lists(st.sampled_from(["taken", "refused", "held", "error", "release", "lose"])))
 def test_everything_is_taken_and_nothing_overtakes(course: list[str]) -> None:
     """A shard that judges in order never waits for ever, and meets no number for the first time

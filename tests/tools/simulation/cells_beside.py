@@ -33,7 +33,10 @@ class CellsBeside(Beside):
         self._cluster, self._topic = driver.engine.cluster, f"{driver.engine.prefix}.{OUTBOX}"
         read = self._cluster.newest_by_key
         self.waiting = waiting_in({shard: read(self._topic, shard) for shard in self._owned})
-        self._feeder = Feeder(self._feed, lambda: None, self.waiting, self._owned)
+        clock = driver.engine.scheduler
+        self._feeder = Feeder(
+            self._feed, lambda: None, self.waiting, self._owned, lambda: clock.now_ms / 1_000
+        )
         self._read = dict.fromkeys(others, 0)
 
     def start(self) -> None:

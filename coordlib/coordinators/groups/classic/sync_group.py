@@ -33,7 +33,8 @@ def sync_group(step: Step, request: rq.SyncGroup) -> None:
         step.is_reaction = not member.has_synced
         _return_assignment(step, request, member)
     else:
-        step.is_reaction = True
+        # An error brings a reason of 1,000 bytes, and all members are told it.
+        step.is_reaction = not request.has_failed
         _park(step, request, member)
         if member.member == step.live.leader:
             _assign(step, request)

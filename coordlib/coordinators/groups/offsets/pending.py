@@ -123,10 +123,7 @@ def _holders(
     """The entries that may have offsets of these partitions, or all of them; in order."""
     if places is None:
         return [((name, number), entry) for name, number, entry in entries]
-    found: dict[Place, KeptPending] = {}
-    for place in places:
-        found |= entries.marked(mark_of(place))
-    return sorted(found.items(), key=lambda each: each[0])
+    return entries.marked(*map(mark_of, places))
 
 
 # -- decisions -------------------------------------------------------------------------------

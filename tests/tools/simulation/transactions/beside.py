@@ -116,7 +116,9 @@ class TransactionsBeside(Beside):
         self._faults = faults
         clock = engine.scheduler
         self.waiting = self._waiting()
-        self._feeder = Feeder(self._feed, lambda: None, self.waiting)
+        self._feeder = Feeder(
+            self._feed, lambda: None, self.waiting, now_s=lambda: clock.now_ms / 1_000
+        )
         broker = SimulatedDecisions(driver, engine.cluster, engine.prefix, faults)
         self._decisions = DecisionWatch(broker, now_s=lambda: clock.now_ms / 1_000)
 
