@@ -25,7 +25,8 @@ NEVER_WAS: Final = Marker(
 MARKER: Final = "marker"
 KEYS: Final = "keys"
 CELL: Final = "cell"
-_KEY: Final = re.compile(rb"(marker|keys|cell)(?:-([0-9]+)-([0-9]+))?")
+SET_ASIDE: Final = "set-aside"
+_KEY: Final = re.compile(rb"(marker|keys|cell|set-aside)(?:-([0-9]+)-([0-9]+))?")
 _RANGE: Final = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 

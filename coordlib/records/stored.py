@@ -266,6 +266,15 @@ class ControlKeys(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[ControlKey, ...]
 
 
+class SetAside(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests that are not judged, as each of them ended the job. Key `set-aside` of
+    `coord.progress`."""
+
+    v: int = 1
+    #: Coordinate of the record -> why it is rejected.
+    records: dict[str, str]
+
+
 class ShardPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where a shard stands: its clock travels with the marker, so that a rebuild keeps it."""
 

@@ -8,6 +8,7 @@ the whole of it or nothing.
 """
 
 import os
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -28,6 +29,7 @@ _SEEDS = "seeds"
 _DIFFERENCE = "difference.json"
 _ENDED = "ended.json"
 _BEGUN = "begun.json"
+_PROBE = "probe.json"
 #: Every process that can read it can sign control records.
 SECRET_FILE: Final = "control-key"
 _SECRET_MODE: Final = 0o600
@@ -97,6 +99,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     #: As many as a batch of the next checkpoint may have, until one is committed.
     records: int
+    #: Nothing less can be planned: the records that come next are probed, one after the other.
+    probes: bool = False
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +115,18 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     times: int
 
 
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that is judged by itself; removed when all are through.  # INV-144"""
+
+    version: int = 1
+    #: Its coordinate.
+    record: str
+    #: Starts that have judged it so, each of which has ended without a reason but the newest.
+    times: int
+    #: Whether one has ended as it was too much.
+    is_too_much: bool = False
+
+
 class CheckpointFolder:
     """A folder that Spark reaches by Hadoop's file system interface: local, HDFS, object store."""
 
@@ -121,6 +137,17 @@ class CheckpointFolder:
         self._path = jvm.org.apache.hadoop.fs.Path
         self._state_partitions = int(spark.conf.get("spark.sql.shuffle.partitions"))
         self._fs = self._path(path).getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        self._on_disk = self._path_on_disk()
+
+    def _path_on_disk(self) -> Path | None:
+        """Where it lies on a disk of this machine; None: elsewhere."""
+        if self._fs.getUri().getScheme() != "file":
+            return None
+        return Path(self._fs.makeQualified(self._path(self.path)).toUri().getPath())
+
+    def without_java(self) -> "LocalFolder | None":
+        """The same folder when the Java process has ended; None: it cannot be reached then."""
+        return None if self._on_disk is None else LocalFolder(self._on_disk)
 
     def identity(self) -> Identity | None:
         """This checkpoint's identity; None: it is new, or a start was cut short (older code)."""
@@ -191,7 +218,7 @@ class CheckpointFolder:
         away = self._path(self.path, f"{_PLANNED}.{uuid4().hex}.gone")
         if self.has_batches() and not self._fs.rename(self._path(self.path, _PLANNED), away):
             raise self._takes_no_file(_PLANNED)
-        names = (*_OF_SPARK, _DIFFERENCE, _ENDED, _BEGUN)
+        names = (*_OF_SPARK, _DIFFERENCE, _ENDED, _BEGUN, _PROBE)
         for each in (away, *(self._path(self.path, name) for name in names)):
             if self._fs.exists(each):
                 self._fs.delete(each, True)
@@ -199,22 +226,18 @@ class CheckpointFolder:
     def planned_partitions(self) -> dict[str, set[int]]:
         """The partitions that the newest planned batch names, by topic. Spark goes on with these
         alone: to it a partition that is not read any more is data that was lost."""
-        folder = self._path(self.path, _PLANNED)
-        if not self._fs.exists(folder):
-            return {}
-        names = [status.getPath().getName() for status in self._fs.listStatus(folder)]
-        newest = max((int(name) for name in names if name.isdecimal()), default=None)
+        newest = self._newest_planned()
         raw = None if newest is None else self._read(f"{_PLANNED}/{newest}")
         return {} if raw is None else _partitions_in(raw)
 
+    def _newest_planned(self) -> int | None:
+        names = self._names(_PLANNED)
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
     def planned(self, identity: Identity) -> Planned | None:
         """The batch that Spark has planned and not ended; None: there is none."""
-        folder = self._path(self.path, _PLANNED)
-        if not self._fs.exists(folder):
-            return None
-        names = [status.getPath().getName() for status in self._fs.listStatus(folder)]
-        newest = max((int(name) for name in names if name.isdecimal()), default=None)
-        if newest is None or self._fs.exists(self._path(self.path, f"commits/{newest}")):
+        newest = self._newest_planned()
+        if newest is None or str(newest) in self._names("commits"):
             return None
         ends, before = self._ends_of(newest), self._ends_of(newest - 1)
         if before is None and identity.rebuilt_from is not None:
@@ -233,11 +256,9 @@ class CheckpointFolder:
         raw = self._read(f"{_PLANNED}/{batch}")
         return None if raw is None else _offsets_in(raw)
 
-    def write_ended(self, checkpoint: str, batch: int, records: int) -> None:
+    def write_ended(self, ended: Ended) -> None:
         """Keep for the next start that this batch is not to run again as it is."""
-        self._write(
-            _ENDED, msgspec.json.encode(Ended(checkpoint=checkpoint, batch=batch, records=records))
-        )
+        self._write(_ENDED, msgspec.json.encode(ended))
 
     def ended(self) -> Ended | None:
         """The newest such batch; one that was committed since means nothing."""
@@ -253,8 +274,25 @@ class CheckpointFolder:
 
     def forget_begun(self) -> None:
         """The query has ended for a reason that is not the size of its batch."""
-        if self._fs.exists(begun := self._path(self.path, _BEGUN)):
-            self._fs.delete(begun, False)
+        self._delete(_BEGUN)
+
+    def write_probe(self, probe: Probe) -> None:
+        """Keep for the next start which record is judged by itself."""
+        self._write(_PROBE, msgspec.json.encode(probe))
+
+    def probe(self) -> Probe | None:
+        """The newest such record."""
+        return self._decoded(_PROBE, Probe)
+
+    def forget_probe(self) -> None:
+        """None is judged by itself any more."""
+        self._delete(_PROBE)
+
+    def forget_silent_probe(self) -> None:
+        """The start has ended for a reason that is not the record."""
+        probe = self.probe()
+        if probe is not None and not probe.is_too_much:
+            self.forget_probe()
 
     def has_batches(self) -> bool:
         """Whether Spark has planned a batch here."""
@@ -265,8 +303,7 @@ class CheckpointFolder:
         return self._has_files("commits")
 
     def _has_files(self, name: str) -> bool:
-        folder = self._path(self.path, name)
-        return bool(self._fs.exists(folder)) and len(self._fs.listStatus(folder)) > 0
+        return len(self._names(name)) > 0
 
     def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None:
         """Keep the state that a shard starts from, when a rebuild continues this marker."""
@@ -335,6 +372,17 @@ class CheckpointFolder:
         sizes = (_BUFFER_BYTES, fs.getDefaultReplication(path), fs.getDefaultBlockSize(path))
         return fs.create(path, mode, True, *sizes, None)
 
+    def _names(self, name: str) -> list[str]:
+        """What a folder in it has."""
+        folder = self._path(self.path, name)
+        if not self._fs.exists(folder):
+            return []
+        return [status.getPath().getName() for status in self._fs.listStatus(folder)]
+
+    def _delete(self, name: str) -> None:
+        if self._fs.exists(path := self._path(self.path, name)):
+            self._fs.delete(path, False)
+
     def _read(self, name: str) -> bytes | None:
         path = self._path(self.path, name)
         if not self._fs.exists(path):
@@ -377,6 +425,35 @@ class CheckpointFolder:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+
+class LocalFolder(CheckpointFolder):
+    """A folder on this machine's disk, reached without Java: for notes of batches alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._folder = str(path), path
+
+    def _names(self, name: str) -> list[str]:
+        folder = self._folder / name
+        return [each.name for each in folder.iterdir()] if folder.is_dir() else []
+
+    def _delete(self, name: str) -> None:
+        for each in (name, f".{name}.crc"):
+            (self._folder / each).unlink(missing_ok=True)
+
+    def _read(self, name: str) -> bytes | None:
+        path = self._folder / name
+        return path.read_bytes() if path.is_file() else None
+
+    def _write(self, name: str, value: bytes) -> None:
+        beside = self._folder / f"{name}.{uuid4().hex}.new"
+        with beside.open("wb") as stream:
+            stream.write(value)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # Of the file that Java has written there: it would not read another one.
+        (self._folder / f".{name}.crc").unlink(missing_ok=True)
+        beside.replace(self._folder / name)
 
 
 def have_begun(identity: Identity, marker: Marker) -> bool:

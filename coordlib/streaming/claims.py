@@ -136,7 +136,7 @@ class ClaimsQuery:
             self._run(stop)
         except Exception as problem:  # noqa: BLE001  the caller raises it, in words
             self._tell_state("failed")
-            return self._reason(problem)
+            return self._reason(problem, stop)
         self._tell_state("stopped")
         return None
 
@@ -243,7 +243,7 @@ class ClaimsQuery:
             checks_invariants=self._options.config.engine.check_invariants,
         )
 
-    def _reason(self, problem: Exception) -> Exception:
+    def _reason(self, problem: Exception, stop: threading.Event) -> Exception:
         """What ended it, in words if they are known; noted for the next run."""
         reason: Exception = problem
         if self._query is not None and self._query.failure is not None:
@@ -251,7 +251,7 @@ class ClaimsQuery:
         elif not isinstance(problem, CoordError):
             reason = failures.explain_claims(problem, self._options.checkpoint) or problem
         if self._query is not None:
-            self._query.note_end(reason)
+            self._query.note_end(None if stop.is_set() else reason)
         return reason
 
     # -- what is told --------------------------------------------------------------------------

@@ -48,7 +48,7 @@ from coordlib.streaming.state import (
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.broadcast import Broadcast
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.state import GroupState
 
 STATE_SCHEMA: Final = "version INT, blob BINARY"
@@ -137,6 +137,32 @@ def _judge_shard(
         crash.strike("task-ends", batch)
 
     return judge_shard
+
+
+def judge_alone(
+    spark: "SparkSession",
+    folding: Folding,
+    settings: ShardSettings,
+    blob: bytes | None,
+    records: list[InputRecord],
+) -> "DataFrame":
+    """The outputs of records of one shard, with OUTPUT_SCHEMA, beside any query.
+
+    Args:
+        settings: of that shard.
+        blob: its state; None: it has none yet.
+    """
+    given = spark.sparkContext.broadcast((blob, records))
+    rows_per_batch = int(spark.conf.get(ROWS_PER_BATCH) or 0)
+
+    def judge_them(_frames: Iterator["pd.DataFrame"]) -> Iterator["pd.DataFrame"]:
+        import pandas as pd
+
+        _, rows = judge_readable(folding, *given.value, settings)
+        for some in pieces(rows, rows_per_batch):
+            yield pd.DataFrame(some, columns=COLUMNS)
+
+    return spark.range(0, 1, 1, 1).mapInPandas(judge_them, OUTPUT_SCHEMA)
 
 
 def pieces(rows: list[tuple[Any, ...]], rows_per_batch: int) -> Iterator[list[tuple[Any, ...]]]:

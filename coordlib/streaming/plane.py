@@ -97,6 +97,9 @@ class Plane:
     pool: str
     #: As `fold`, of a state in pages; None: its state is one blob.
     fold_pages: FoldingPages | None = None
+    #: Whether a record that is too much for the job may be rejected. Not where others judge the
+    #: same log: they would judge it.
+    sets_aside: bool = False
     #: Its shards, where other jobs have the rest (a cell); None: all.
     owned: Owned = None
 
@@ -140,6 +143,7 @@ def groups(prefix: str, owned: Owned = None) -> Plane:
         restore=Restoring(_restore, _orphans),
         pool="coordinator",
         fold_pages=fold_group_pages,
+        sets_aside=True,
         owned=owned,
     )
 

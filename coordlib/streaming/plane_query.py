@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from msgspec.structs import replace
 
 from coordlib.config import EngineConfig
 from coordlib.coordinators.shard.shard import ShardSettings
@@ -31,21 +32,23 @@ from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.topics import look_up
 from coordlib.records.stored import Layout
 from coordlib.spark.stopping import stop_between_batches
+from coordlib.streaming import rebuild
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.beginning import Memory, beginning_of, size_of_batches
-from coordlib.streaming.checkpoint import Begun, CheckpointFolder, Identity
+from coordlib.streaming.checkpoint import Begun, CheckpointFolder, Ended, Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.judged_log import JudgedLog
 from coordlib.streaming.marker import next_marker
-from coordlib.streaming.operator import Beginning, judge
+from coordlib.streaming.operator import Beginning, judge, judge_alone
 from coordlib.streaming.plane import Plane
+from coordlib.streaming.probing import Probing, next_record
 from coordlib.streaming.progress import OtherCells
 from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import TransactionalSink, Written
 from coordlib.streaming.sink_producer import open_producer
 from coordlib.streaming.source import read_inputs
-from coordlib.streaming.start import agree, must_begin_anew, not_committed
+from coordlib.streaming.start import agree, make_anew, must_begin_anew, not_committed
 from coordlib.streaming.worker_pools import WAY_GIVEN, workers_of
 
 if TYPE_CHECKING:
@@ -218,12 +221,49 @@ class PlaneQuery:
     def prepare(self, settings: ShardSettings, replay: Replay | None = None) -> None:
         """Find what the settled checkpoint goes on from. Raises StartRefused, CannotReach."""
         assert self._settled is not None, "settle comes first"
+        folder, _ = self._settled
+        running = self._running_of(settings, replay)
+        ended = folder.ended()
+        if self.plane.sets_aside and ended is not None and ended.probes:
+            self._probe(settings, ended)
+            running = self._running_of(settings, replay)
+        self._plan_no_more_than_before(running)
+
+    def _probe(self, settings: ShardSettings, ended: Ended) -> None:
+        """Judge the records that come next one by one, then begin behind them.  # INV-144"""
+        assert self._settled is not None, "settle comes first"
+        assert self._running is not None, "it has the checkpoint"
+        (folder, identity), running, layout = self._settled, self._running, self.sink.layout
+        assert layout is not None, "agreed on"
+        before, plane, newest_by_key = self.sink.marker, self.plane, self.newest_by_key
+        Probing(
+            plane=plane,
+            sink=self.sink,
+            next_record=partial(next_record, self._options.client),
+            newest_by_key=newest_by_key,
+            folder=folder,
+            identity=identity,
+            settings=settings,
+            judge=partial(judge_alone, self._spark, plane.fold),
+            write=partial(self.write_batch, running=running),
+        ).run()
+        ended = replace(ended, probes=False)
+        if (marker := self.sink.marker) is before:
+            folder.write_ended(ended)
+            return
+        seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker)
+        made = make_anew(self.sink, folder, layout, plane, seeds, ended)
+        self._settled = folder, made
+
+    def _running_of(self, settings: ShardSettings, replay: Replay | None) -> _Running:
+        """Keep what the settled checkpoint goes on from."""
+        assert self._settled is not None, "settle comes first"
         folder, identity = self._settled
         marker, engine = self.sink.marker, self._options.engine
         memory = Memory.of(self._spark, engine)
         beginning = beginning_of(folder, identity, marker, self.plane, self.newest_by_key, replay)
         self._running = _Running(
-            settings=settings,
+            settings=replace(settings, set_aside=self.sink.progress.set_aside),
             identity=identity,
             folder=folder,
             taken_over=beginning.taken_over,
@@ -234,7 +274,7 @@ class PlaneQuery:
                 self._options.client, self.plane, settings.shards, marker, engine, memory
             ),
         )
-        self._plan_no_more_than_before(self._running)
+        return self._running
 
     def _plan_no_more_than_before(self, running: _Running) -> None:
         """After a batch that has ended the job. One that runs again is noted.  # INV-131"""
@@ -262,21 +302,29 @@ class PlaneQuery:
 
         Args:
             reason: what ended the query; None: it is to stop. One that nobody knows leaves the
-                note of the start, as an end without a word does.
+                note of the start, as an end without a word does, but for the end of Java.
         """
         if self._settled is None:
             return
         folder, identity = self._settled
         with _put_up_with("the next start runs the planned batch once more"):
-            if isinstance(reason, TooMuchAtOnce):
-                planned = not_committed(folder, identity, self.sink.marker)
-                if planned is not None:
-                    records = min(planned.records, self.records_max or planned.records)
-                    folder.write_ended(identity.checkpoint, planned.number, records)
-            elif reason is None or (
-                isinstance(reason, CoordError) and not isinstance(reason, WorkerEnded)
-            ):
-                folder.forget_begun()
+            notes = folder.without_java() or folder
+            is_silent = isinstance(reason, WorkerEnded) or not isinstance(reason, CoordError | None)
+            if isinstance(reason, TooMuchAtOnce) or (is_silent and _has_java_ended(folder)):
+                self._note_too_much(notes, identity)
+            elif not is_silent:
+                notes.forget_begun()
+                notes.forget_silent_probe()
+
+    def _note_too_much(self, folder: CheckpointFolder, identity: Identity) -> None:
+        planned, probe = not_committed(folder, identity, self.sink.marker), folder.probe()
+        if planned is not None:
+            records = min(planned.records, self.records_max or planned.records)
+            folder.write_ended(
+                Ended(checkpoint=identity.checkpoint, batch=planned.number, records=records)
+            )
+        elif probe is not None:
+            folder.write_probe(replace(probe, is_too_much=True))
 
     def begin(self) -> "StreamingQuery":
         """Start the query."""
@@ -368,6 +416,17 @@ class PlaneQuery:
         spent = time.monotonic() - began
         self._crash.strike("batch-ends", number)
         _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
+
+
+def _has_java_ended(folder: CheckpointFolder) -> bool:
+    """Whether it was Java: it ends with code 52 where it has no memory left, and tells nobody."""
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        folder.has_batches()
+    except (Py4JNetworkError, OSError):
+        return True
+    return False
 
 
 @contextmanager

@@ -13,14 +13,15 @@ from confluent_kafka import KafkaException
 
 from coordlib.errors import CoordError, StartRefused
 from coordlib.records import cells
-from coordlib.records.cells import CELL, KEYS, MARKER, CellValue, Owned
-from coordlib.records.stored import ControlKeys, Layout, Marker, decode_marker
+from coordlib.records.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue, Owned
+from coordlib.records.stored import ControlKeys, Layout, Marker, SetAside, decode_marker
 from coordlib.streaming.marker import LAYOUT_KEY, decode_keys, decode_layout
 from coordlib.streaming.plane import Plane
 
 _log = structlog.get_logger()
 _Known = TypeVar("_Known")
 _decode_cell = msgspec.json.Decoder(CellValue).decode
+_decode_set_aside = msgspec.json.Decoder(SetAside).decode
 #: Marker, layout and keys that a job alone writes.
 OfThisJob = tuple[Marker | None, Layout | None, ControlKeys | None]
 
@@ -68,6 +69,7 @@ class Progress:
         self.cells: dict[Owned, CellValue] = {}
         self._markers: dict[Owned, Marker] = {}
         self._keys: dict[Owned, ControlKeys] = {}
+        self._set_aside: dict[Owned, SetAside] = {}
 
     def wrote(self, offset: int, key: bytes, value: bytes | None) -> None:
         """This driver has committed a record there, its newest."""
@@ -116,6 +118,15 @@ class Progress:
         """This driver has written them."""
         _put_last(self._keys, self._plane.owned, keys)
         self.keys = keys
+
+    @property
+    def set_aside(self) -> dict[str, str]:
+        """Coordinate of a record that is not judged -> why; with those of other cells."""
+        return {at: why for each in self._set_aside.values() for at, why in each.records.items()}
+
+    def note_set_aside(self, value: SetAside) -> None:
+        """This driver has written it."""
+        _put_last(self._set_aside, self._plane.owned, value)
 
     def note_cell(self, value: CellValue) -> None:
         """This driver has registered."""
@@ -195,6 +206,8 @@ class Progress:
                 _put_last(self._keys, whose, decode_keys(value))
             case (what, whose) if what == CELL:
                 _put_last(self.cells, whose, self._read_cell(value))
+            case (what, whose) if what == SET_ASIDE:
+                _put_last(self._set_aside, whose, self._read_set_aside(value))
 
     def _put_together(self) -> None:
         owned, shards = self._plane.owned, self.layout.shards if self.layout else 0
@@ -217,6 +230,12 @@ class Progress:
             return _decode_cell(value)
         except msgspec.MsgspecError as problem:
             raise self._unreadable("The registration of a cell", CELL, problem) from problem
+
+    def _read_set_aside(self, value: bytes) -> SetAside:
+        try:
+            return _decode_set_aside(value)
+        except msgspec.MsgspecError as problem:
+            raise self._unreadable("What is set aside", SET_ASIDE, problem) from problem
 
     def _unreadable(self, what: str, key: str, problem: Exception) -> StartRefused:
         return StartRefused(

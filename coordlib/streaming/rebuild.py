@@ -42,7 +42,8 @@ def seed_blobs(
             "Start without --rebuild.",
         )
     return {
-        shard: _seed(newest_by_key, plane, shard, marker, replay) for shard in plane.shards(shards)
+        shard: seed_blob(newest_by_key, plane, shard, marker, replay)
+        for shard in plane.shards(shards)
     }
 
 
@@ -79,9 +80,14 @@ def withdrawn(newest_by_key: NewestByKey, plane: Plane, replay: Replay) -> list[
     ]
 
 
-def _seed(
-    newest_by_key: NewestByKey, plane: Plane, shard: int, marker: Marker, replay: Replay | None
+def seed_blob(
+    newest_by_key: NewestByKey,
+    plane: Plane,
+    shard: int,
+    marker: Marker,
+    replay: Replay | None = None,
 ) -> bytes:
+    """Fold the compacted topics into one shard's state at the marker. Raises StartRefused."""
     began = time.monotonic()
     prefix = plane.prefix
     topics = {name: newest_by_key(f"{prefix}.{name}", shard) for name in plane.restored_from}

@@ -27,8 +27,8 @@ from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.records import cells, codec
 from coordlib.records import responses as rs
-from coordlib.records.cells import CELL, KEYS, MARKER, CellValue
-from coordlib.records.stored import FEATURES, SEALED_VERSION, ControlKeys, Layout, Marker
+from coordlib.records.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue
+from coordlib.records.stored import FEATURES, SEALED_VERSION, ControlKeys, Layout, Marker, SetAside
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.crash import Crash
@@ -182,6 +182,17 @@ class TransactionalSink:
         owned = self._plane.owned
         self._transact([("progress", 0, cells.key_of(KEYS, owned), codec.encode(keys))])
         self.progress.note_keys(keys)
+        self._settle()
+
+    def set_aside(self, record: str, why: str) -> None:
+        """Let shards reject a record in place of judging it, for ever.  # INV-144
+
+        Raises as `write`.
+        """
+        value = SetAside(records={**self.progress.set_aside, record: why})
+        key = cells.key_of(SET_ASIDE, self._plane.owned)
+        self._transact([("progress", 0, key, codec.encode(value))])
+        self.progress.note_set_aside(value)
         self._settle()
 
     def tell_loading(self, reply_partitions: int) -> None:

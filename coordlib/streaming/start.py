@@ -4,12 +4,13 @@ Everything here decides from what it is shown; it refuses before anything is rea
 an older job of the same prefix would notice.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 import structlog
 from msgspec.structs import replace
 
+from coordlib.effects.routing import Output
 from coordlib.errors import StartRefused
 from coordlib.kafka.plans import REPLACEABLE
 from coordlib.records.cells import Owned, read_by_all
@@ -66,7 +67,7 @@ class Folder(Protocol):
 
     def ended(self) -> Ended | None: ...
 
-    def write_ended(self, checkpoint: str, batch: int, records: int) -> None: ...
+    def write_ended(self, ended: Ended) -> None: ...
 
     def begun(self) -> Begun | None: ...
 
@@ -114,17 +115,41 @@ def agree(  # noqa: PLR0913  # the last three have a default
             raise
         _log.warning("the planned batch runs as it is: no rebuild", error=str(problem))
         return identity
+    ended = folder.ended()
+    if identity is not None and too_much is not None:
+        ended = _planned_less(identity, marker, too_much, plane)
+    elif ended is not None and not ended.probes:
+        ended = None
     late = rebuild.withdrawn(newest_by_key, plane, replay) if marker and replay else []
+    return make_anew(sink, folder, layout, plane, seeds, ended, late)
+
+
+def make_anew(
+    sink: TransactionalSink,
+    folder: Folder,
+    layout: Layout,
+    plane: Plane,
+    seeds: Mapping[int, bytes],
+    ended: Ended | None,
+    late: Iterable[Output] = (),
+) -> Identity:
+    """Let the folder begin with these states, at the newest marker.
+
+    Args:
+        ended: what this start and the next ones are to find of the batches before.
+        late: written before it begins.
+    """
+    marker = sink.marker
     for shard, blob in seeds.items():
         assert marker is not None
         folder.write_seed(shard, blob, marker)
-    if identity is not None:
+    if folder.identity() is not None:
         _log.warning("the checkpoint is made anew: it cannot go on", folder=folder.path)
         folder.forget_batches()
-        _plan_less(folder, identity, marker, too_much)
+        if ended is not None:
+            folder.write_ended(ended)
     if marker is not None:
-        if replay is not None:
-            sink.write_beside(late)
+        sink.write_beside(late)
         _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
     incarnation = layout.topic_ids[plane.first_input][:8]
     return folder.create(plane.prefix, layout.shards, incarnation, marker, plane.owned)
@@ -213,20 +238,27 @@ def ended_with(folder: Folder, identity: Identity, marker: Marker | None) -> Pla
     return replace(planned, records=min(planned.records, begun.records))
 
 
-def _plan_less(
-    folder: Folder, identity: Identity, marker: Marker | None, too_much: Planned | None
-) -> None:
-    """Half as many records as were too much, down to one of each partition."""
+def _planned_less(
+    identity: Identity, marker: Marker | None, too_much: Planned, plane: Plane
+) -> Ended | None:
+    """Half as many records as were too much, down to one of each partition.  # INV-131"""
     is_committed = marker is not None and marker.checkpoint == identity.checkpoint
-    if too_much is None or (marker and is_committed and too_much.number <= marker.batch):
-        return  # it is not planned again
-    records = max(1, too_much.records // 2)
-    if too_much.records <= 1:
+    if marker and is_committed and too_much.number <= marker.batch:
+        return None  # it is not planned again
+    records, is_smallest = max(1, too_much.records // 2), too_much.records <= 1
+    if is_smallest:
         named = [f"{topic}-{at} at {first}" for topic, at, first, _ in too_much.spans[:_NAMED_MAX]]
         mend = "give the job more memory; one of these records needs more than it has"
+        if plane.sets_aside:
+            mend = "nothing: each of them is judged by itself, to find the one that is too much"
         _log.error("one record of each partition has ended the job", records=named, mend=mend)
     _log.warning("batches have fewer records: one has ended the job", records=records)
-    folder.write_ended(identity.checkpoint, too_much.number, records)
+    return Ended(
+        checkpoint=identity.checkpoint,
+        batch=too_much.number,
+        records=records,
+        probes=is_smallest and plane.sets_aside,
+    )
 
 
 def _agree_on_layout(sink: TransactionalSink, layout: Layout, plane: Plane) -> None:

@@ -23,7 +23,9 @@ from coordlib.streaming.checkpoint import (
     Difference,
     Ended,
     Identity,
+    LocalFolder,
     Planned,
+    Probe,
 )
 from coordlib.streaming.keys import partition_of
 from coordlib.streaming.plane import groups
@@ -392,8 +394,8 @@ def test_notes_of_batches_are_kept_until_the_batches_are_forgotten(
     assert (opened().ended(), opened().begun(), opened().difference()) == (None, None, None)
     opened().forget_begun()
     begun = Begun(checkpoint="c", batch=8, records=60, times=1)
-    opened().write_ended("c", 7, 120)
-    opened().write_ended("c", 8, 60)
+    opened().write_ended(Ended(checkpoint="c", batch=7, records=120))
+    opened().write_ended(Ended(checkpoint="c", batch=8, records=60))
     opened().write_begun(begun)
     opened().write_difference("c", 5)
 
@@ -406,6 +408,38 @@ def test_notes_of_batches_are_kept_until_the_batches_are_forgotten(
     opened().write_begun(begun)
     opened().forget_batches()
     assert (opened().ended(), opened().begun(), opened().difference()) == (None, None, None)
+
+
+def test_notes_are_written_without_java_where_the_folder_is_on_this_disk(
+    opened: Callable[[], CheckpointFolder], tmp_path: LocalPath
+) -> None:
+    """Java has ended with code 52, and can write nothing of the batch that ended it.
+
+    Hadoop refuses a file whose checksum beside it is that of another one."""
+    assert opened().without_java() is None  # another file system than this machine's
+    folder, made = LocalFolder(tmp_path / "checkpoint"), opened().create("coord", SHARDS, "topics")
+    assert folder.planned(made) is None
+    planned(opened(), 9, '{"r":{"0":4}}')
+    planned(opened(), 10, '{"r":{"0":104}}')
+    committed(opened(), 9)
+    checksum = tmp_path / "checkpoint" / ".ended.json.crc"
+    checksum.write_bytes(b"of a file of before")
+
+    assert folder.identity() == made
+    assert folder.planned(made) == opened().planned(made)
+    ended = Ended(checkpoint=made.checkpoint, batch=10, records=100)
+    folder.write_ended(ended)
+    folder.write_probe(Probe(record="r0-4", times=1))
+    assert (opened().ended(), opened().probe()) == (ended, folder.probe())
+    assert not checksum.exists()
+    folder.forget_silent_probe()
+    assert opened().probe() is None
+    folder.write_probe(Probe(record="r0-4", times=1, is_too_much=True))
+    folder.forget_silent_probe()
+    assert opened().probe() == Probe(record="r0-4", times=1, is_too_much=True)
+    folder.forget_begun()
+    opened().forget_batches()
+    assert (folder.probe(), folder.ended(), folder.has_batches()) == (None, None, False)
 
 
 @pytest.mark.parametrize(

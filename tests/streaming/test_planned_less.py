@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from structlog.testing import capture_logs
 
 from coordlib.errors import (
@@ -21,7 +22,7 @@ from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.checkpoint import Begun, Ended, Identity, Planned
 from coordlib.streaming.plane import groups
 from coordlib.streaming.plane_query import PlaneQuery, QueryOptions
-from coordlib.streaming.start import _plan_less, agree, ended_with, must_begin_anew
+from coordlib.streaming.start import _planned_less, agree, ended_with, must_begin_anew
 
 PLANE = groups("p")
 LAYOUT = Layout(shards=2, reply_partitions=0, topic_ids={PLANE.first_input: "AbCdEfGhIj"})
@@ -81,8 +82,8 @@ class Folder:
     def ended(self) -> Ended | None:
         return self._ended
 
-    def write_ended(self, checkpoint: str, batch: int, records: int) -> None:
-        self._ended = Ended(checkpoint=checkpoint, batch=batch, records=records)
+    def write_ended(self, ended: Ended) -> None:
+        self._ended = ended
 
     def begun(self) -> Begun | None:
         return self._begun
@@ -95,6 +96,29 @@ class Folder:
 
     def write_seed(self, shard: int, blob: bytes, _: Marker) -> None:
         self.seeds[shard] = blob
+
+    def forget_silent_probe(self) -> None: ...
+
+    def probe(self) -> None: ...
+
+    def without_java(self) -> None:
+        """It lies in a cluster's file system."""
+
+
+class OnDisk(Folder):
+    """One of which Java keeps the files, and this machine has them."""
+
+    has_java_ended = False
+
+    def without_java(self) -> Any:
+        notes = Folder(self._planned, self._ended, self._begun)
+        notes.write_ended = self.write_ended  # type: ignore[method-assign]
+        return notes
+
+    def has_batches(self) -> bool:
+        if self.has_java_ended:
+            raise Py4JNetworkError("Answer from Java side is empty")
+        return super().has_batches()
 
 
 SEVEN = Planned(number=7, records=120)
@@ -202,6 +226,55 @@ def test_two_starts_that_end_without_a_word_are(reason: Any) -> None:
         assert ended_with(folder, identity(), marker(6)) == told
 
 
+@pytest.mark.parametrize(
+    ("reason", "records"),
+    [
+        (Py4JNetworkError("Answer from Java side is empty"), 120),
+        (ConnectionRefusedError(), 120),
+        # It ends with the whole machine, or an operator stops it: the reason is known.
+        (None, 0),
+        (UNREACHABLE, 0),
+    ],
+)
+def test_a_batch_with_which_java_has_ended_runs_no_more_as_it_is(
+    reason: Exception | None, records: int
+) -> None:
+    """Java exits with 52 in a running job, and it alone wrote the notes: the same batch ran three
+    times until it was halved."""
+    folder = OnDisk(SEVEN)
+    query = Query(folder, marker(6))
+    folder.forget_begun()  # it was planned when the job ran
+    folder.has_java_ended = True
+    query.end(reason)
+
+    told = ended_with(folder, identity(), marker(6))
+    assert (told.records if told else 0) == records
+
+
+def test_a_silent_end_of_a_job_whose_java_lives_says_nothing() -> None:
+    """A defect of the driver ends it: the batch is no reason."""
+    folder = OnDisk(SEVEN)
+    query = Query(folder, marker(6))
+    folder.forget_begun()
+    query.end(RuntimeError("a defect"))
+
+    assert ended_with(folder, identity(), marker(6)) is None
+
+
+def test_java_that_ends_where_nobody_else_reaches_the_folder_ends_no_driver() -> None:
+    """The checkpoint lies in an object store: two starts find it out, as before."""
+    folder = OnDisk(SEVEN)
+    query = Query(folder, marker(6))
+    folder.without_java = lambda: None  # type: ignore[method-assign]
+    folder.has_java_ended = True
+
+    def gone(*_: Any) -> None:
+        raise Py4JNetworkError("no Java")
+
+    folder.planned = gone  # type: ignore[method-assign,assignment]
+    query.end(ConnectionRefusedError())
+
+
 def test_a_batch_that_is_known_to_be_too_much_runs_no_more_as_it_is() -> None:
     """Where a topic does not begin at 0 the number of its records is not known: no more than were
     planned."""
@@ -241,6 +314,8 @@ class Sink:
     def take_over(self, _: int) -> None: ...
 
     def write_layout(self, _: Layout) -> None: ...
+
+    def write_beside(self, _: Any) -> None: ...
 
 
 @pytest.fixture
@@ -352,11 +427,11 @@ def test_a_batch_runs_as_it_is_where_a_rebuild_would_be_refused(
 @pytest.mark.parametrize(("records", "is_named"), [(2, False), (1, True)])
 def test_the_smallest_batch_that_has_ended_the_job_is_named(records: int, is_named: bool) -> None:
     """Nothing smaller can be planned: an operator must know which records need more memory."""
-    folder: Any = Folder()
     spans = ("p.requests", 0, 5, 6), ("p.offsets", 1, 7, 8)
     with capture_logs() as lines:
-        _plan_less(folder, identity(), marker(6), Planned(number=7, records=records, spans=spans))
+        planned = Planned(number=7, records=records, spans=spans)
+        ended = _planned_less(identity(), marker(6), planned, PLANE)
 
     named = [line["records"] for line in lines if line["log_level"] == "error"]
     assert named == ([["p.requests-0 at 5", "p.offsets-1 at 7"]] if is_named else [])
-    assert folder.ended() == Ended(checkpoint="one", batch=7, records=1)
+    assert ended == Ended(checkpoint="one", batch=7, records=1, probes=is_named)

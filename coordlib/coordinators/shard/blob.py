@@ -46,6 +46,8 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[stored.ControlKey, ...] = ()
     #: Public half, what was signed, signature -> whether it fits; never raises. Pure.
     verify: Callable[[bytes, bytes, bytes], bool] | None = None
+    #: Coordinate of a record that is not judged -> why (INV-144).
+    set_aside: dict[str, str] = {}
     #: Check every group after every step (tests, simulation), not only its transitions.
     checks_invariants: bool = False
 

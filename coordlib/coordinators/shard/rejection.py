@@ -56,6 +56,17 @@ def without_time() -> codec.Refusal:
     )
 
 
+def unless_set_aside(request: Any, why: str | None) -> Any:
+    """The request, or a refusal where it is set aside.  # INV-144
+
+    A record of the job's driver is never set aside: a message between shards that is not judged
+    would hold up all that its sender sends, and ticks carry the time.
+    """
+    if why is None or not isinstance(request, rq.Request):
+        return request
+    return refuse(request, ErrorCode.POLICY_VIOLATION, why)
+
+
 def refuse(request: rq.Request | rq.Control, error: ErrorCode, message: str) -> codec.Refusal:
     """A refusal of a request that could be read."""
     if not isinstance(request, rq.Request):

@@ -40,7 +40,7 @@ from coordlib.coordinators.shard.kind import Kind
 from coordlib.coordinators.shard.outbox import size_of
 from coordlib.coordinators.shard.row import Row, StoredRow
 from coordlib.coordinators.shard.step import Decide, Held, Outcome, take
-from coordlib.coordinators.shard.transition import REQUESTS, At, Key
+from coordlib.coordinators.shard.transition import REQUESTS, At, Key, coordinate
 from coordlib.effects.routing import Output, route
 from coordlib.errors import ErrorCode
 from coordlib.records import codec, stored
@@ -142,7 +142,11 @@ class Shard(DriverRecords):
         """The request or control record that it has, or a codec.Refusal."""
         if record.timestamp_ms == UNTRUSTED_TIME_MS:
             return rejection.without_time()
-        return self._request_of(record.value)
+        request = self._request_of(record.value)
+        if self.settings.set_aside:
+            here = coordinate(record.topic, self.settings.shard, record.offset)
+            return rejection.unless_set_aside(request, self.settings.set_aside.get(here))
+        return request
 
     def _judge_beside(self, record: InputRecord) -> None:
         """A record of an input that a family has brought."""

@@ -37,7 +37,12 @@ class At(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def coordinate(self) -> str:
         """Names the record: in answers, in history, and in ids that are made of it."""
-        return f"{self.topic}{self.shard}-{self.offset}"
+        return coordinate(self.topic, self.shard, self.offset)
+
+
+def coordinate(letter: str, shard: int, offset: int) -> str:
+    """The name of a record; `letter`: of its input."""
+    return f"{letter}{shard}-{offset}"
 
 
 def reply_of(request: rq.Request, at: At) -> int:

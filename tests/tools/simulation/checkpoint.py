@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from coordlib.records.cells import Owned
 from coordlib.records.stored import Marker
-from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.checkpoint import Ended, Identity
 from tests.tools.simulation.cluster import Place
 
 Ranges = dict[Place, tuple[int, int]]
@@ -94,8 +94,8 @@ class Checkpoint:
     def begun(self) -> None:
         """No start ends with a batch."""
 
-    def write_ended(self, checkpoint: str, batch: int, records: int) -> None:
-        raise AssertionError(f"batch {batch} of {checkpoint} with {records} records")
+    def write_ended(self, ended: Ended) -> None:
+        raise AssertionError(ended)
 
     def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None:
         self.seeds[shard] = blob
