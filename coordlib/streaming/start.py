@@ -115,11 +115,11 @@ def agree(  # noqa: PLR0913  # the last three have a default
             raise
         _log.warning("the planned batch runs as it is: no rebuild", error=str(problem))
         return identity
-    ended = folder.ended()
+    ended = None
     if identity is not None and too_much is not None:
         ended = _planned_less(identity, marker, too_much, plane)
-    elif ended is not None and not ended.probes:
-        ended = None
+    elif identity is not None and (probing := folder.ended()) is not None and probing.probes:
+        ended = probing  # a start has died in it
     late = rebuild.withdrawn(newest_by_key, plane, replay) if marker and replay else []
     return make_anew(sink, folder, layout, plane, seeds, ended, late)
 

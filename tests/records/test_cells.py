@@ -53,7 +53,7 @@ def test_a_range_beyond_the_prefix_is_refused() -> None:
         cells.require_within(MIDDLE, 4)
 
 
-@pytest.mark.parametrize("what", ["marker", "keys", "cell"])
+@pytest.mark.parametrize("what", ["marker", "keys", "cell", "set-aside"])
 def test_a_job_over_all_shards_has_the_keys_that_it_always_had(what: str) -> None:
     """A prefix of today goes on, and is read by commands of today."""
     assert cells.key_of(what, ALL) == what.encode()

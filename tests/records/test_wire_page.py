@@ -37,6 +37,7 @@ STORED: dict[str, type[msgspec.Struct]] = {
     "marker": stored.Marker,
     "keys": stored.ControlKeys,
     "cell": CellValue,
+    "set-aside": stored.SetAside,
 }
 REQUESTS: dict[str, type[msgspec.Struct]] = {
     each.__struct_config__.tag: each for each in rq.AnyRequest.__args__

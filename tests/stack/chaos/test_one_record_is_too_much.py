@@ -20,8 +20,13 @@ pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
 GROUP: Final = "g" * 249
 ROWS: Final = [{"topic": "t", "partition": p, "offset": p} for p in range(10_000)]
 COMMIT: Final[dict[str, Any]] = {
-    **{"v": 1, "type": "OffsetCommit", "client": "large", "reply": 0, "generation": -1},
-    **{"member": "", "group": GROUP},
+    "v": 1,
+    "type": "OffsetCommit",
+    "client": "large",
+    "reply": 0,
+    "generation": -1,
+    "member": "",
+    "group": GROUP,
 }
 StartJob = Callable[..., None]
 
