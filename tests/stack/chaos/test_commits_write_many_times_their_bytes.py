@@ -3,6 +3,7 @@ as many. With the memory of a laptop that ended the job with exit code 52, at ev
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -10,7 +11,9 @@ from confluent_kafka import Producer
 
 from coordlib import limits
 from coordlib.errors import SetupError
+from coordlib.installation import conf_file
 from coordlib.local.stack import Stack
+from coordlib.local.submission import read_properties
 from coordlib.records.partitioner import shard_of
 from tests.stack.conftest import wait_until
 from tests.stack.truths import outputs_are_exactly_once
@@ -21,6 +24,14 @@ pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
 COMMITS: Final = 120
 GROUPS: Final = [(f"flood-{number}-" + "g" * 249)[:249] for number in range(4)]
 StartJob = Callable[..., None]
+
+
+@pytest.fixture(params=["spark-local.conf", "spark-defaults.conf"])
+def start_job(request: pytest.FixtureRequest, start_job: StartJob) -> StartJob:
+    """Start the job with the memory of a laptop, or of a cluster's driver."""
+    name = "spark.driver.memory"
+    memory = read_properties(conf_file(request.param))[name]
+    return partial(start_job, spark_args=("--conf", f"{name}={memory}"))
 
 
 def flood(stack: Stack, topic: str) -> list[str]:
