@@ -76,7 +76,7 @@ def test_it_is_found_and_rejected_and_others_are_answered(
         first = wire.send("OffsetFetch", "g")
         assert run(wire, [first])
         rows = [{"topic": "t", "partition": 0, "offset": 5}]
-        commit = {"client": DEADLY, "generation": -1, "member": "", "offsets": rows}
+        commit: dict[str, Any] = {"client": DEADLY, "generation": -1, "member": "", "offsets": rows}
         asked = [wire.send("OffsetCommit", "g", **commit)]
         asked += [wire.send("OffsetFetch", name) for name in ("g", "h", "i")]
 
