@@ -47,6 +47,13 @@ class Prefix:
         #: Whether a shard cannot be judged with nothing.
         self.is_small = False
         self.starts = 0
+        #: After so many steps a start is killed; negative: never.
+        self.dies_after = -1
+
+    def live(self) -> None:
+        if self.dies_after == 0:
+            raise Killed
+        self.dies_after -= 1
 
     def append(self, request: rq.AnyRequest, shard: int, topic: str = "p.requests") -> bytes:
         value = codec.encode(request)
@@ -91,6 +98,7 @@ class Prefix:
 
     def commit(self, frame: Any, number: int, identity: Identity) -> None:
         batch = assemble(number, frame.toArrow())
+        self.live()
         self.marker = next_marker(self.marker, batch, identity, PLANE.inputs)
         self.outputs += batch.outputs
         for each in batch.outputs:
@@ -98,6 +106,7 @@ class Prefix:
             kept.pop(each.key, None)
             if each.value is not None:
                 kept[each.key] = each.value
+        self.live()
 
     # -- the folder ------------------------------------------------------------------------
 
@@ -105,9 +114,12 @@ class Prefix:
         return self.note
 
     def write_probe(self, probe: Probe) -> None:
+        self.live()
         self.note = probe
+        self.live()
 
     def forget_probe(self) -> None:
+        self.live()
         self.note = None
 
     def told(self, topic: str) -> list[str]:
@@ -123,7 +135,9 @@ class _Sink:
         return self._prefix.marker
 
     def set_aside(self, record: str, why: str) -> None:
+        self._prefix.live()
         self._prefix.set_aside = {**self._prefix.set_aside, record: why}
+        self._prefix.live()
 
 
 class _Frame:
@@ -193,6 +207,30 @@ def test_it_is_written_before_the_record_is_judged(prefix: Prefix) -> None:
 
     entry = {"r0-0": WHY}
     assert seen == [(0, {}, {}), (1, entry, entry)]
+
+
+def test_starts_that_are_killed_anywhere_come_to_the_same_end(prefix: Prefix) -> None:
+    """Each start is killed after one step more than the one before: all is judged once, the
+    deadly request alone is set aside, and nothing is judged before that."""
+    deadly = prefix.append(commit("big", id="big", group=NAMES[0]), 0)
+    for shard, name in enumerate(NAMES):
+        prefix.append(commit(name, id=name, group=name), shard, "p.offsets")
+    prefix.deadly[deadly] = TooMuchAtOnce("too much")
+    ends, waiting = 0, True
+    while waiting:
+        prefix.dies_after = ends
+        try:
+            prefix.start()
+            waiting = False
+        except (Killed, TooMuchAtOnce):
+            ends += 1
+
+    assert 4 < ends < 30
+    assert prefix.set_aside == {"r0-0": WHY}
+    told = prefix.told(RESPONSES)
+    for each in ("big", *NAMES):
+        assert len([value for value in told if f'"id":"{each}"' in value]) == 1
+    assert len(prefix.told(COMMITTED)) == 2
 
 
 @pytest.mark.parametrize("ends", [1, 2])
