@@ -14,6 +14,7 @@ from types import TracebackType
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib.errors import CannotReach
+from coordlib.kafka.clients import reason_of
 
 FLUSH_TIMEOUT_S = 30.0
 
@@ -85,7 +86,7 @@ class Production(AbstractContextManager["Production"]):
             if not self._stop.is_set() and self._producer.flush(FLUSH_TIMEOUT_S):
                 self._failure = self._failure or "not all records were acknowledged"
         except (KafkaException, BufferError) as problem:
-            self._failure = str(problem)
+            self._failure = reason_of(problem)
 
     def _produce(self, first: int, end: int) -> None:
         began = time.monotonic()

@@ -63,7 +63,7 @@ def opening() -> Iterator[None]:
     except (KafkaException, TypeError, ValueError) as problem:
         wrong = wrong_option(problem) if isinstance(problem, KafkaException) else None
         what = "A key cannot be used for a client of Kafka."
-        raise wrong or SetupError(what, str(problem), "Keys are librdkafka's.") from problem
+        raise wrong or SetupError(what, reason_of(problem), "Keys are librdkafka's.") from problem
 
 
 def has_moved(problem: KafkaException) -> bool:
@@ -71,10 +71,14 @@ def has_moved(problem: KafkaException) -> bool:
     return problem.args[0].code() in LEADER_MOVED
 
 
-def reason_of(problem: KafkaException | KafkaError | TimeoutError) -> str:
-    """An error in librdkafka's words."""
+def reason_of(problem: BaseException | KafkaError) -> str:
+    """An error in words: Kafka's in librdkafka's. A future that is late has none of its own."""
     error = problem.args[0] if isinstance(problem, KafkaException) else problem
-    return str(error.str() if isinstance(error, KafkaError) else error)
+    if isinstance(error, KafkaError):
+        return str(error.str() or error.name())
+    if isinstance(error, TimeoutError):
+        return str(error) or "no answer in time"
+    return str(error) or repr(error)
 
 
 @contextmanager

@@ -4,7 +4,14 @@ An idempotent producer reports a fatal failure once, by an exception of the call
 events or by a record's acknowledgement. It refuses every later record. A new producer works.
 """
 
+from typing import Final
+
 from confluent_kafka import KafkaError, KafkaException
+
+#: A newer producer has the transactional id.
+FENCED: Final = frozenset(
+    {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
+)
 
 
 def is_fatal(problem: BaseException | KafkaError | None) -> bool:

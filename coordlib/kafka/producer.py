@@ -4,11 +4,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from coordlib.kafka.clients import reason_of
 from coordlib.kafka.fatal_errors import is_fatal
 
 _log = structlog.get_logger()
@@ -100,10 +102,7 @@ class LastingProducer:
                 return False
             _log.info("a new producer replaces one that has failed", content=self._content)
             self._producer.purge()
-            try:
-                self._producer.flush(_GIVE_UP_S)
-            except KafkaException as problem:
-                _log.warning("a producer is given up", content=self._content, error=repr(problem))
+            self._give_up(partial(self._producer.flush, _GIVE_UP_S))
             self._open()
             return True
 
@@ -114,16 +113,23 @@ class LastingProducer:
 
     def close(self) -> None:
         """Wait for queued records, for a few seconds; then they are given up. A second call does
-        nothing. Raises KafkaException: it has failed for ever."""
+        nothing."""
         with self._lock:  # a thread that replaces it would leave another one open
             if self._is_closed:
                 return
             self._is_closed = True
         try:
-            self._producer.flush(_GIVE_UP_S)
+            self._give_up(partial(self._producer.flush, _GIVE_UP_S))
         finally:
             self._producer.purge()
-            self._producer.close()
+            self._give_up(self._producer.close)
+
+    def _give_up(self, step: Callable[[], object]) -> None:
+        """One that has failed for ever says so once more: what its owner has to end goes on."""
+        try:
+            step()
+        except KafkaException as problem:
+            _log.warning("a producer is given up", content=self._content, error=reason_of(problem))
 
     @contextmanager
     def _using(self) -> Iterator[Producer]:

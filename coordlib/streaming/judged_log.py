@@ -12,6 +12,7 @@ and whatever stands below it is lost, whoever wrote it.  # INV-104
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -389,14 +390,15 @@ class KafkaInputs:
         try:
             # Others write as well, so half of what lacks, until one is left.
             while (lacking := end - self.bounds([place])[place].end) > 0:
-                for _ in range(min((lacking + 1) // 2, _FILLED_AT_ONCE)):
-                    producer.produce(place.topic, FILLER, partition=place.partition)
                 with reaching(f"{place.topic} cannot be filled", _WHERE):
+                    for _ in range(min((lacking + 1) // 2, _FILLED_AT_ONCE)):
+                        producer.produce(place.topic, FILLER, partition=place.partition)
                     if producer.flush(_PATIENCE_S):
                         raise TimeoutError("records were not acknowledged")
         finally:
             producer.purge()
-            producer.close()
+            with suppress(KafkaException):  # one that has failed for ever says so once more
+                producer.close()
 
 
 def bounds_of(client_options: Mapping[str, Any], places: Iterable[Place]) -> dict[Place, Bounds]:

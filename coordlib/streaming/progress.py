@@ -12,6 +12,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from coordlib.errors import CoordError, StartRefused
+from coordlib.kafka.clients import reason_of
 from coordlib.records import cells
 from coordlib.records.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue, Owned
 from coordlib.records.stored import ControlKeys, Layout, Marker, SetAside, decode_marker
@@ -186,7 +187,7 @@ class Progress:
         try:
             self.look()
         except (CoordError, KafkaException) as problem:
-            _log.warning("it is not known which job has taken over", error=str(problem))
+            _log.warning("it is not known which job has taken over", error=reason_of(problem))
         return self.later
 
     @property

@@ -22,7 +22,9 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, DriverFenced
+from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
+from coordlib.kafka.fatal_errors import FENCED
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.records import cells, codec
@@ -40,9 +42,6 @@ from coordlib.streaming.sink_producer import TransactionalProducer
 _log = structlog.get_logger()
 _TIMEOUT_S = 60.0
 _LOOK_S = 10.0
-_FENCED = frozenset(
-    {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
-)
 #: (topic, partition) -> offset of the newest record written there.
 Written = dict[tuple[str, int], int]
 
@@ -317,33 +316,36 @@ class TransactionalSink:
 
         `topics`: to which it wrote, without the prefix.
         """
-        reason = problem.args[0]
+        reason = problem
         try:
             self._producer.abort_transaction(_TIMEOUT_S)
         except KafkaException as told:
-            reason = told.args[0]
+            reason = told
         if self._is_overdue() and not self.progress.later_as_told():
             return CannotReach(
-                f"The batch took longer than its transaction may: the broker gave it up: {reason}",
+                "The batch took longer than its transaction may: the broker gave it up: "
+                + reason_of(reason),
                 self._plane.query_name,
                 "Start the job again: the batch runs again and is written once. If that happens "
                 "often, raise engine.transaction_timeout_ms.",
             )
         if denied := self._refused(problem, reason, topics):
             return denied
-        if isinstance(reason, KafkaError) and reason.code() in _FENCED:
+        if (error := error_of(reason)) is not None and error.code() in FENCED:
             return self._fenced()
         return CannotReach(
-            f"The batch could not be committed to Kafka: {reason}",
+            f"The batch could not be committed to Kafka: {reason_of(reason)}",
             self._plane.query_name,
             "Start the job again: the batch runs again and is written once.",
         )
 
-    def _refused(self, problem: Exception, reason: object, topics: Set[str]) -> CoordError | None:
+    def _refused(
+        self, problem: Exception, reason: Exception, topics: Set[str]
+    ) -> CoordError | None:
         """What to raise where a right is missing."""
         right = Right(Kind.TOPIC, f"{self._plane.prefix}.", Operation.WRITE, is_prefix=True)
         for told in (problem, reason):
-            if isinstance(told, Exception | KafkaError) and is_denied(told):
+            if is_denied(told):
                 return denial(told, right, self._options)
         purged = error_of(problem)
         if purged is None or purged.code() != KafkaError._PURGE_QUEUE or not self._options:

@@ -180,6 +180,19 @@ def test_a_defect_in_a_callback_is_not_taken_for_the_end(queues: list[Queue]) ->
         lasting.poll(0.1)
 
 
+def test_a_close_is_done_whatever_the_producer_says_once_more(queues: list[Queue]) -> None:
+    """INV-156. The job's close raised here, and left its other threads and its status undone."""
+    lasting = LastingProducer({}, "things")
+
+    def fail(_timeout_s: float) -> int:
+        raise KafkaException(FATAL)
+
+    queues[0].flush = fail  # type: ignore[method-assign]
+    lasting.close()
+
+    assert queues[0].is_closed
+
+
 def test_a_closed_one_is_not_replaced(queues: list[Queue]) -> None:
     """INV-156. The thread that serves it is late, and would leave a producer open that nobody
     closes."""

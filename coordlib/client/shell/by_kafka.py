@@ -32,6 +32,7 @@ from coordlib.client.transactions.question import OffsetsNotWritten, OffsetsQues
 from coordlib.client.transactions.way import OnDelivery
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.denied import is_denied, missing, unwritable, writing
+from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.records import requests as rq
@@ -148,15 +149,18 @@ class ByKafka:
     def produce(
         self, topic: str, args: tuple[Any, ...], named: dict[str, Any], on_delivery: OnDelivery
     ) -> None:
-        """As confluent-kafka's."""
+        """As confluent-kafka's, which also raises BufferError: the queue is full."""
         self._topics.add(topic)
-        self._producer.produce(topic, *args, on_delivery=on_delivery, **named)
+        try:
+            self._producer.produce(topic, *args, on_delivery=on_delivery, **named)
+        except KafkaException as problem:
+            raise self.lost(problem.args[0]) from problem
 
     def lost(self, error: KafkaError) -> TransactionError:
         """What it means that a record was not delivered."""
         if denied := self._denied(error):
             return TransactionNotAllowed.of(Severity.ABORTABLE, denied)
-        if error.fatal():
+        if is_fatal(error):
             return transaction_error(KafkaException(error), "A record", self.where)
         return not_delivered(error, self.where)
 

@@ -25,6 +25,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.admin import Admin
+from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, hidden, missing, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -152,7 +153,7 @@ class ResponseReader:
                 return missing(reading(topic), self._config)
         except (KafkaException, TimeoutError):
             pass  # the first failure is the one to tell
-        message = f"The end of the responses could not be asked for: {problem}"
+        message = f"The end of the responses could not be asked for: {reason_of(problem)}"
         return CannotReach(message, str(self._source))
 
     def _hear(self, answer: "Future[Any]") -> None:
@@ -163,7 +164,7 @@ class ResponseReader:
         if problem is None:
             self._goal = (self._asked_ms, int(answer.result().offset))
         else:
-            _log.info("The end of the responses is not known: %s", problem)
+            _log.info("The end of the responses is not known: %s", reason_of(problem))
             self._admin.forget([self._source.topic])
             self._asked_ms = boottime_ms()  # the question itself may have taken long
 
@@ -179,5 +180,5 @@ class ResponseReader:
         elif error is not None and error.code() in _GONE:
             raise CannotReach(f"Responses are gone unread: {error.str()}", str(self._source))
         elif error is not None:
-            _log.warning("Reading the responses: %s", error)
+            _log.warning("Reading the responses: %s", error.str())
         return None

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
-from coordlib.kafka.clients import open_admin
+from coordlib.kafka.clients import open_admin, reason_of
 from coordlib.kafka.denied import hidden, missing, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -45,7 +45,7 @@ def read_counts(
         absent = [name for name in names if name not in known]
         unseen = hidden(open_admin(options), absent, TIMEOUT_S) if absent else []
     except (KafkaException, TimeoutError) as problem:
-        raise CannotReach(f"No metadata from Kafka: {problem}") from problem
+        raise CannotReach(f"No metadata from Kafka: {reason_of(problem)}") from problem
     if mine := [each for each in unseen if own is None or each in own]:
         raise missing(reading(mine[0]), options)
     if unseen:
@@ -67,7 +67,7 @@ def read_racks(
         nodes = admin.describe_cluster(request_timeout=timeout_s).result(timeout_s).nodes
         found = admin.list_topics(timeout=timeout_s).topics
     except (KafkaException, TimeoutError) as problem:
-        raise CannotReach(f"No racks from Kafka: {problem}") from problem
+        raise CannotReach(f"No racks from Kafka: {reason_of(problem)}") from problem
     rack_of = {node.id: node.rack for node in nodes if node.rack}
     replicas = {
         name: {number: each.replicas for number, each in found[name].partitions.items()}

@@ -13,6 +13,7 @@ from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.errors import SetupError
 from coordlib.kafka.client_keys import for_producer, require_servers
 from coordlib.kafka.clients import opening
+from coordlib.kafka.fatal_errors import FENCED, is_fatal
 from coordlib.kafka.late_ends import RETRY_OPTIONS
 
 TIMEOUT: Final = "transaction.timeout.ms"
@@ -68,8 +69,11 @@ def open_transactional(
 def transaction_error(problem: KafkaException, doing: str, where: str) -> TransactionError:
     """What an error of the producer means for the transaction."""
     error = problem.args[0]
-    if error.fatal():
+    if is_fatal(error) and error.code() in FENCED:
         severity, mend = Severity.FATAL, "End: a newer process uses this transactional id."
+    elif is_fatal(error):
+        mend = "Close this producer. Make a new one unless a newer process has its id."
+        severity = Severity.FATAL
     elif error.txn_requires_abort():
         severity, mend = Severity.ABORTABLE, "Abort the transaction, then begin another one."
     elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # not written, so it cannot count

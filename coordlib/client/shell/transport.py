@@ -32,7 +32,7 @@ from coordlib.client.shell.topic_metadata import read_counts, read_racks
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import NotAllowed
 from coordlib.kafka.client_keys import refuse_transactional, shared
-from coordlib.kafka.clients import opening
+from coordlib.kafka.clients import opening, reason_of
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.layout import Place, find_place, read_features
@@ -240,8 +240,7 @@ class KafkaTransport(FailingTransport[Handler]):
         except TimeoutError:
             self._not_sent(handler, request.id, "the producer's queue is full", False)
         except KafkaException as problem:
-            error = problem.args[0]
-            self._not_sent(handler, request.id, str(error), self._is_final(error))
+            self._not_sent(handler, request.id, reason_of(problem), self._is_final(problem.args[0]))
 
     def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         threading.Thread(target=self._for, args=(handler, work), daemon=True).start()
@@ -263,7 +262,7 @@ class KafkaTransport(FailingTransport[Handler]):
         for thread in self._threads:
             thread.join(5.0)
         self._reader.close()
-        self._end(self._producer.close)
+        self._producer.close()
 
     # ---- sending ------------------------------------------------------------------------------
 

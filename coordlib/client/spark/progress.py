@@ -19,6 +19,7 @@ from coordlib.client.shell.offsets import parts_of_commit
 from coordlib.client.spark.positions import end_offsets
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.client_keys import for_producer, refuse_transactional
+from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.layout import find_place
 from coordlib.kafka.producer import LastingProducer
@@ -136,7 +137,7 @@ class Publication:
 
     def _failed(self, problem: KafkaException | TimeoutError | KafkaError) -> None:
         self._failure = denial(problem, writing(self._topic), self._options)
-        told = self._failure.what if self._failure is not None else repr(problem)
+        told = self._failure.what if self._failure is not None else reason_of(problem)
         _log.warning("progress is not published", group=self._group, error=told)
 
     def _produce(self, rows: tuple[rq.CommittedOffset, ...]) -> None:

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaException
 from coordlib import limits
 from coordlib.coordinators.shard.shard import Status
 from coordlib.errors import CannotReach
+from coordlib.kafka.clients import reason_of
 from coordlib.records.requests import TxnDecided
 from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.crash import Crash
@@ -248,7 +249,7 @@ class DecisionWatch:
         try:
             self._decide(waiting, errors)
         except (KafkaException, TimeoutError) as problem:
-            errors.append(repr(problem))
+            errors.append(reason_of(problem))
         if self._lost:
             errors.append(self._lost.pop())
         if errors:
@@ -268,7 +269,7 @@ class DecisionWatch:
             try:
                 seen = self._broker.look(look)
             except (KafkaException, TimeoutError) as problem:
-                errors.append(f"shard {look.shard} from {look.offsets[0]}: {problem!r}")
+                errors.append(f"shard {look.shard} from {look.offsets[0]}: {reason_of(problem)}")
                 failed.add(look.shard)
                 continue
             for record in outcomes(look, seen):

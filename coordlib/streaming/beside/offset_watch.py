@@ -17,7 +17,7 @@ from coordlib.config import EngineConfig
 from coordlib.errors import NotAllowed
 from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import open_admin
+from coordlib.kafka.clients import open_admin, reason_of
 from coordlib.kafka.denied import describing, missing
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag.measure import SAMPLES_MAX, LogEnds
@@ -146,7 +146,7 @@ class OffsetWatch:
             for shard in shards:
                 samples += self._of_shard(shard)
         except (KafkaException, NotAllowed) as problem:
-            _log.warning("earlier samples of lag are not read", error=repr(problem))
+            _log.warning("earlier samples of lag are not read", error=reason_of(problem))
         samples.sort(key=lambda sample: sample.time_ms)
         return {place: sampled.ends for place, sampled in sampled_ends(samples).items()}
 
@@ -215,7 +215,7 @@ class _Topics:
             topics = self._admin.list_topics(timeout=_ASK_S).topics
             self._partitions = {name: len(each.partitions) for name, each in topics.items()}
         except KafkaException as problem:
-            _log.warning("it is not known which topics there are", error=repr(problem))
+            _log.warning("it is not known which topics there are", error=reason_of(problem))
         known = self._partitions
         return lambda at: known is None or at.partition < known.get(at.topic, 0)
 
@@ -227,7 +227,7 @@ def _failure_of(turn: Callable[[], object]) -> str:
     except NotAllowed as problem:
         return problem.what
     except (KafkaException, TimeoutError) as problem:
-        return repr(problem)
+        return reason_of(problem)
     return ""
 
 

@@ -13,6 +13,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from coordlib.errors import CoordError
+from coordlib.kafka.clients import reason_of
 from coordlib.kafka.layout import Grown
 from coordlib.streaming.beside.troubles import Troubles
 
@@ -67,7 +68,7 @@ class OwnWatch:
         try:
             found = owner.grown()
         except (KafkaException, CoordError) as problem:
-            _log.warning("the job's topics are not looked at", error=str(problem))
+            _log.warning("the job's topics are not looked at", error=reason_of(problem))
             return
         for each in found:
             if each not in self._grown:

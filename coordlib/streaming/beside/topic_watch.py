@@ -33,7 +33,7 @@ from confluent_kafka import KafkaException
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.kafka.clients import open_admin
+from coordlib.kafka.clients import open_admin, reason_of
 from coordlib.kafka.topic_ids import read_topic_ids
 from coordlib.records.own_topics import is_users, own_topics
 from coordlib.records.requests import Topic, TopicMetadata
@@ -251,8 +251,8 @@ class TopicWatch:
         try:
             self._look()
         except (KafkaException, TimeoutError) as problem:
-            _log.warning("topics are not watched", error=repr(problem))
-            self._lost.append(repr(problem))
+            _log.warning("topics are not watched", error=reason_of(problem))
+            self._lost.append(reason_of(problem))
         self._troubles.note("topics", "".join(self._lost) or self._no_ids)
 
     def _look(self) -> None:
@@ -269,8 +269,8 @@ class TopicWatch:
         try:
             return self._cluster.ids(asked) if asked else {}
         except (KafkaException, TimeoutError) as problem:
-            _log.warning("the ids of topics cannot be asked for", error=repr(problem))
-            self._no_ids = f"the ids of topics cannot be asked for: {problem!r}"
+            _log.warning("the ids of topics cannot be asked for", error=reason_of(problem))
+            self._no_ids = f"the ids of topics cannot be asked for: {reason_of(problem)}"
             return None
 
     def _note(self, error: str) -> None:

@@ -7,6 +7,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from coordlib.errors import CannotReach
+from coordlib.kafka.clients import reason_of
 
 _log = structlog.get_logger()
 _PAUSE_S: Final = 0.02
@@ -57,7 +58,7 @@ class Turns:
                 try:
                     self._turning.turn()
                 except (KafkaException, TimeoutError) as problem:
-                    _log.warning(f"{self._name} wait for the broker", error=repr(problem))
+                    _log.warning(f"{self._name} wait for the broker", error=reason_of(problem))
                     self._stop.wait(_RETRY_PAUSE_S)
         except Exception as problem:  # noqa: BLE001  raised by check(), which ends the job
             _log.exception(f"{self._name} have ended")

@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 from coordlib.client.exactly_once import exactly_once, send_offsets_to_transaction
 from coordlib.client.producer import CoordinatedProducer
 from coordlib.client.shell import by_kafka
-from coordlib.client.shell.transactional import TRANSACTION_TIMEOUT_MS
+from coordlib.client.shell.transactional import TRANSACTION_TIMEOUT_MS, transaction_error
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.machine import State
 from coordlib.errors import CoordError, NotAllowed, SetupError
@@ -860,3 +860,39 @@ def test_a_unit_that_is_interrupted_while_it_begins_is_ended(
     assert one.producer.state is State.READY
     with exactly_once(one.consumer, one.producer, 0.2):
         """It begins now."""
+
+
+@pytest.mark.parametrize(
+    ("refused", "is_for_good"), [(KafkaError._FATAL, True), (KafkaError.MSG_SIZE_TOO_LARGE, False)]
+)
+def test_a_record_that_is_refused_at_once_is_an_error_of_the_transaction(
+    refused: int, is_for_good: bool
+) -> None:
+    """INV-156. Kafka's own exception came out of `produce`: the program had no way to see whether
+    to abort or to end, and the producer went on as if nothing were."""
+    copier = Copier(FakeLog({"t": 1, "out": 1}), "a")
+    copier.producer.begin_transaction()
+    copier.opened[-1].fails["produce"] = KafkaException(KafkaError(refused))
+
+    with pytest.raises(TransactionError) as told:
+        copier.producer.produce("out", b"1")
+
+    assert told.value.fatal() is is_for_good
+    assert told.value.txn_requires_abort() is not is_for_good
+    expected = State.FATAL_ERROR if is_for_good else State.ABORTABLE_ERROR
+    assert copier.producer.state is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "mend"),
+    [
+        (KafkaError._FENCED, "End: a newer process uses this transactional id."),
+        (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "Close this producer. Make a new one unless"),
+    ],
+)
+def test_only_a_fenced_producer_is_told_of_a_newer_process(code: int, mend: str) -> None:
+    """INV-156. Whatever ended it, the program was told to end for a process that was not there."""
+    error = transaction_error(KafkaException(KafkaError(code, fatal=True)), "commit", "id a")
+
+    assert error.fatal()
+    assert error.mend.startswith(mend)

@@ -170,7 +170,7 @@ def test_lag_that_cannot_be_sampled_holds_up_no_mirror(
         watch._turn(log, users, None)
 
     assert turns == ["turn"]
-    assert "TOPIC_AUTHORIZATION_FAILED" in capsys.readouterr().out
+    assert "Topic authorization failed" in capsys.readouterr().out
 
 
 class Scene:

@@ -159,7 +159,9 @@ class Beginnings:
                 return None
             found = read_pages(newest_by_key(self.options, topic, partition).values())
         except (CannotReach, KafkaException, UnreadableSnapshot) as problem:
-            _log.warning("%s-%d has no snapshot to begin with: %s", topic, partition, problem)
+            _log.warning(
+                "%s-%d has no snapshot to begin with: %s", topic, partition, reason_of(problem)
+            )
             return None
         if found is None or found.topic_id != self.place.topic_id:
             return None

@@ -17,6 +17,7 @@ from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.data_consumer import open_reader
 from coordlib.errors import NotAllowed
+from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, is_denied, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -126,7 +127,7 @@ class Data:
             try:
                 self._reader.list_topics(topic, timeout=max(0.0, until - now))
             except KafkaException as problem:  # the library goes on looking
-                _log.info("No metadata of %s: %s", topic, problem)
+                _log.info("No metadata of %s: %s", topic, reason_of(problem))
                 return
             self._known[topic] = now + KNOWN_FOR_S
 

@@ -32,7 +32,7 @@ from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.failing import NO_OFFSET, FailingTransport, while_used
 from coordlib.errors import CoordError, NotAllowed, SetupError
 from coordlib.kafka.client_keys import require_servers, shared
-from coordlib.kafka.clients import opening
+from coordlib.kafka.clients import opening, reason_of
 from coordlib.kafka.coordination import coordination_findings
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.fatal_errors import is_fatal
@@ -161,7 +161,7 @@ class KafkaClaims(FailingTransport[Handler]):
         try:
             self._producer.produce(self.place.topic, value, partition=partition, on_delivery=told)
         except BufferError as problem:
-            why = repr(problem)
+            why = str(problem)
             self._unsent.put(lambda: self._not_written(handler, id_, why))
         except KafkaException as problem:
             error = problem.args[0]
@@ -283,7 +283,7 @@ class KafkaClaims(FailingTransport[Handler]):
                 handler.fail(problem)
             return
         except KafkaException as problem:
-            _log.info("The coordination topic is not described: %s", problem)
+            _log.info("The coordination topic is not described: %s", reason_of(problem))
             return
         seen = found.get(self.place.topic)
         if seen is None:

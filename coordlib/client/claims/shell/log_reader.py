@@ -26,6 +26,7 @@ from coordlib.client.claims.errors import log_cut
 from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
 from coordlib.errors import CannotReach
 from coordlib.kafka.admin import Admin
+from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, reading
 
 _log = logging.getLogger("coordlib.client")
@@ -84,7 +85,7 @@ class LogReader:
         try:
             self._consumer.list_topics(self._topic, timeout=REFRESH_TIMEOUT_S)
         except KafkaException as problem:  # the library goes on looking
-            _log.info("No metadata of the coordination topic: %s", problem)
+            _log.info("No metadata of the coordination topic: %s", reason_of(problem))
 
     def add(self, partition: int, offset: int) -> None:
         """Read this partition too, from here on."""
@@ -149,8 +150,8 @@ class LogReader:
         for (partition, answer), problem in zip(answers.items(), problems, strict=True):
             if problem is None:
                 self._aim(partition, int(answer.result().offset))
-        if any(problems):
-            _log.info("Ends of the coordination topic are not known: %s", problems)
+        if told := sorted({reason_of(each) for each in problems if each is not None}):
+            _log.info("Ends of the coordination topic are not known: %s", ", ".join(told))
             self.admin.forget([self._topic])
 
     def _aim(self, partition: int, end: int) -> None:
@@ -210,4 +211,4 @@ class LogReader:
             where = f"{self._topic}-{partition}"
             raise CannotReach(f"Claims were deleted before they were read: {error.str()}", where)
         else:
-            _log.warning("Reading the coordination topic: %s", error)
+            _log.warning("Reading the coordination topic: %s", error.str())
