@@ -129,7 +129,7 @@ class NotWritten:
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """The log of requests has lost its end, and with it perhaps requests of this member."""
+    """Requests of this member, or responses to it, may be lost: a log has lost its end."""
 
     now_ms: int
 

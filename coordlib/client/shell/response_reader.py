@@ -50,6 +50,10 @@ CONFIG: dict[str, Any] = {
 }
 
 
+class ResponsesGone(CannotReach):
+    """Responses were removed before they were read, or the log has lost its end."""
+
+
 class ResponseReader:
     """One reader; used by one thread."""
 
@@ -70,15 +74,18 @@ class ResponseReader:
         #: something that was read proves as much.
         self.read_ms: int | None = None
         self._is_proved = False
+        #: Why nothing is read until the next start.
+        self._gone: ResponsesGone | None = None
 
     def start(self, timeout_s: float) -> None:
-        """Start at the end that is seen now. Raises CannotReach, NotAllowed."""
+        """Start, or begin anew, at the end that is seen now. Raises CannotReach, NotAllowed."""
         asked_ms = boottime_ms()
         try:
             end = int(self._ask_end(timeout_s).result(timeout_s).offset)
         except (KafkaException, TimeoutError) as problem:
             raise self._refusal(problem) from problem
         self._position, self.read_ms, self._asked_ms = end, asked_ms, asked_ms
+        self._answer = self._goal = self._gone = None
         if boottime_ms() - asked_ms >= LATE_MS:
             self._know_leader(timeout_s)
         self._consumer.assign([TopicPartition(self._source.topic, self._source.partition, end)])
@@ -118,9 +125,11 @@ class ResponseReader:
     def read(self) -> list[tuple[bytes, bytes]]:
         """What has come, key and value; waits a moment when nothing has.
 
-        Raises CannotReach: responses were deleted before they were read; NotAllowed.
+        Raises ResponsesGone, until the next start; NotAllowed.
         """
         first = self._consumer.poll(WAIT_S)
+        if self._gone is not None:
+            raise self._gone
         if first is None:
             return []
         messages = [first, *self._consumer.consume(BATCH, timeout=0)]
@@ -178,7 +187,9 @@ class ResponseReader:
         elif denied := denial(error, reading(self._source.topic), self._config):
             raise denied
         elif error is not None and error.code() in _GONE:
-            raise CannotReach(f"Responses are gone unread: {error.str()}", str(self._source))
+            where = f"{self._source.topic}, partition {self._source.partition}"
+            self._gone = ResponsesGone(f"Responses are gone unread: {error.str()}", where)
+            raise self._gone
         elif error is not None:
             _log.warning("Reading the responses: %s", error.str())
         return None

@@ -10,7 +10,7 @@ read across racks costs.
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -23,6 +23,7 @@ from coordlib.kafka.denied import hidden, missing, reading
 _log = logging.getLogger("coordlib.client")
 
 TIMEOUT_S = 10.0
+_AGAIN: Final = "Check that the brokers run, then try again."
 
 
 def read_counts(
@@ -45,7 +46,9 @@ def read_counts(
         absent = [name for name in names if name not in known]
         unseen = hidden(open_admin(options), absent, TIMEOUT_S) if absent else []
     except (KafkaException, TimeoutError) as problem:
-        raise CannotReach(f"No metadata from Kafka: {reason_of(problem)}") from problem
+        asked = ", ".join(topics) if topics is not None else "all topics"
+        what = f"No metadata from Kafka: {reason_of(problem)}"
+        raise CannotReach(what, asked, _AGAIN) from problem
     if mine := [each for each in unseen if own is None or each in own]:
         raise missing(reading(mine[0]), options)
     if unseen:
@@ -67,7 +70,8 @@ def read_racks(
         nodes = admin.describe_cluster(request_timeout=timeout_s).result(timeout_s).nodes
         found = admin.list_topics(timeout=timeout_s).topics
     except (KafkaException, TimeoutError) as problem:
-        raise CannotReach(f"No racks from Kafka: {reason_of(problem)}") from problem
+        what = f"No racks from Kafka: {reason_of(problem)}"
+        raise CannotReach(what, ", ".join(topics), _AGAIN) from problem
     rack_of = {node.id: node.rack for node in nodes if node.rack}
     replicas = {
         name: {number: each.replicas for number, each in found[name].partitions.items()}

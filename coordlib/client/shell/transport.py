@@ -27,10 +27,10 @@ from coordlib.client.shell.failing import NO_OFFSET, PRODUCER_CONFIG, FailingTra
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.proofs import LOST, Mark, Proofs, Written
-from coordlib.client.shell.response_reader import ResponseReader
+from coordlib.client.shell.response_reader import ResponseReader, ResponsesGone
 from coordlib.client.shell.topic_metadata import read_counts, read_racks
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
-from coordlib.errors import NotAllowed
+from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka.client_keys import refuse_transactional, shared
 from coordlib.kafka.clients import opening, reason_of
 from coordlib.kafka.denied import denial, writing
@@ -47,6 +47,7 @@ _log = logging.getLogger("coordlib.client")
 
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
 TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
+START_S = 10.0  # how long one try to begin anew may last
 RENEW_INTERVAL_S = 1.0  # how old a producer that failed fatally must be to be replaced
 
 
@@ -336,6 +337,17 @@ class KafkaTransport(FailingTransport[Handler]):
                 self._feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
         self._reader.ask(self.now_ms(), self._reading_lasts_ms)
 
+    def _read_on(self, gone: ResponsesGone) -> None:
+        """Nobody knows what was among the responses that are gone: members join anew.  # INV-156"""
+        try:
+            self._reader.start(START_S)
+        except CannotReach as problem:  # the next turn tries again
+            _log.warning("%s The reader does not begin anew yet: %s", gone.what, problem.what)
+            return
+        _log.warning("%s %s: members join anew.", gone.what, gone.where)
+        for handler in self._all():
+            self._feed(handler, sg.LogCut(self.now_ms()))
+
     def _reading_lasts_ms(self) -> int | None:
         lasting: list[int] = []
         for handler in self._all():
@@ -388,6 +400,8 @@ class KafkaTransport(FailingTransport[Handler]):
         except NotAllowed as problem:
             _log.warning("A thread of the transport ends: %s", problem.what)
             self._failure = problem
+        except ResponsesGone as problem:
+            return self._guarded(partial(self._read_on, problem))
         except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
             denied = denial(problem, writing(self.place.requests), self._config)
             if denied is None and self._producer.is_broken and is_fatal(problem):

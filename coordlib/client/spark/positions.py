@@ -16,7 +16,7 @@ from coordlib.client.admin import Admin
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.errors import CannotReach, SetupError
 from coordlib.history.sql import query_tables
-from coordlib.kafka.clients import open_admin
+from coordlib.kafka.clients import open_admin, reason_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -109,7 +109,8 @@ def unreachable(
     config: Mapping[str, Any], problem: Exception, what: str = "The broker did not answer"
 ) -> CannotReach:
     """The error to raise when brokers do not answer; `what` was asked."""
-    return CannotReach(f"{what}: {problem}", str(config.get("bootstrap.servers")), "Does it run?")
+    told = reason_of(problem)
+    return CannotReach(f"{what}: {told}", str(config.get("bootstrap.servers")), "Does it run?")
 
 
 def spark_offsets(offsets: Mapping[TopicPartition, int], otherwise: Otherwise = "earliest") -> str:

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.client.machine import signals as sg
+from coordlib.client.shell.response_reader import ResponsesGone
 from coordlib.client.shell.transport import KafkaTransport
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka import producer
@@ -99,6 +100,39 @@ def test_a_member_that_sends_again_at_once_holds_up_nobody(queues: list[Queue]) 
 
     assert len(told(one)) == 1
     assert len(other.fed) == 1  # the time
+
+
+def test_members_join_anew_where_responses_are_gone(queues: list[Queue]) -> None:
+    """INV-156. A laptop that slept for longer than the topic keeps responses, or a log that has
+    lost its end: every member of the program was dead for good."""
+    one, other = Handler("aa"), Handler("bb")
+    transport, starts = BareTransport(one, other), list[float]()
+    away = [CannotReach("no broker")]
+
+    def start(timeout_s: float) -> None:
+        starts.append(timeout_s)
+        if away:
+            raise away.pop()
+
+    transport._reader.start = start
+    gone = ResponsesGone("Responses are gone unread: out of range", "coord.responses, partition 0")
+    assert transport._guarded(lambda: raise_(gone))
+    assert one.fed == []
+    assert transport._guarded(lambda: raise_(gone))
+
+    assert len(starts) == 2
+    for handler in (one, other):
+        assert [type(each) for each in handler.fed] == [sg.LogCut]
+    transport.check()
+
+
+def test_a_reader_whose_right_is_gone_too_ends(queues: list[Queue]) -> None:
+    transport = BareTransport()
+    transport._reader.start = lambda _: raise_(NotAllowed("A right is missing."))
+
+    assert not transport._guarded(lambda: raise_(ResponsesGone("gone")))
+    with pytest.raises(NotAllowed):
+        transport.check()
 
 
 def test_a_transport_that_its_members_outlive_says_so(queues: list[Queue]) -> None:

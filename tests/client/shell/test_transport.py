@@ -7,13 +7,13 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.clock import boottime_ms
-from coordlib.client.shell.response_reader import ResponseReader
+from coordlib.client.shell.response_reader import ResponseReader, ResponsesGone
 from coordlib.client.shell.transport import KafkaTransport
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import find_place
@@ -242,3 +242,44 @@ def test_the_features_are_those_of_the_newest_record(scene: Scene) -> None:
 def test_a_prefix_without_topics_is_told(broker: "Broker") -> None:
     with pytest.raises(CannotReach, match="do not exist"):
         find_place({"bootstrap.servers": broker.bootstrap_servers}, "nowhere")
+
+
+def test_a_reader_begins_anew_where_its_responses_were_removed(scene: Scene) -> None:
+    """INV-156. It stands at an offset that the log has no more, as after a laptop's long sleep:
+    until it is started again it says so, and then it reads what comes."""
+    placed(scene)
+    place = TopicPartition(f"{scene.prefix}.responses", 1)
+    reader = ResponseReader(scene.config, "c", place)
+    reader.start(60)
+    scene.job.begin_transaction()
+    scene.write(b"1", b"2", b"3")
+    scene.job.commit_transaction(60)
+    end = TopicPartition(place.topic, 1, OFFSET_END)
+    admin = AdminClient(dict(scene.config))
+    admin.delete_records([end])[end].result(60)
+    told: list[str] = []
+
+    def is_told() -> bool:
+        try:
+            reader.read()
+        except ResponsesGone as gone:
+            told.append(gone.where)
+        return len(told) == 2
+
+    try:
+        until(is_told)
+        reader.start(60)
+        scene.job.begin_transaction()
+        scene.write(b"4")
+        scene.job.commit_transaction(60)
+        found: list[bytes] = []
+
+        def has_read() -> bool:
+            found.extend(value for _, value in reader.read())
+            return bool(found)
+
+        until(has_read)
+        assert found == [b"4"]
+        assert told == [f"{place.topic}, partition 1"] * 2
+    finally:
+        reader.close()

@@ -208,7 +208,11 @@ class LogReader:
             known = self._positions[partition] - 1
             raise log_cut(self._topic, partition, known, "another record is there")
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            where = f"{self._topic}-{partition}"
-            raise CannotReach(f"Claims were deleted before they were read: {error.str()}", where)
+            raise CannotReach(
+                f"Claims were deleted before they were read: {error.str()}",
+                f"{self._topic}, partition {partition}",
+                "Close this client and open it anew: it begins with what is there. Let the topic "
+                "keep its records for longer.",
+            )
         else:
             _log.warning("Reading the coordination topic: %s", error.str())

@@ -29,6 +29,7 @@ from coordlib.kafka.topics import look_up
 
 _log = logging.getLogger("coordlib.client")
 TIMEOUT_S: Final = 5.0
+_AGAIN: Final = "Check that the brokers run, then try again."
 
 
 class KafkaOffsets:
@@ -57,10 +58,12 @@ class KafkaOffsets:
 
         Raises CannotReach, NotAllowed.
         """
+        asked = list(topics)
         try:
-            found = look_up(self._admin, topics, self._options)
+            found = look_up(self._admin, asked, self._options)
         except KafkaException as problem:
-            raise CannotReach(f"No metadata from Kafka: {reason_of(problem)}") from problem
+            what = f"No metadata from Kafka: {reason_of(problem)}"
+            raise CannotReach(what, ", ".join(asked), _AGAIN) from problem
         ids = {name: topic_id_of(each) for name, each in found.items()}
         return {
             name: Described(len(each.partitions), ids[name] if ids[name] != NO_ID else "")
@@ -74,7 +77,9 @@ class KafkaOffsets:
         try:
             found = log_bounds(self._admin, asked, TIMEOUT_S, on_denied=denied)
         except (KafkaException, TimeoutError) as problem:
-            raise CannotReach(f"Logs cannot be asked for: {reason_of(problem)}") from problem
+            what = f"Logs cannot be asked for: {reason_of(problem)}"
+            where = ", ".join(sorted({each.topic for each in asked}))
+            raise CannotReach(what, where, _AGAIN) from problem
         return {TopicPartition(*place): each for place, each in found.items() if each is not None}
 
     def committed(
@@ -96,7 +101,8 @@ class KafkaOffsets:
         except KafkaException as problem:
             raise self._failed("No committed offsets", group, problem, self._needed) from problem
         except TimeoutError as problem:
-            raise CannotReach("No committed offsets: no answer in time.", group) from problem
+            what = "No committed offsets: no answer in time."
+            raise CannotReach(what, f"group {group}", _AGAIN) from problem
         for row in found:
             if denied := self._denied(group, row.error, self._needed, row.topic):
                 raise denied
@@ -146,7 +152,7 @@ class KafkaOffsets:
         needed: Operation,
         topic: str = "",
     ) -> CannotReach | NotAllowed:
-        reason = CannotReach(f"{what}: {reason_of(problem)}", group)
+        reason = CannotReach(f"{what}: {reason_of(problem)}", f"group {group}", _AGAIN)
         return self._denied(group, problem, needed, topic) or reason
 
     def _denied(
