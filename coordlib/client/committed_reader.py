@@ -28,7 +28,7 @@ from coordlib.client.shell.callbacks import OnePoller
 from coordlib.client.shell.coordinator_options import take_apart
 from coordlib.client.shell.data_consumer import AsksCluster, open_reader, seek_to
 from coordlib.client.shell.describing import Describing
-from coordlib.client.shell.handing_out import HandingOut, Ready
+from coordlib.client.shell.handing_out import AHEAD_MAX, FRESH_MS, HandingOut, Prepared, Ready
 from coordlib.client.shell.transport import Transport
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.committed import PartitionReader
@@ -203,11 +203,12 @@ class CommittedReader(AsksCluster, Closing):
             CoordError: another thread is polling.
         """
         while True:
-            prepared, out = self._next(1, timeout), self._out
-            if not prepared:
+            some, out = self._next(1, timeout), self._out
+            at = some.handed
+            if at >= len(some.messages):
                 return None
-            message = prepared[0].message
-            if out.prepared is prepared: out.handed = prepared; return message  # noqa: E701, E702  # fmt: skip
+            message = some.messages[at]
+            if out.prepared is some and some.handed == at: some.handed += 1; return message  # noqa: E701, E702  # fmt: skip
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Up to so many records, as `poll` returns them; fewer when time is up.
@@ -216,28 +217,32 @@ class CommittedReader(AsksCluster, Closing):
         that was interrupted (Ctrl-C) had taken comes with the next one.
         """
         while True:
-            prepared, out = self._next(num_messages, timeout), self._out
-            found = [each.message for each in prepared]
+            some, out = self._next(num_messages, timeout), self._out
+            at, end = some.handed, min(some.handed + num_messages, len(some.messages))
+            found = some.messages[at:end]
             if not found:
                 return found
-            if out.prepared is prepared: out.handed = prepared; return found  # noqa: E701, E702  # fmt: skip
+            if out.prepared is some and some.handed == at: some.handed = end; return found  # noqa: E701, E702  # fmt: skip
 
-    def _next(self, count: int, timeout: float | None) -> list[Ready]:
+    def _next(self, count: int, timeout: float | None) -> Prepared:
         """What is to be returned. It is handed out by the line that returns it, without a call."""
+        at_hand = self._out.prepared
+        if at_hand and at_hand.has(count, _now_ms()):
+            return at_hand
         return self._poller.run(lambda: self._wait_for(count, timeout))
 
-    def _wait_for(self, count: int, timeout: float | None) -> list[Ready]:
+    def _wait_for(self, count: int, timeout: float | None) -> Prepared:
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
         while True:
             is_over, prepared = self._turn(count, until)
-            problem = self._problem
-            if prepared and (is_over or problem is not None or len(prepared) >= count):
+            problem, found = self._problem, len(prepared.messages)
+            if found and (is_over or problem is not None or found >= count):
                 return prepared
             if problem is not None:
                 self._problem = None
                 raise problem
             if is_over:
-                return []
+                return prepared
 
     @_changing
     def close(self) -> None:
@@ -274,10 +279,10 @@ class CommittedReader(AsksCluster, Closing):
     def _note_handed(self) -> None:
         for each in self._out.note():
             if each.place is not None:
-                self._positions[each.place] = each.offset + 1
+                self._positions[each.place] = each.position[0]
 
     @uninterrupted
-    def _turn(self, count: int, until: float | None) -> tuple[bool, list[Ready]]:
+    def _turn(self, count: int, until: float | None) -> tuple[bool, Prepared]:
         """Prepare what may be delivered, and wait a moment for more; whether time is up."""
         with self._lock:
             self._note_handed()
@@ -286,26 +291,32 @@ class CommittedReader(AsksCluster, Closing):
                     self._gather(count, until)
                 except BaseException as problem:  # noqa: BLE001  # behind the records before it
                     self._problem = problem
-            prepared = self._out.prepare(count, self._paused)
+            until_ms = _now_ms() + FRESH_MS
+            prepared = self._out.prepare(count, lambda each: each not in self._paused, until_ms)
         return until is not None and monotonic() >= until, prepared
 
     def _gather(self, count: int, until: float | None) -> None:
-        """Take what may be delivered, until there are so many; read on for a moment."""
-        wanted, looked = count - self._out.count(self._paused), 0
+        """Take what may be delivered, until there are so many; read on for a moment.
+
+        Then take some more, of what is here.
+        """
+        kept, looked = self._out.count(self._paused), 0
+        most = max(count, AHEAD_MAX) if count else 0
         end_s = min(monotonic() + SLICE_S, math.inf if until is None else until)
         while True:
-            wanted -= self._take(wanted)
-            if wanted <= 0:
+            kept += self._take(most - kept)
+            if kept >= most:
                 return
             self._ask()
-            message = self._data.poll(max(0.0, end_s - monotonic()))
+            message = self._data.poll(max(0.0, end_s - monotonic()) if kept < count else 0.0)
             if message is not None:
-                wanted -= self._read(message)
+                kept += self._read(message)
                 looked += 1
             self._ready.extend(self._torn)
             self._torn.clear()
-            if monotonic() >= end_s and (message is None or looked >= AT_ONCE_MAX):
-                self._take(wanted)
+            is_over = kept >= count or monotonic() >= end_s
+            if is_over and (message is None or looked >= AT_ONCE_MAX):
+                self._take(most - kept)
                 return
 
     def _take(self, wanted: int) -> int:
@@ -324,7 +335,8 @@ class CommittedReader(AsksCluster, Closing):
             self._bound(place, reader)
             if taken is not None:
                 self._ready.append(place)
-                self._out.add(Ready(place, *taken))
+                offset, message = taken
+                self._out.add(Ready(place, (offset + 1, -1), message))
                 left -= 1
         return wanted - left
 
@@ -334,7 +346,7 @@ class CommittedReader(AsksCluster, Closing):
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             if denied := denial(error, reading(message.topic() or ""), self._options):
                 raise denied
-            self._out.add(Ready(None, -1, message))
+            self._out.add(Ready(None, (-1, -1), message))
             return True
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         if topic is None or partition is None or offset is None:

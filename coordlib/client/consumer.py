@@ -20,10 +20,12 @@ from coordlib.client.shell import offsets as of
 from coordlib.client.shell.callbacks import OnePoller
 from coordlib.client.shell.committing import Commits
 from coordlib.client.shell.data_consumer import AsksCluster
-from coordlib.client.shell.reading import Reading, Taken
+from coordlib.client.shell.handing_out import FRESH_MS, Prepared
+from coordlib.client.shell.reading import Reading
 from coordlib.client.shell.settings import ASSIGNED_KIND, member_of, read_settings
 from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.shell.transport import Transport
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.unit import Outcome, Unit
 from coordlib.client.transactions.verdict import TornTransaction
@@ -147,11 +149,12 @@ class CoordinatedConsumer(AsksCluster, Closing):
             CoordError: the consumer is closed, or has failed.
         """
         while True:
-            taken = self._next(1, timeout)
-            if not taken.messages:
+            some, out = self._next(1, timeout), self._reading.out
+            at = some.handed
+            if at >= len(some.messages):
                 return None
-            message, reading = taken.messages[0], self._reading
-            if reading.prepared is taken: reading.handed = taken; return message  # noqa: E701, E702  # fmt: skip
+            message = some.messages[at]
+            if out.prepared is some and some.handed == at: some.handed += 1; return message  # noqa: E701, E702  # fmt: skip
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Up to `num_messages` messages, as `poll` would return them; fewer when time is up.
@@ -170,41 +173,61 @@ class CoordinatedConsumer(AsksCluster, Closing):
         if not 0 <= num_messages <= CONSUME_MAX:
             raise ValueError(f"num_messages must be between 0 and {CONSUME_MAX:,}")
         while True:
-            taken = self._next(num_messages, timeout)
-            messages, reading = taken.messages, self._reading
-            if not messages:
-                return messages
-            if reading.prepared is taken: reading.handed = taken; return messages  # noqa: E701, E702  # fmt: skip
+            some, out = self._next(num_messages, timeout), self._reading.out
+            at, end = some.handed, min(some.handed + num_messages, len(some.messages))
+            found = some.messages[at:end]
+            if not found:
+                return found
+            if out.prepared is some and some.handed == at: some.handed = end; return found  # noqa: E701, E702  # fmt: skip
 
-    def _next(self, count: int, timeout: float | None) -> Taken:
+    def _next(self, count: int, timeout: float | None) -> Prepared:
         """What is to be returned. It is handed out by the line that returns it, without a call."""
+        at_hand, member = self._reading.out.prepared, self.member
+        if at_hand and at_hand.has(count, member.transport.now_ms(), member.changes):
+            return at_hand
         return self._poller.run(lambda: self._wait_for(count, timeout))
 
-    def _wait_for(self, count: int, timeout: float | None) -> Taken:
+    def _wait_for(self, count: int, timeout: float | None) -> Prepared:
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
-        wait_s = 0.0
+        was_called_back = False
         if self._is_closed:
             raise CoordError("The consumer is closed.", f"group {self._settings.group}")
         while True:
-            was_called_back = self.member.poll(wait_s)
+            self.member.transport.check()
+            prepared = self._turn(count, until, was_called_back)
+            if prepared is not None:
+                return prepared
+            was_called_back = self.member.run_calls()
             self._commits.tell()
             if self._is_closed:
-                return Taken()  # in one of the callbacks
-            left_s = SLICE_S if until is None else max(0.0, until - monotonic())
-            # In a group that fills, an early member is asked for one part after another.
-            slice_s = 0.0 if was_called_back else min(SLICE_S, left_s)
-            kept = self._reading.turn(count, slice_s, self.member.may_work)
+                return Prepared()  # in one of the callbacks
             problem = self._reading.problem
             if problem is not None:
                 self._reading.problem = None
                 raise problem
-            is_over = until is not None and monotonic() >= until
-            if kept >= count or is_over:
-                taken = self._reading.take(count, lambda: self.member.assignment)
-                if taken.messages or is_over or not count:
-                    return taken
-            # Enough is here, but the fence is closed: the reader is not asked, so wait elsewhere.
-            wait_s = min(SLICE_S, left_s) if kept >= count else 0.0
+
+    @uninterrupted
+    def _turn(self, count: int, until: float | None, was_called_back: bool) -> Prepared | None:
+        """What is to be returned; None: nothing yet, or there is something else to do before."""
+        member, reading = self.member, self._reading
+        member.note_poll()
+        if not was_called_back and (member.has_calls or self._commits.are_answered):
+            return None
+        # In a group that fills, an early member is asked for one part after another.
+        most_s = 0.0 if was_called_back else SLICE_S
+        left_s = most_s if until is None else max(0.0, min(most_s, until - monotonic()))
+        kept = reading.turn(count, left_s, member.may_work)
+        is_over = until is not None and monotonic() >= until
+        if kept < count and (reading.problem is not None or not is_over):
+            return None
+        # Both before what may be worked on is asked for: what happens behind them counts.
+        changes, until_ms = member.changes, member.works_until_ms(FRESH_MS)
+        prepared = reading.take(count, lambda: member.assignment, until_ms, changes)
+        if prepared.messages or is_over or not count:
+            return prepared
+        # Enough is here, but the fence is closed: the reader is not asked, so wait elsewhere.
+        member.wait_for_change(left_s)
+        return None
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Give up the partitions (callbacks run), leave the group, and end.

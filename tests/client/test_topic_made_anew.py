@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from coordlib.client.shell.topic_ids import COMMITS_MS, LOOK_MS
 from coordlib.errors import CannotReach, ErrorCode, GroupError
 from coordlib.testing.fake_log import FakeLog
-from tests.client.test_consumer import Program
+from tests.client.test_consumer import Program, offsets_of
 
 KINDS = [{}, {"group.protocol": "assigned"}]
 kinds = pytest.mark.parametrize("kind", KINDS, ids=["classic", "assigned"])
@@ -88,7 +88,7 @@ def test_a_consumer_that_runs_begins_anew_without_a_commit(kind: dict[str, Any])
     a.poll()
 
     assert a.reader.started[1:] == [BEGIN]
-    assert [(each.partition(), each.offset()) for each in a.reader.ahead][-1:] == [(1, 2)]
+    assert offsets_of(a.ahead())[-1:] == [(1, 2)]
 
 
 @kinds

@@ -106,7 +106,7 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
             if left_s <= 0 and not has_run:
                 return True
             if not has_run:
-                self._wait_for_change(min(WAIT_S, left_s))
+                self.wait_for_change(min(WAIT_S, left_s))
 
     def close(self, timeout_s: float | None = None) -> None:
         """Let others lead, then on_fenced, leave, and end. A second call does nothing.
@@ -148,7 +148,7 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
             if self._is_cut_off():
                 return
             if not self._poll_once(raises=False):
-                self._wait_for_change(WAIT_S)
+                self.wait_for_change(WAIT_S)
 
     def _is_cut_off(self) -> bool:
         """Whether the transport has failed: nobody will answer any more."""

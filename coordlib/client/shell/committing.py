@@ -89,6 +89,12 @@ class Commits:
             raise TransactionError(Severity.ABORTABLE, what, refused.where, _ABORT) from refused
         return rows
 
+    @property
+    def are_answered(self) -> bool:
+        """Whether `tell` has something to do."""
+        first = next(iter(self._open), None)
+        return first is not None and first.future.done()
+
     def tell(self) -> None:
         """Call `on_commit` for the commits that were answered, in their order.
 

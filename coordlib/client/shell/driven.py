@@ -47,6 +47,8 @@ class Driven(Closing, Generic[InputT, OutputT]):
         self._changed = threading.Condition(threading.RLock())
         #: Set when a step raised in the transport; the machine stands still from then on.
         self._broken: CoordError | None = None
+        #: How often something has happened to it.
+        self.changes = 0
 
     def feed(self, event: InputT) -> None:
         """Take what happened (the transport's threads)."""
@@ -62,6 +64,7 @@ class Driven(Closing, Generic[InputT, OutputT]):
         with self._changed:
             if self._broken is not None:
                 return
+            self.changes += 1
             for output in self._machine.handle(event):
                 self._do(output)
             self._changed.notify_all()
@@ -69,7 +72,7 @@ class Driven(Closing, Generic[InputT, OutputT]):
     _step_whole = uninterrupted(_step)
 
     @uninterrupted
-    def _wait_for_change(self, timeout_s: float) -> None:
+    def wait_for_change(self, timeout_s: float) -> None:
         """Until something has happened. Not for long: whatever comes next waits as well."""
         with self._changed:
             self._changed.wait(timeout_s)
@@ -105,6 +108,7 @@ class Driven(Closing, Generic[InputT, OutputT]):
         It sends nothing any more, so that its session ends. Every poll raises.
         """
         with self._changed:
+            self.changes += 1
             if self._broken is None and isinstance(problem, NotAllowed):
                 self._broken = problem
             elif self._broken is None:

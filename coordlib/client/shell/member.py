@@ -166,14 +166,37 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         until = time.monotonic() + timeout_s
         while True:
             self._transport.check()
-            self._give(sg.Polled(self._transport.now_ms()))
-            self._raise_failure()
-            if self._run_calls():
+            self.note_poll()
+            if self.run_calls():
                 return True
             left_s = until - time.monotonic()
             if left_s <= 0:
                 return False
-            self._wait_for_change(min(WAIT_S, left_s))
+            self.wait_for_change(min(WAIT_S, left_s))
+
+    @uninterrupted
+    def note_poll(self) -> None:
+        """The first part of `poll`."""
+        self._step(sg.Polled(self._transport.now_ms()))
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether `run_calls` has something to run or to raise."""
+        return self._callbacks.is_ready or self._broken is not None or self._raised is not None
+
+    def run_calls(self) -> bool:
+        """The second part, in the user's thread; whether a callback was run. Raises as `poll`."""
+        self._tell()
+        self._raise_failure()
+        has_run = self._callbacks.run()  # outside the lock: it may commit, and wait for it
+        self._tell()
+        return has_run
+
+    def works_until_ms(self, most_ms: int) -> int:
+        """Until when `assignment` stays as it is, if nothing happens: so long at most."""
+        now_ms = self._transport.now_ms()
+        until_ms = now_ms + most_ms
+        return until_ms if self._membership.fence.is_open(until_ms) else now_ms
 
     def commit(self, offsets: Offsets, timeout_s: float = 60.0) -> tuple[rs.FailedPartition, ...]:
         """Commit next offsets to read, and wait for the answer. Returns partitions refused.
@@ -302,12 +325,6 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
                 self._is_left = True
 
     # ---- small things -------------------------------------------------------------------------
-
-    def _run_calls(self) -> bool:
-        """Outside the lock: a callback may commit, and wait for it."""
-        has_run = self._callbacks.run()
-        self._tell()
-        return has_run
 
     def _calls_back(self, call: sg.Call) -> None:
         self.before_callback(call.callback, call.partitions)

@@ -5,19 +5,16 @@ fetched first and handed out later, and only then count as read. One that was fe
 revoke is never handed out; one that came while the fence was closed is kept for the moment when it
 opens again, since no other member can have read it then.
 
-Every change is done whole (`uninterrupted`). Messages are handed out in two steps: `turn` prepares
-what is to be returned, and the line that returns it notes it as handed out. The next change of any
-kind counts it as read.
+Every change is done whole (`uninterrupted`). Messages are handed out in two steps: `take` prepares
+what may be returned, and the line that returns some of it notes that (`handing_out.py`). The next
+change of any kind counts it as read.
 """
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
@@ -27,6 +24,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.shell import offsets as of
 from coordlib.client.shell.data_consumer import seek_to
+from coordlib.client.shell.handing_out import AHEAD_MAX, HandingOut, Prepared, Ready
 from coordlib.client.shell.starts import Start
 from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.shell.uninterrupted import uninterrupted
@@ -37,16 +35,6 @@ from coordlib.kafka.denied import denial, reading
 _log = logging.getLogger("coordlib.client")
 #: A partition to be assigned with one of these starts where the group stopped.
 WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
-
-
-@dataclass(slots=True, eq=False)
-class Taken:
-    """Messages that are to be handed out, and what follows when they are."""
-
-    messages: list[Message] = field(default_factory=list)
-    read: list[tuple[TopicPartition, tuple[int, int]]] = field(default_factory=list)
-    #: Kept behind them, or before them for want of a fence that is open.
-    rest: deque[Message] = field(default_factory=deque)
 
 
 class Reading:
@@ -79,7 +67,7 @@ class Reading:
         self._paused: set[TopicPartition] = set()
         self._is_closed = False
         #: Fetched and not handed out: messages and error events, in their order.
-        self._kept: deque[Message] = deque()
+        self.out = HandingOut()
         #: Next offset to read of each partition of which a message was handed out.
         self._positions: dict[TopicPartition, tuple[int, int]] = {}
         #: The partitions of a running `on_revoke`; None: it does not run.
@@ -90,25 +78,17 @@ class Reading:
         self._unit: Unit | None = None
         #: Not held while the reader waits, nor ever by a program's main thread.
         self._lock = threading.RLock()
-        #: What the newest turn has prepared; None: something has changed since.
-        self.prepared: Taken | None = None
-        #: What was returned, and does not count as read yet.
-        self.handed: Taken | None = None
         #: To be raised by the call that finds it, since another one may have been interrupted.
         self.problem: Exception | None = None
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
         with self._lock:
-            self.prepared = None
-            handed = self.handed
-            if handed is not None:
-                self.handed = None
-                self._positions.update(handed.read)
-                if self._unit is not None:
-                    for partition, position in handed.read:
-                        self._unit.read(partition, *position)
-                self._kept = handed.rest
+            for each in self.out.note():
+                if each.place is not None:
+                    self._positions[each.place] = each.position
+                    if self._unit is not None:
+                        self._unit.read(each.place, *each.position)
             yield
 
     @uninterrupted
@@ -160,7 +140,7 @@ class Reading:
         for start in self._starts:
             start.partitions = tuple(each for each in start.partitions if each not in gone)
         self._starts = [start for start in self._starts if start.partitions]
-        self._forget_kept(gone)
+        self.out.forget(gone)
         paused = tuple(sorted(self._paused & self._read & gone))
         self._paused -= gone
         for each in gone:
@@ -249,47 +229,53 @@ class Reading:
 
         Returns the number of messages that are kept. What has failed is a `problem`.
         """
-        self.start(may_work())
-        while self.problem is None and len(self._kept) < count:
-            message = self._reader.poll(timeout_s)
+        if self._starts or (self._read and self.ids.is_due):
+            self.start(may_work())
+        with self._changing():  # what was handed out is kept no more
+            kept = self.out.count(self._paused)
+        while self.problem is None and kept < max(count, AHEAD_MAX):
+            try:
+                message = self._reader.poll(timeout_s if kept < count else 0.0)
+            except Exception as problem:
+                if kept < count:
+                    raise
+                self.problem = problem  # behind what came before it
+                break
             if message is None:
                 break
             timeout_s = 0.0
             with self._changing():
-                self._keep(message)
-        return len(self._kept)
+                kept += self._keep(message)
+        return kept
 
-    def _keep(self, message: Message) -> None:
+    def _keep(self, message: Message) -> bool:
         """Keep what came, if it is to be handed out; a right that is missing is a problem."""
-        if denied := denial(message.error(), reading(message.topic() or ""), self._options):
+        error = message.error()
+        if denied := denial(error, reading(message.topic() or ""), self._options):
             self.problem = denied
-        elif message.error() is not None or of.after(message)[0] in self._read:
-            self._kept.append(message)
+            return False
+        place, position = of.after(message) if error is None else (None, (-1, -1))
+        if place is not None and place not in self._read:
+            return False
+        self.out.add(Ready(place, position, message))
+        return place not in self._paused
 
     @uninterrupted
-    def take(self, count: int, usable: Callable[[], Partitions]) -> Taken:
-        """Prepare up to this number of error events and of messages that may be processed now."""
+    def take(
+        self, count: int, usable: Callable[[], Partitions], until_ms: int, changes: int
+    ) -> Prepared:
+        """Prepare error events, and messages that may be processed now: so many, or some more.
+
+        Those that came while the fence was closed stay: the user was not notified of a loss yet. If
+        none comes, reading goes on, and they must not be missing.
+
+        Args:
+            usable: asked only when it matters: it may latch a stop of the member's fence.
+            until_ms, changes: until when, and for how many changes, its answer holds.
+        """
         with self._changing():
-            # Asked only when it matters: the call may latch a stop of the member's fence.
-            may_use = usable() if any(each.error() is None for each in self._kept) else ()
-            taken = Taken()
-            # Fenced while the reader waited. The user was not notified of a loss yet: if none
-            # comes, reading goes on, and these messages must not be missing.
-            fenced: list[Message] = []
-            for message in self._kept:
-                if len(taken.messages) == count:
-                    break
-                if message.error() is None:
-                    partition, position = of.after(message)
-                    if partition not in may_use:
-                        fenced.append(message)
-                        continue
-                    taken.read.append((partition, position))
-                taken.messages.append(message)
-            rest = islice(self._kept, len(fenced) + len(taken.messages), None)
-            taken.rest = deque((*fenced, *rest))
-            self.prepared = taken
-        return taken
+            may_use = set(usable()) - self._paused if self.out.has_records else ()
+            return self.out.prepare(count, lambda place: place in may_use, until_ms, changes)
 
     # ---- units of work ------------------------------------------------------------------------
 
@@ -342,7 +328,7 @@ class Reading:
             (ours,) = of.ours([partition])
             if ours in self._read:
                 seek_to(self._reader, partition)
-                self._forget_kept({ours})
+                self.out.forget({ours})
             elif any(ours in start.partitions for start in self._starts):
                 self._sought[ours] = partition.offset
             else:
@@ -377,24 +363,22 @@ class Reading:
     def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         """Fetch nothing of these until `resume`; also of those that are not read yet."""
         self.require_open()
-        wanted, known = of.ours(partitions), set(self.partitions())
-        self._paused.update(each for each in wanted if each in known)
-        self._reader.pause(of.kafka_of(tuple(each for each in wanted if each in self._read)))
+        with self._changing():
+            wanted, known = of.ours(partitions), set(self.partitions())
+            self._paused.update(each for each in wanted if each in known)
+            self._reader.pause(of.kafka_of(tuple(each for each in wanted if each in self._read)))
 
     @uninterrupted
     def resume(self, partitions: Sequence[KafkaTopicPartition]) -> None:
         self.require_open()
-        wanted = of.ours(partitions)
-        self._paused.difference_update(wanted)
-        self._reader.resume(of.kafka_of(tuple(each for each in wanted if each in self._read)))
+        with self._changing():
+            wanted = of.ours(partitions)
+            self._paused.difference_update(wanted)
+            self._reader.resume(of.kafka_of(tuple(each for each in wanted if each in self._read)))
 
     @uninterrupted
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._reader.close()
-
-    def _forget_kept(self, gone: set[TopicPartition]) -> None:
-        self._kept = deque(
-            each for each in self._kept if each.error() is not None or of.after(each)[0] not in gone
-        )
+        with self._changing():
+            if not self._is_closed:
+                self._is_closed = True
+                self._reader.close()

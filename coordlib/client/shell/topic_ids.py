@@ -55,6 +55,8 @@ class TopicIds:
         self._told = SeenIds()
         #: The same, as far as it was taken in.
         self._seen: dict[str, str] = {}
+        #: Whether something was answered that was not taken in.
+        self._is_news = False
         #: When each topic was asked for, and answered.
         self._asked: dict[str, int] = {}
         #: When all of those that are read were asked for.
@@ -91,6 +93,7 @@ class TopicIds:
         for topic, topic_id in answer.items():
             self._told.take(topic, topic_id, asked_ms)
         self._asked.update(dict.fromkeys(topics, asked_ms))
+        self._is_news = True
         return True
 
     def ask_beside(self, topics: Collection[str]) -> "Future[bool]":
@@ -105,6 +108,11 @@ class TopicIds:
             self._looked_ms = self._now_ms()
             self.ask_beside(topics)
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to look for, or to be taken in."""
+        return self._is_news or self._now_ms() - self._looked_ms >= LOOK_MS
+
     def refused(self, topics: Iterable[str]) -> set[str]:
         """Those of the topics that are not the ones that were begun, by the newest answers."""
         begun = [(each, self._begun.get(each, "")) for each in topics]
@@ -117,6 +125,7 @@ class TopicIds:
 
     def take_in(self) -> None:
         """From now on the reading goes by the newest answers."""
+        self._is_news = False
         self._seen = self._told.copy()
 
     def anew(self, topics: Iterable[str]) -> list[str]:
