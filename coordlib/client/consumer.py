@@ -15,9 +15,9 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.closing import Closing
 from coordlib.client.data_readers import data_consumer_of, give_up_in
-from coordlib.client.machine.signals import Callback, Partitions
+from coordlib.client.machine import signals as sg
 from coordlib.client.shell import offsets as of
-from coordlib.client.shell.callbacks import OnePoller
+from coordlib.client.shell.callbacks import OnePoller, UserCall
 from coordlib.client.shell.committing import Commits
 from coordlib.client.shell.data_consumer import AsksCluster
 from coordlib.client.shell.handing_out import FRESH_MS, Prepared
@@ -66,15 +66,8 @@ class CoordinatedConsumer(AsksCluster, Closing):
         data_consumer: Any = None,
     ) -> None:
         self._settings = read_settings(config)
-        self.member = member_of(
-            self._settings,
-            transport,
-            {
-                Callback.ASSIGNED: lambda some: self._run(self._on_assign, some),
-                Callback.REVOKED: lambda some: self._run(self._on_revoke, some),
-                Callback.LOST: lambda some: self._run(self._on_lost or self._on_revoke, some),
-            },
-        )
+        self.member = member_of(self._settings, transport)
+        self.member.users_of = self._users_of
         self._data = data_consumer_of(self._settings, self.member.transport, data_consumer)
         self._reading = Reading(
             self._data,
@@ -385,9 +378,13 @@ class CoordinatedConsumer(AsksCluster, Closing):
 
     # ---- callbacks of the member --------------------------------------------------------------
 
-    def _run(self, users: OnPartitions | None, partitions: Partitions) -> None:
-        if users is not None:
-            users(self, of.kafka_of(partitions))
+    def _users_of(self, call: sg.Call) -> UserCall:
+        users = {
+            sg.Callback.ASSIGNED: self._on_assign,
+            sg.Callback.REVOKED: self._on_revoke,
+            sg.Callback.LOST: self._on_lost or self._on_revoke,
+        }
+        return users[call.callback], (self, of.kafka_of(call.partitions))
 
     # ---- small things -------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.committed_reader import CommittedReader
 from coordlib.client.consumer import CoordinatedConsumer
+from coordlib.client.machine.signals import Polled
 from coordlib.client.machine.signals import TopicPartition as Place
 from coordlib.records import requests as rq
 from coordlib.records.data_headers import Marker, Stamp, header_of
@@ -145,6 +146,25 @@ def test_a_member_is_never_deaf(kind: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_callback_that_is_interrupted_before_it_begins_is_called(kind: str) -> None:
+    """It was marked as called two frames before, and on_revoke, which commits, never ran."""
+
+    def course(interrupted: Interrupted) -> None:
+        log, calls = FakeLog({"t": 2}), list[int]()
+        log.tell_topics()
+        a = Program(log, "a", **KINDS[kind])
+        a.consumer.subscribe(["t"], on_assign=lambda *_: calls.append(1))
+        while not a.consumer.member.has_calls:
+            log.pump()
+            a.consumer.member.note_poll()
+        interrupted(lambda: a.consumer.poll(0))
+        a.consumer.poll(0)
+        assert calls == [1]
+
+    interrupt_everywhere(course, FakeReader, least=10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_close_in_a_callback_that_is_interrupted_goes_on(kind: str) -> None:
     def course(interrupted: Interrupted) -> None:
         log = FakeLog({"t": 2})
@@ -190,6 +210,21 @@ def test_a_poll_of_claims_loses_no_message_and_commits_over_none(count: int) -> 
         log.advance(6_000)
         assert [each.offset() for each in given] == list(range(20))
         assert log.world("t").slots["g", "t", 0].position == 20
+
+    interrupt_everywhere(course, fake_claims.FakeReader, least=10)
+
+
+def test_a_callback_of_claims_that_is_interrupted_before_it_begins_is_called() -> None:
+    def course(interrupted: Interrupted) -> None:
+        log, calls = FakeClaimsLog({"t": 1}), list[int]()
+        marshaler = marshaler_of(log)
+        consumer = marshaler.consumer(["t"], ConsumerOptions())
+        consumer.on_claimed = lambda _: calls.append(1)
+        while not consumer._member._callbacks.due:
+            log.advance(200, lambda: consumer._member._give(Polled(log.now_ms)))
+        interrupted(lambda: consumer.poll(0))
+        consumer.poll(0)
+        assert calls == [1]
 
     interrupt_everywhere(course, fake_claims.FakeReader, least=10)
 

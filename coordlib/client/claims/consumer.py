@@ -16,7 +16,7 @@ from coordlib.client.claims.taking import Handing, Taking
 from coordlib.client.claims.tracking import CommitToken
 from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.callbacks import OnePoller
+from coordlib.client.shell.callbacks import OnePoller, UserCall
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import CoordError
 
@@ -338,18 +338,17 @@ class MarshalConsumer(Closing):
         if call.callback is sg.Callback.CLAIMED:
             self._data.begin(call.starts)
 
-    def call(self, call: sg.Call) -> None:
-        """Run a callback of the user."""
+    def users_of(self, call: sg.Call) -> UserCall:
+        """The callback of the user."""
         match call.callback:
             case sg.Callback.CLAIMED:
-                self._tell(self.on_claimed, call.places)
+                return self.on_claimed, (call.places,)
             case sg.Callback.TOPICS:
-                if self.on_topic_claims is not None:
-                    self.on_topic_claims(call.topics)
+                return self.on_topic_claims, (call.topics,)
             case sg.Callback.RELEASED:
-                self._tell(self.on_released, call.places)
+                return self.on_released, (call.places,)
             case sg.Callback.LOST:
-                self._tell(self.on_lost, call.places)
+                return self.on_lost, (call.places,)
 
     @uninterrupted
     def after(self, call: sg.Call) -> None:
@@ -357,11 +356,6 @@ class MarshalConsumer(Closing):
         if call.callback in (sg.Callback.RELEASED, sg.Callback.LOST):
             self._taking.full.difference_update(call.places)
             self._data.end(call.places)
-
-    @staticmethod
-    def _tell(told: OnPlaces | None, places: tuple[TopicPartition, ...]) -> None:
-        if told is not None:
-            told(places)
 
 
 def _place_of(message: Any) -> tuple[TopicPartition, int]:

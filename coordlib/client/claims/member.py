@@ -18,7 +18,7 @@ from coordlib.client.claims.shell.transport import Transport
 from coordlib.client.claims.shell.writing import commit, made_of
 from coordlib.client.claims.standing import Identity
 from coordlib.client.claims.view import LogView
-from coordlib.client.shell.callbacks import Callbacks
+from coordlib.client.shell.callbacks import Callbacks, UserCall
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.coordinators.claims.slot import Judgement
 from coordlib.errors import CannotReach, CoordError
@@ -37,8 +37,8 @@ class Owner(Protocol):
     def before(self, call: sg.Call) -> None:
         """What comes before a callback; done whole."""
 
-    def call(self, call: sg.Call) -> None:
-        """Run a callback of the user, in the user's thread."""
+    def users_of(self, call: sg.Call) -> UserCall:
+        """The user's callback, which is called in the user's thread."""
 
     def after(self, call: sg.Call) -> None:
         """What comes after a callback, also after one that raised; done whole."""
@@ -73,7 +73,7 @@ class ClaimingMember:
         #: Waited upon by `poll` and `close`; its lock is the transport's.
         self.changed = threading.Condition(transport.lock)
         self.life = Life(self.identity, options, transport.view_of, transport.luck())
-        self._callbacks = Callbacks(owner.call, self._called_back, owner.before)
+        self._callbacks = Callbacks(owner.users_of, self._called_back, owner.before)
         self._answers: dict[int, CoordError | None] = {}
         self._tickets = 0
         self._is_counting = False

@@ -11,11 +11,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.errors import CoordError
 
+#: A function of the user, and its arguments.
+UserCall = tuple[Callable[..., None] | None, tuple[Any, ...]]
 CallT = TypeVar("CallT")
 ResultT = TypeVar("ResultT")
 
@@ -34,18 +36,18 @@ class Callbacks(Generic[CallT]):
     """Those of one client, one after the other.
 
     Args:
-        call: runs the user's function.
+        users: what is called; None: the user has given nothing.
         ends: what the client does afterwards; with whether it has raised.
         begins: what the client does before.
     """
 
     def __init__(
         self,
-        call: Callable[[CallT], None],
+        users: Callable[[CallT], UserCall],
         ends: Callable[[CallT, bool], None],
         begins: Callable[[CallT], None] = lambda _: None,
     ) -> None:
-        self._call, self._ends, self._begins = call, ends, begins
+        self._users, self._ends, self._begins = users, ends, begins
         #: Those that have not ended, the one that runs included.
         self.due: deque[CallT] = deque()
         self._running: _Running[CallT] | None = None
@@ -63,12 +65,14 @@ class Callbacks(Generic[CallT]):
             if running.is_called:
                 self._end(running)
                 continue
+            function, given = self._users(running.call)
             try:
-                running.is_called = True
-                self._call(running.call)
+                # In one line: marked before it begins, an interrupted one would never be called.
+                running.is_called = True; function is None or function(*given)  # noqa: E702  # fmt: skip
                 running.has_raised = False
             finally:
-                self._end(running)
+                if running.is_called:  # else the next run calls it
+                    self._end(running)
         return has_run
 
     @property

@@ -19,7 +19,7 @@ from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
 from coordlib.client.machine.wording import Identity
-from coordlib.client.shell.callbacks import Callbacks
+from coordlib.client.shell.callbacks import Callbacks, UserCall
 from coordlib.client.shell.driven import WAIT_SLICE_S, Driven
 from coordlib.client.shell.looker import Looker
 from coordlib.client.shell.names import Name, default_client_id
@@ -67,12 +67,15 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         self._transport = transport or KafkaTransport(config or {}, name.prefix, client)
         self.identity = name.identity(client, self._transport)
         self._users = callbacks
+        #: What a callback calls; a consumer has other arguments.
+        self.users_of: Callable[[sg.Call], UserCall] = self._users_of
         #: What a consumer does itself before and after the user's callback; done whole.
         self.before_callback: OnCall = lambda *_: None
         self.after_callback: OnCall = lambda *_: None
         self._membership = life_of(self.identity)
         super().__init__(self._membership)
-        self._callbacks = Callbacks(self._call_user, self._called_back, self._calls_back)
+        users: Callable[[sg.Call], UserCall] = lambda call: self.users_of(call)  # noqa: E731
+        self._callbacks = Callbacks(users, self._called_back, self._calls_back)
         self._raised: CoordError | None = None
         self._is_left = self._is_closing = False
         #: Whether `close` has come to its end.
@@ -329,9 +332,8 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
     def _calls_back(self, call: sg.Call) -> None:
         self.before_callback(call.callback, call.partitions)
 
-    def _call_user(self, call: sg.Call) -> None:
-        if (function := self._users[call.callback]) is not None:
-            function(call.partitions)
+    def _users_of(self, call: sg.Call) -> UserCall:
+        return self._users[call.callback], (call.partitions,)
 
     def _called_back(self, call: sg.Call, _has_raised: bool) -> None:
         self.after_callback(call.callback, call.partitions)

@@ -15,10 +15,8 @@ from coordlib.client.assigned.member import AssignedMember
 from coordlib.client.classic.assignor import Assignor
 from coordlib.client.classic.member import ClassicMember
 from coordlib.client.classic.strategy import find_assignors
-from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.coordinator_options import DECIDED_BY, whole
-from coordlib.client.shell.member import OnPartitions
 from coordlib.client.shell.transport import Transport
 from coordlib.errors import SetupError
 from coordlib.kafka.client_keys import refuse_transactional
@@ -132,9 +130,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     )
 
 
-def member_of(
-    settings: Settings, transport: Transport | None, callbacks: Mapping[Callback, OnPartitions]
-) -> ClassicMember | AssignedMember:
+def member_of(settings: Settings, transport: Transport | None) -> ClassicMember | AssignedMember:
     """The member that these settings describe. Raises SetupError, CannotReach.
 
     Members of both kinds are used alike. They differ in who assigns, and in the partitions that
@@ -142,9 +138,6 @@ def member_of(
     """
     common: dict[str, Any] = {
         "transport": transport,
-        "on_assigned": callbacks[Callback.ASSIGNED],
-        "on_revoked": callbacks[Callback.REVOKED],
-        "on_lost": callbacks[Callback.LOST],
         "client": settings.client,
         "instance": settings.instance,
         "prefix": settings.prefix,
