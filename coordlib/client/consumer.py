@@ -175,7 +175,7 @@ class CoordinatedConsumer(AsksCluster, Closing):
 
     def _next(self, count: int, timeout: float | None) -> Prepared:
         """What is to be returned. It is handed out by the line that returns it, without a call."""
-        at_hand, member = self._reading.out.prepared, self.member
+        at_hand, member = self._reading.at_hand, self.member
         if at_hand and at_hand.has(count, member.transport.now_ms(), member.changes):
             return at_hand
         return self._poller.run(lambda: self._wait_for(count, timeout))

@@ -10,8 +10,9 @@ came out of the commit itself, the unit may count: the consumer then waits for t
 """
 
 import time
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import TopicPartition as KafkaTopicPartition
@@ -24,12 +25,12 @@ from coordlib.client.transactions.machine import State
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.question import OffsetsQuestion
 from coordlib.client.transactions.unit import Outcome, Unit
+from coordlib.errors import CoordError
 
 
-@contextmanager
 def exactly_once(
     consumer: CoordinatedConsumer, producer: CoordinatedProducer, timeout: float = TIMEOUT_S
-) -> Iterator[Unit]:
+) -> AbstractContextManager[Unit]:
     """One unit of work, from the first message read in it to its commit.
 
     What it raises tells what to do with the producer. After an error with `txn_requires_abort()`
@@ -55,9 +56,21 @@ def exactly_once(
         TransactionError: as above.
         CoordError: the consumer has a unit already.
     """
+    unit = Unit()
+    made = _steps(unit, consumer, producer, timeout)
+    steps = weakref.ref(made.gen)
+    # An interruption may come before the consumer has taken the outcome.  # INV-141
+    unit.is_over = lambda: (found := steps()) is None or found.gi_frame is None
+    return made
+
+
+@contextmanager
+def _steps(
+    unit: Unit, consumer: CoordinatedConsumer, producer: CoordinatedProducer, timeout: float
+) -> Iterator[Unit]:
     # Taken first: the unit's offsets are held against what the member had then.
     metadata = consumer.consumer_group_metadata(timeout)
-    unit, is_committed = Unit(), False
+    is_committed = False
     in_transaction = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
     is_ours = producer.state not in in_transaction
     try:
@@ -70,7 +83,9 @@ def exactly_once(
         is_committed = True
     except BaseException as error:
         if is_ours and producer.state in in_transaction:
-            producer.abort_transaction(timeout)
+            # A Ctrl-C is raised, and not what comes of the abort: the producer's state tells that.
+            with suppress(*(() if isinstance(error, Exception) else (CoordError,))):
+                producer.abort_transaction(timeout)
             if isinstance(error, TransactionError) and error.retriable():
                 # What could be called again is aborted.
                 mend = "Begin another unit."

@@ -82,7 +82,8 @@ class CoordinatedProducer(Closing):
     @property
     def may_be_committed(self) -> bool:
         """Whether the last transaction may count: its commit was called, and no abort succeeded."""
-        return self._may_be_committed
+        # Both: a commit that is interrupted where it begins goes on when it is called again.
+        return self._may_be_committed or self._machine.state is State.COMMITTING
 
     # ---- transactions -------------------------------------------------------------------------
 

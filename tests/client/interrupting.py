@@ -15,7 +15,9 @@ from typing import Any
 OURS = "/coordlib/client/"
 #: Methods of fakes that stand for calls into C.
 OF_THE_LIBRARY = frozenset({"poll", "consume", "seek", "produce", "flush"})
-PLACES_MAX = 2_000
+#: What fakes do that stands for other threads and processes, where no handler runs.
+ELSEWHERE = frozenset({"pump", "advance"})
+PLACES_MAX = 20_000
 #: What is waited for takes some milliseconds.
 HANGS_S = 60
 
@@ -31,9 +33,17 @@ class _Signal:
         self._left = number
         self._fakes = fakes
         self.where = ""
+        self._elsewhere: Any = None
 
     def trace(self, frame: Any, event: str, _: Any) -> Any:
         code = frame.f_code
+        if self._elsewhere is not None:
+            if frame is self._elsewhere and event == "return":
+                self._elsewhere = None
+            return None
+        if code.co_name in ELSEWHERE and "/coordlib/testing/" in code.co_filename:
+            self._elsewhere = frame
+            return self.trace
         is_ours = OURS in code.co_filename
         is_fake = code.co_name in OF_THE_LIBRARY and isinstance(
             frame.f_locals.get("self"), self._fakes

@@ -89,7 +89,16 @@ class Reading:
                     self._positions[each.place] = each.position
                     if self._unit is not None:
                         self._unit.read(each.place, *each.position)
+            unit = self._unit
+            if unit is not None and unit.is_over():
+                self._end_unit(unit, Outcome.UNKNOWN)
             yield
+
+    @property
+    def at_hand(self) -> Prepared | None:
+        """What may be returned without a look at the reader, while its own conditions hold."""
+        unit = self._unit
+        return self.out.prepared if unit is None or not unit.is_over() else None
 
     @uninterrupted
     def positions(self) -> dict[TopicPartition, tuple[int, int]]:

@@ -25,6 +25,8 @@ class Unit:
     def __init__(self) -> None:
         #: Called before it is asked, to note what was returned to the program last.
         self.note: Callable[[], object] = tuple
+        #: Whether it has ended, also where its consumer was not given the outcome.
+        self.is_over: Callable[[], bool] = bool
         #: The first message of each partition since it was let go of, lost or given: before that,
         #: another member may have gone on.
         self._first: dict[TopicPartition, int] = {}

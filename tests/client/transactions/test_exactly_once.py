@@ -23,6 +23,7 @@ from tests.client.transactions.data import PATIENCE_S
 GROUP = "orders"
 FENCED = KafkaException(KafkaError(KafkaError._FENCED, "newer", True, False, False))
 ABORTABLE = KafkaException(KafkaError(KafkaError._STATE, "abort", False, False, True))
+WRONG_STATE = KafkaException(KafkaError(KafkaError._STATE, "wrong state", False, False, False))
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT, "late", False, True, False))
 
 
@@ -35,6 +36,7 @@ class FakeTransactions:
         self._records: list[tuple[int, int]] = []
         self._asked: list[int] = []
         self.epochs = 0
+        self._is_open = False
         #: What the next call of this name raises.
         self.fails: dict[str, KafkaException] = {}
         #: Whether the program ends when it would commit: nobody has decided then.
@@ -50,8 +52,15 @@ class FakeTransactions:
         self._maybe_fail("init")
         self.epochs += 1
 
+    def _require_open(self, is_open: bool) -> None:
+        """As librdkafka, for which a call that has ended and was interrupted then has ended."""
+        if self._is_open is not is_open:
+            raise WRONG_STATE
+
     def begin_transaction(self) -> None:
         self._maybe_fail("begin")
+        self._require_open(False)
+        self._is_open = True
         self._records, self._asked = [], []
 
     def produce(self, topic: str, *args: Any, on_delivery: Any = None, **_: Any) -> None:
@@ -78,12 +87,16 @@ class FakeTransactions:
 
     def commit_transaction(self, _timeout: float) -> None:
         self._maybe_fail("commit")
+        self._require_open(True)
+        self._is_open = False
         self.committed += self._records
         self.log.tell_ended(committed=self._asked)
         self.log.pump()
 
     def abort_transaction(self, _timeout: float) -> None:
         self._maybe_fail("abort")
+        self._require_open(True)
+        self._is_open = False
         self.log.tell_ended(aborted=self._asked)
         self.log.pump()
 
