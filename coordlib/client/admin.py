@@ -270,8 +270,8 @@ class Admin(ClusterAdmin, TransactionAdmin, Closing):
         A request that was refused for the moment is repeated: it had no effect.
         """
         until, attempt = time.monotonic() + timeout_s, 0
-        self._transport.attach(question)
         try:
+            self._transport.attach(question)
             while True:
                 self._transport.send(question, request)
                 answer = question.wait(timeout_s, self._transport.check)

@@ -58,8 +58,8 @@ def exactly_once(
     """
     unit = Unit()
     made = _steps(unit, consumer, producer, timeout)
-    steps = weakref.ref(made.gen)
-    # An interruption may come before the consumer has taken the outcome.  # INV-141
+    steps: weakref.ref[Any] = weakref.ref(made.gen)
+    # An interruption may come before the consumer has taken the outcome.  # INV-155
     unit.is_over = lambda: (found := steps()) is None or found.gi_frame is None
     return made
 

@@ -3,16 +3,15 @@
     produce ─▶ AddPartitionsToTxn ─▶ NONE ─▶ the record is written
     commit ─▶ all records acknowledged ─▶ EndTxn ─▶ NONE: decided ─▶ markers ─▶ TxnMarkersWritten
 
-All happens in the calls of the program, on its own thread; what is said, and when, stands in
-`client/transactions/life.py`. If the process dies behind the decision, the next one of its id
-writes the markers, or `coord transactions finish` does.
+All happens in the calls of the program, each step of them whole (`shell/uninterrupted.py`); what is
+said, and when, stands in `client/transactions/life.py`. If the process dies behind the decision,
+the next one of its id writes the markers, or `coord transactions finish` does.
 """
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
@@ -32,9 +31,11 @@ from coordlib.client.shell.outgoing import Given, Outgoing
 from coordlib.client.shell.transactional import TIMEOUT, TRANSACTION_TIMEOUT_MS, not_delivered
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
 from coordlib.client.shell.unfenced import Unfenced
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.life import Life
 from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.client.transactions.unmarked import Place
 from coordlib.client.transactions.way import OnDelivery
 from coordlib.errors import CoordError
 from coordlib.kafka.fatal_errors import is_fatal
@@ -100,9 +101,13 @@ class ByCoordinator(Unfenced):
     def init(self, timeout: float) -> None:
         """Get an epoch; what the process before has left open is ended first."""
         until_s = time.monotonic() + timeout
+        self._begin_init()
+        self._until(lambda: self._life.producer is not None, until_s)
+
+    @uninterrupted
+    def _begin_init(self) -> None:
         self._clusters.setdefault(self._data.id, self._data)
         self._life.init(self._transport.now_ms())
-        self._until(lambda: self._life.producer is not None, until_s)
 
     @property
     def needs_renewal(self) -> bool:
@@ -112,6 +117,7 @@ class ByCoordinator(Unfenced):
     def renew(self) -> None:
         """`init` asks anew."""
 
+    @uninterrupted
     def begin(self) -> None:
         """Begin; the coordinator is told by the first record, or the first offsets."""
         self._life.begin()
@@ -132,10 +138,14 @@ class ByCoordinator(Unfenced):
         if (rows, metadata) not in self._commits:
             # One after the other: the coordinator numbers them.
             self._until(lambda: not self._life.has_unaccepted, until_s)
-            number = self._life.send_offsets(metadata, rows, self._transport.now_ms())
-            self._commits[rows, metadata] = number
+            self._ask_group(rows, metadata)
         number = self._commits[rows, metadata]
         self._until(lambda: self._life.is_accepted(number), until_s)
+
+    @uninterrupted
+    def _ask_group(self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata) -> None:
+        number = self._life.send_offsets(metadata, rows, self._transport.now_ms())
+        self._commits[rows, metadata] = number
 
     @property
     def unaccepted(self) -> str:
@@ -154,6 +164,7 @@ class ByCoordinator(Unfenced):
             self._until(self._ask_for_commit, until_s)
         self._finish(until_s)
 
+    @uninterrupted
     def _ask_for_commit(self) -> bool:
         """Whether it is asked for: all that was produced is written, and no more is taken."""
         with self._lock:
@@ -165,6 +176,11 @@ class ByCoordinator(Unfenced):
     def abort(self, timeout: float) -> None:
         """Abort. Records that are under way still are dropped by readers, behind the markers."""
         until_s = time.monotonic() + timeout
+        self._begin_abort()
+        self._finish(until_s)
+
+    @uninterrupted
+    def _begin_abort(self) -> None:
         with self._lock:
             self._is_open = False
             self._outgoing = self._new_outgoing()  # what becomes of the records does not matter
@@ -173,7 +189,6 @@ class ByCoordinator(Unfenced):
         if self._has_fatal:
             self._data.reopen()
             self._has_fatal = False
-        self._finish(until_s)
 
     # ---- records ------------------------------------------------------------------------------
 
@@ -182,6 +197,8 @@ class ByCoordinator(Unfenced):
     ) -> None:
         """As confluent-kafka's. The first record of a partition waits for the coordinator.
 
+        One that is interrupted (Ctrl-C) has taken the record whole, or not at all.
+
         Raises:
             BufferError: too many records wait; call `poll`.
             SetupError: no such topic, a compacted one, or a header with one of our names.
@@ -189,8 +206,11 @@ class ByCoordinator(Unfenced):
         self._raise_problem()
         self._outgoing.check_room()
         given = Given.of(args, named)
-        place = self._data.place_of(topic, given.key, given.partition)
-        with self._lock, self._whole():
+        self._take(given, self._data.place_of(topic, given.key, given.partition), on_delivery)
+
+    @uninterrupted
+    def _take(self, given: Given, place: Place, on_delivery: OnDelivery) -> None:
+        with self._lock:
             if not self._is_open:
                 what = "The transaction is being ended by another thread."
                 raise TransactionError(Severity.WRONG_STATE, what, self.where)
@@ -286,41 +306,21 @@ class ByCoordinator(Unfenced):
             return "Not all records are written yet."
         return "The coordinator has not answered yet."
 
+    @uninterrupted
     def _turn(self) -> None:
         """Take what came, and do what is due."""
-        with self._lock, self._whole():
-            self._do_what_is_due()
+        with self._lock:
+            self._turned_ms = now_ms = self._transport.now_ms()
+            while not self._heard.empty():
+                self._hear(self._heard.get_nowait(), now_ms)
+            self._send(now_ms)
+            self._outgoing.write()
+            self._mark(now_ms)
 
-    def _do_what_is_due(self) -> None:
-        self._turned_ms = now_ms = self._transport.now_ms()
-        while not self._heard.empty():
-            self._hear(self._heard.get_nowait(), now_ms)
-        self._send(now_ms)
-        self._outgoing.write()
-        self._mark(now_ms)
-
+    @uninterrupted
     def _serve(self, timeout_s: float) -> int:
         """Take the acknowledgements of records; how many."""
-        with self._whole():
-            return self._data.poll(timeout_s)
-
-    @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """What must not be done by half.
-
-        If the program is interrupted here, nobody knows which records are counted, written and
-        acknowledged, or which answers were taken: the transaction can only be aborted.
-        """
-        try:
-            yield
-        except Exception:
-            raise
-        except BaseException:
-            if self._is_open:
-                what = "The program was interrupted in the middle of a call."
-                mend = "Abort the transaction, then begin another one."
-                self._undelivered = TransactionError(Severity.ABORTABLE, what, self.where, mend)
-            raise
+        return self._data.poll(timeout_s)
 
     def _send(self, now_ms: int) -> None:
         for request in self._life.turn(now_ms):

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # not in its stubs
 
+from coordlib.client.shell.uninterrupted import in_users_thread
 from coordlib.client.transactions.unmarked import Place, Unmarked
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.client_keys import for_producer, require_servers
@@ -62,7 +63,7 @@ def open_idempotent(options: Mapping[str, Any]) -> Writes:
             raise SetupError(f"{key} must be {value}: markers stand behind all records.")
     require_servers(options)
     with opening():
-        return Producer({**for_producer(options), **_FIXED})
+        return Producer({**in_users_thread(for_producer(options)), **_FIXED})
 
 
 class DataCluster:

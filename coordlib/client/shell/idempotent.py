@@ -23,7 +23,9 @@ from coordlib.client.shell.names import default_client_id
 from coordlib.client.shell.outgoing import Given, Outgoing, Record
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
 from coordlib.client.shell.unfenced import Unfenced
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.unmarked import Place
+from coordlib.client.transactions.way import OnDelivery
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.records import requests as rq
@@ -89,7 +91,11 @@ class IdempotentProducer(Closing):
         told = named.pop("on_delivery", None) or named.pop("callback", None) or _ignore
         self._outgoing.check_room()
         given = Given.of(args, named)
-        place = self._data.place_of(topic, given.key, given.partition)
+        self._take(given, self._data.place_of(topic, given.key, given.partition), told)
+
+    @uninterrupted
+    def _take(self, given: Given, place: Place, told: OnDelivery) -> None:
+        """Whole: a number that no record has would stop its readers.  # INV-141"""
         with self._lock:
             number = self._numbers.get(place, 0)
             self._numbers[place] = number + 1
@@ -99,15 +105,20 @@ class IdempotentProducer(Closing):
 
     def poll(self, timeout: float = 0.0) -> int:
         """Call the callbacks of delivered records; how many."""
-        self._turn()
-        return self._data.poll(timeout)
+        until_s = time.monotonic() + timeout
+        while True:
+            self._turn()
+            left_s = until_s - time.monotonic()
+            served = self._serve(max(0.0, min(_POLL_S, left_s)))
+            if served or left_s <= 0:
+                return served
 
     def flush(self, timeout: float = 60.0) -> int:
         """Wait for all records; how many are left."""
         until_s = time.monotonic() + timeout
         while self._left and time.monotonic() < until_s:
             self._turn()
-            self._data.poll(_POLL_S)
+            self._serve(_POLL_S)
         return self._left
 
     def close(self) -> None:
@@ -127,6 +138,12 @@ class IdempotentProducer(Closing):
         self._again.append(record)
         return False
 
+    @uninterrupted
+    def _serve(self, timeout_s: float) -> int:
+        """Take the acknowledgements of records; how many."""
+        return self._data.poll(timeout_s)
+
+    @uninterrupted
     def _turn(self) -> None:
         """Write what may be written; if the producer has failed, by another one."""
         with self._lock:

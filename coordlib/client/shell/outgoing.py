@@ -9,6 +9,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.client.shell.data_cluster import DataCluster
+from coordlib.client.shell.uninterrupted import for_user
 from coordlib.client.transactions.unmarked import Place
 from coordlib.client.transactions.way import OnDelivery
 from coordlib.errors import SetupError
@@ -100,7 +101,7 @@ class Outgoing:
                 self.under_way -= 1
                 is_its_own = self._told(record, error)
             if is_its_own:
-                record.on_delivery(error, message)
+                for_user(lambda: record.on_delivery(error, message))
 
         try:
             self._clusters[record.place.cluster].produce(

@@ -29,6 +29,7 @@ from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.proofs import LOST, Mark, Proofs, Written
 from coordlib.client.shell.response_reader import ResponseReader, ResponsesGone
 from coordlib.client.shell.topic_metadata import read_counts, read_racks
+from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka.client_keys import refuse_transactional, shared
@@ -202,6 +203,7 @@ class KafkaTransport(FailingTransport[Handler]):
     def new_token(self) -> str:
         return token_hex(8)
 
+    @uninterrupted
     def attach(self, handler: Handler) -> None:
         identity = handler.identity
         with self._lock:
@@ -212,6 +214,7 @@ class KafkaTransport(FailingTransport[Handler]):
             # Whatever can concern it is yet to be written, so that reading counts for it too.
             handler.feed(sg.ReadToEnd(self.now_ms(), self._reader.read_ms))
 
+    @uninterrupted
     def detach(self, handler: Handler) -> None:
         identity = handler.identity
         with self._lock:
@@ -220,6 +223,7 @@ class KafkaTransport(FailingTransport[Handler]):
                 of_group.pop(identity.token, None)
         self._proofs.forget(identity.token)
 
+    @uninterrupted
     def send(self, handler: Handler, request: rq.Request) -> None:
         request = self._reads.as_read(request)
         awaited = "" if isinstance(request, rq.Heartbeat) else request.id

@@ -90,7 +90,7 @@ def may_call_user() -> bool:
     return threading.get_ident() != _doing.thread
 
 
-def _in_users_thread(work: Callable[[], Any]) -> None:
+def for_user(work: Callable[[], Any]) -> None:
     """Do it where the user's code may run: now, or after the call that is done."""
     if may_call_user():
         work()
@@ -105,7 +105,7 @@ class _Log(logging.Logger):
         return not may_call_user() or super().isEnabledFor(level)
 
     def handle(self, record: logging.LogRecord) -> None:
-        _in_users_thread(lambda: self._handle_if_enabled(record))
+        for_user(lambda: self._handle_if_enabled(record))
 
     def _handle_if_enabled(self, record: logging.LogRecord) -> None:
         if super().isEnabledFor(record.levelno):
@@ -119,7 +119,7 @@ def in_users_thread(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a client of the library that is polled in uninterrupted calls."""
 
     def kept(callback: Callable[[Any], Any]) -> Callable[[Any], None]:
-        return lambda told: _in_users_thread(lambda: callback(told))
+        return lambda told: for_user(lambda: callback(told))
 
     return {
         key: kept(value) if key in _TELLING and callable(value) else value

@@ -724,40 +724,6 @@ def test_a_record_that_the_client_refuses_later_makes_the_transaction_abort(
     assert failed.value.txn_requires_abort()
 
 
-@pytest.mark.parametrize("where", ["before it is kept", "before it is sent", "after it was sent"])
-def test_a_program_that_was_interrupted_in_a_call_commits_nothing(
-    one: Copier, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
-    """Ctrl-C, and the program ends with a commit of what it has. A record that was counted and not
-    written made readers stop; one that was written and not counted made the commit wait for ever.
-    """
-    produce = DataCluster.produce
-
-    def interrupted(*args: Any, **named: Any) -> None:
-        if where == "after it was sent":
-            produce(*args, **named)
-        raise KeyboardInterrupt
-
-    one.producer.begin_transaction()
-    one.write("x")
-    one.producer.flush(PATIENCE_S)
-    is_kept = where != "before it is kept"
-    of, name = (DataCluster, "produce") if is_kept else (Outgoing, "add")
-    with monkeypatch.context() as now:
-        now.setattr(of, name, interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            one.write("y")
-    with pytest.raises(TransactionError, match="interrupted") as failed:
-        one.producer.commit_transaction(PATIENCE_S)
-
-    assert failed.value.txn_requires_abort()
-    one.producer.abort_transaction(PATIENCE_S)
-    one.producer.begin_transaction()
-    one.write("z")
-    one.producer.commit_transaction(PATIENCE_S)
-    assert one.cluster.committed() == ["z"]
-
-
 def test_a_commit_that_was_interrupted_behind_its_request_goes_on(
     one: Copier, monkeypatch: pytest.MonkeyPatch
 ) -> None:

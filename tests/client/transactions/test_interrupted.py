@@ -1,4 +1,7 @@
-"""Ctrl-C anywhere in a unit of work, and the program goes on: each record counts once.  # INV-141"""
+"""Ctrl-C anywhere in a unit of work, and the program goes on: each record counts once.
+
+INV-141, INV-155.
+"""
 
 from collections.abc import Callable
 from typing import Any
