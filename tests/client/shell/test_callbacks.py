@@ -20,7 +20,7 @@ def test_two_threads_run_a_callback_once() -> None:
             others[0].start()
             others[0].join(0.2)
 
-    callbacks = Callbacks[str](called.append, lambda *_: None, begins)
+    callbacks = Callbacks[str](lambda each: (called.append, (each,)), lambda *_: None, begins)
     callbacks.due.append("a")
     callbacks.run()
     others[0].join()
