@@ -90,13 +90,13 @@ class Reading:
                     if self._unit is not None:
                         self._unit.read(each.place, *each.position)
             unit = self._unit
-            if unit is not None and unit.is_over():
+            if unit is not None and unit.is_over():  # INV-155
                 self._end_unit(unit, Outcome.UNKNOWN)
             yield
 
     @property
     def at_hand(self) -> Prepared | None:
-        """What may be returned without a look at the reader, while its own conditions hold."""
+        """What may be returned without a look at the reader, while that holds.  # INV-154"""
         unit = self._unit
         return self.out.prepared if unit is None or not unit.is_over() else None
 
