@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 
 from coordlib.errors import CoordError, StartRefused
 from coordlib.kafka.clients import reason_of
-from coordlib.records import cells
+from coordlib.records import cells, topic_ids
 from coordlib.records.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue, Owned
 from coordlib.records.stored import ControlKeys, Layout, Marker, SetAside, decode_marker
 from coordlib.streaming.marker import LAYOUT_KEY, decode_keys, decode_layout
@@ -64,6 +64,8 @@ class Progress:
         #: Where the shards of this job stand.
         self.marker: Marker | None = None
         self.layout: Layout | None = None
+        #: Pages of the ids that listings have shown, by key.
+        self.id_pages: dict[bytes, bytes] = {}
         #: Of control records, with those of other cells; None: no driver has signed any.
         self.keys: ControlKeys | None = None
         #: The jobs that have registered. These three are in the order of the log.
@@ -200,6 +202,8 @@ class Progress:
     def _learn(self, key: bytes, value: bytes) -> None:
         if key == LAYOUT_KEY:
             self.layout = decode_layout(value)
+        if topic_ids.is_page(key):
+            self.id_pages[key] = value
         match cells.read_key(key):
             case (what, whose) if what == MARKER:
                 _put_last(self._markers, whose, self._read_marker(value))

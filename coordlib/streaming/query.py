@@ -26,6 +26,7 @@ from coordlib.effects.routing import OUTBOX, OUTPUT_TOPICS, RESPONSES
 from coordlib.kafka import topics
 from coordlib.kafka.compacted import newest_of_each
 from coordlib.kafka.options import KafkaOptions
+from coordlib.records import topic_ids
 from coordlib.records.cells import Owned, require_within, shards_of
 from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.streaming import rebuild
@@ -36,6 +37,7 @@ from coordlib.streaming.beside.kafka_decisions import KafkaDecisions
 from coordlib.streaming.beside.offset_watch import OffsetWatch
 from coordlib.streaming.beside.outbox_log import OutboxLog, OutboxThread
 from coordlib.streaming.beside.own_watch import OwnWatch
+from coordlib.streaming.beside.shown_ids import ShownIds
 from coordlib.streaming.beside.status_file import StatusFile
 from coordlib.streaming.beside.ticks import KafkaTicks, TickThread, TickWriter
 from coordlib.streaming.beside.topic_watch import KafkaCluster, TopicWatch
@@ -220,7 +222,9 @@ class Coordinator:
         if interval_ms:
             prefix, options = self._options.prefix, self._client_options
             cluster = KafkaCluster(prefix, shards, control, options)
-            self._topics = TopicWatch(cluster, interval_ms / 1000, self.troubles)
+            sink = self._query.sink
+            sink.shown_ids = ShownIds(topic_ids.read(sink.progress.id_pages))
+            self._topics = TopicWatch(cluster, interval_ms / 1000, self.troubles, sink.shown_ids)
             self._topics.start()
 
     def _settings(self, layout: Layout, incarnation: str, authority: Authority) -> ShardSettings:

@@ -8,9 +8,11 @@ import msgspec
 import structlog
 
 from coordlib.coordinators.shard.kind import UnknownSavedVersion
+from coordlib.coordinators.shard.restore import PROGRESS
 from coordlib.effects.routing import Output
 from coordlib.errors import StartRefused
 from coordlib.kafka.places import Bounds, Place
+from coordlib.records import topic_ids
 from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming.plane import Plane, Restoring
 from coordlib.streaming.progress import NewestByKey
@@ -95,7 +97,10 @@ def seed_blob(
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
         if isinstance(plane.restore, Restoring):
-            blob, left_out = plane.restore.restore(topics, position), plane.restore.left_out(topics)
+            kept = newest_by_key(plane.progress, 0)
+            pages = {key: value for key, value in kept.items() if topic_ids.is_page(key)}
+            blob = plane.restore.restore({**topics, PROGRESS: pages}, position)
+            left_out = plane.restore.left_out(topics)
         else:
             assert replay is not None, "its input is folded again"
             judged = marker.next_offsets.get(plane.first_input, {})

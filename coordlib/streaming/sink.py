@@ -32,6 +32,7 @@ from coordlib.records import responses as rs
 from coordlib.records.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue
 from coordlib.records.stored import FEATURES, SEALED_VERSION, ControlKeys, Layout, Marker, SetAside
 from coordlib.streaming.batch import Batch
+from coordlib.streaming.beside.shown_ids import ShownIds
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.crash import Crash
 from coordlib.streaming.marker import LAYOUT_KEY, is_repeat, next_marker
@@ -72,6 +73,8 @@ class TransactionalSink:
         #: What the topic of that name has.
         decided = newest_by_key if others is None else others.newest_decided
         self.progress = Progress(plane, newest_by_key, decided)
+        #: Of topics, noted by whoever lists them.
+        self.shown_ids = ShownIds({})
         #: Topic -> partition -> where its log begins: for the first marker of these shards.
         self.starts: dict[str, dict[str, int]] = {}
         self._crash = Crash.from_environment(plane.label)
@@ -222,6 +225,7 @@ class TransactionalSink:
             return {}
         marker = next_marker(self.marker, batch, identity, self._plane.inputs, self.starts)
         rows = [(o.topic, o.partition, o.key, o.value) for o in batch.outputs]
+        rows += [("progress", 0, key, value) for key, value in self.shown_ids.take()]
         own_key = cells.key_of(MARKER, self._plane.owned)
         rows.append(("progress", 0, own_key, codec.encode(marker)))
         written = self._transact(rows, batch.number)

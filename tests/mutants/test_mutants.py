@@ -41,7 +41,7 @@ def test_many_bugs_are_kept_and_numbered() -> None:
         *range(350, 353),
         360,
         *range(370, 379),
-        *range(380, 390),
+        *range(380, 391),
         *range(396, 401),
         *range(401, 405),
         *range(409, 412),

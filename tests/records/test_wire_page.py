@@ -15,6 +15,7 @@ from coordlib.records import clusters, codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.cells import CellValue
+from coordlib.records.topic_ids import TopicIdsValue
 from coordlib.records.outbox import HeardValue, SentValue
 from coordlib.records.partitioner import java_hash, shard_of
 from coordlib.streaming.signatures import ED25519
@@ -38,6 +39,7 @@ STORED: dict[str, type[msgspec.Struct]] = {
     "keys": stored.ControlKeys,
     "cell": CellValue,
     "set-aside": stored.SetAside,
+    "topic-ids": TopicIdsValue,
 }
 REQUESTS: dict[str, type[msgspec.Struct]] = {
     each.__struct_config__.tag: each for each in rq.AnyRequest.__args__

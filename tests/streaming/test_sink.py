@@ -11,8 +11,10 @@ from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS
 from coordlib.records import codec
+from coordlib.records.requests import Topic, TopicMetadata
 from coordlib.records.stored import ControlKeys, Layout
 from coordlib.streaming.batch import Batch
+from coordlib.streaming.beside.shown_ids import ShownIds
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import KEYS_KEY
 from coordlib.streaming.plane import groups
@@ -109,6 +111,23 @@ def test_of_each_partition_the_last_record_tells_how_far_it_was_written() -> Non
     }
     assert len(producer.asked) == 4
     assert [row[2] for row in producer.written[:10]] == [output.value for output in outputs]
+
+
+def test_ids_of_topics_stand_in_the_transaction_of_a_batch_before_its_marker() -> None:
+    """INV-150: and the marker stays the newest record of the driver, by which it finds itself."""
+    producer: Any = CountingProducer()
+    sink = TransactionalSink(groups("p"), lambda: producer, lambda *_: {})
+    sink.shown_ids = ShownIds({})
+    row = Topic("t", 1, "A" * 22)
+    sink.shown_ids.note(TopicMetadata(v=1, after=None, through=None, topics=(row,)), {"t"})
+    identity = Identity(checkpoint="c", prefix="p", shards=1, incarnation="i")
+    sink.write(Batch(number=0, outputs=[], reports=[]), identity)
+
+    page, marker = (value for topic, _, value in producer.written if topic == "p.progress")
+    assert page == b'{"v":1,"ids":{"t":["AAAAAAAAAAAAAAAAAAAAAA"]}}'
+    assert b'"batch":0' in (marker or b"")
+    sink.write(Batch(number=1, outputs=[], reports=[]), identity)
+    assert len(producer.written) == 3
 
 
 def test_a_sink_that_was_closed_writes_nothing() -> None:

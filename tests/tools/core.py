@@ -127,7 +127,7 @@ def restored(
 ) -> bytes:
     """A blob from all that a job has written, as compaction leaves it."""
     topics: dict[str, dict[bytes, bytes]] = {
-        name: {} for name in restoring.topics_of(registry or REGISTRY)
+        name: {} for name in (*restoring.topics_of(registry or REGISTRY), restoring.PROGRESS)
     }
     for output in outputs:
         if output.topic in topics:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from coordlib import limits
 from coordlib.coordinators.groups import bounds, topics
 from coordlib.coordinators.groups.assigned.kind import ASSIGNED
 from coordlib.coordinators.groups.classic.kind import CLASSIC
@@ -26,6 +27,7 @@ from coordlib.coordinators.shard.throttle import Rate
 from coordlib.coordinators.shard.transition import REQUESTS, At
 from coordlib.effects.routing import GROUPS
 from coordlib.records import requests as rq
+from coordlib.records import topic_ids
 
 
 class GroupsState(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -90,8 +92,11 @@ class Groups(Family):
         )
 
     @classmethod
-    def restored(cls, _values: Mapping[str, tuple[Kind, Any]]) -> GroupsState:
-        """The topics that the groups' heads name, with the most reliable count of each.
+    def restored(
+        cls, _values: Mapping[str, tuple[Kind, Any]], _progress: Mapping[bytes, bytes]
+    ) -> GroupsState:
+        """The topics that the groups' heads name, with the most reliable count of each, and the ids
+        that listings have shown.
 
         Every change is judged by all groups that it concerns, so these agree. A quarantined group
         judges no change: its counts are used only for topics that no other group names, and of
@@ -101,7 +106,7 @@ class Groups(Family):
         for kind, group in sorted(_values.values(), key=lambda each: _newest_last(each[1])):
             assert isinstance(kind, GroupKind)
             known.update(kind.known_topics(group))
-        return GroupsState(dict(sorted(known.items())))
+        return GroupsState(dict(sorted(known.items())), ids=_kept_ids(_progress, known))
 
     def must_look_again(self) -> bool:
         return self._state.retention_ms != self.settings.config.offsets_retention_ms
@@ -128,6 +133,15 @@ class Groups(Family):
         self.topics, changed = topics.learn(self.topics, record)
         self.ids, anew = topics.learn_ids(self.ids, record, self.topics.keys())
         return _concerned(rows, self.KINDS, changed, anew) if changed or anew else ()
+
+
+def _kept_ids(
+    progress: Mapping[bytes, bytes], known: Collection[str]
+) -> dict[str, tuple[str, ...]]:
+    """As many as a shard has room for: those first that its groups name, or that were replaced."""
+    ids = topic_ids.read(progress)
+    ordered = sorted(ids, key=lambda name: (name not in known, len(ids[name]) == 1, name))
+    return {name: ids[name] for name in sorted(ordered[: limits.TOPICS_MAX])}
 
 
 def _deciding(

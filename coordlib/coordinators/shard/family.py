@@ -87,8 +87,11 @@ class Family:
         return None
 
     @classmethod
-    def restored(cls, _values: Mapping[str, tuple[Kind, Any]]) -> Any:
-        """The state as far as the heads tell it, by name; see `restore.py`."""
+    def restored(
+        cls, _values: Mapping[str, tuple[Kind, Any]], _progress: Mapping[bytes, bytes]
+    ) -> Any:
+        """The state as far as the heads tell it, by name, and the job's own records; see
+        `restore.py`."""
         return None
 
     @classmethod

@@ -7,7 +7,7 @@ nobody knows any more when a member was last heard.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -23,6 +23,8 @@ from coordlib.coordinators.shard.transition import Key
 from coordlib.effects.routing import OUTBOX
 from coordlib.records.stored import ShardPosition
 
+#: Beside the topics of `topics_of`: as much of it as families are restored from.
+PROGRESS: Final = "progress"
 #: Topic without the prefix -> newest value by key, no tombstones.
 Topics = Mapping[str, Mapping[bytes, bytes]]
 
@@ -51,7 +53,7 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
     Entries of an entity that is not there are left out: see `orphans`.
 
     Args:
-        topics: the shard's partition of each of `topics_of`.
+        topics: the shard's partition of each of `topics_of`, and PROGRESS.
         position: where the shard stood, from the progress marker of the same transaction.
 
     Raises:
@@ -63,7 +65,10 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
     _refuse_foreign_keys(topics, registry)
     for space, family in registry.families.items():
         heads = _heads(family, topics.get(family.HEADS, {}), registry)
-        if space in registry.stateful and (state := family.restored(heads)) is not None:
+        if (
+            space in registry.stateful
+            and (state := family.restored(heads, topics.get(PROGRESS, {}))) is not None
+        ):
             families[space] = state
         for name, (kind, value) in heads.items():
             row = Row(StoredRow(name, kind.NAME), kind)

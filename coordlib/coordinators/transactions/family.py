@@ -70,7 +70,9 @@ class Transactions(Family):
         return TransactionsState(self.settings.config.retention_ms, self._new.free_us)
 
     @classmethod
-    def restored(cls, _values: Mapping[str, tuple[Kind, Any]]) -> TransactionsState | None:
+    def restored(
+        cls, _values: Mapping[str, tuple[Kind, Any]], _progress: Mapping[bytes, bytes]
+    ) -> TransactionsState | None:
         return TransactionsState() if _values else None
 
     @classmethod

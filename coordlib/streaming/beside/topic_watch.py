@@ -37,6 +37,7 @@ from coordlib.kafka.clients import open_admin, reason_of
 from coordlib.kafka.topic_ids import read_topic_ids
 from coordlib.records.own_topics import is_users, own_topics
 from coordlib.records.requests import Topic, TopicMetadata
+from coordlib.streaming.beside.shown_ids import ShownIds
 from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.control import ControlWriter
 
@@ -223,13 +224,21 @@ class TopicWatch:
 
     It never ends the job: without it groups keep the partitions that they have. Its failures are
     the trouble "topics".
+
+    Args:
+        shown: what a rebuild finds of the ids that were listed.
     """
 
     def __init__(
-        self, cluster: Cluster, interval_s: float, troubles: Troubles | None = None
+        self,
+        cluster: Cluster,
+        interval_s: float,
+        troubles: Troubles | None = None,
+        shown: ShownIds | None = None,
     ) -> None:
         self._cluster, self._interval_s = cluster, interval_s
         self._troubles = troubles or Troubles()
+        self._shown = shown or ShownIds({})
         self._planner = Planner()
         #: Why the log did not take something that was said; whichever thread serves the producer
         #: of control records tells it.
@@ -261,6 +270,7 @@ class TopicWatch:
             self._planner.unsaid()
         seen = self._cluster.look()
         for record in self._planner.look(seen, time.monotonic(), self._ids_of(seen)):
+            self._shown.note(record, seen.keys())
             self._cluster.write(record, self._note)
         self._cluster.serve()
 

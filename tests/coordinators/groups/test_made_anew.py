@@ -7,10 +7,13 @@ import pytest
 from msgspec import UNSET
 
 from coordlib import limits
+from coordlib.coordinators.groups.family import Groups
 from coordlib.coordinators.groups.offsets.positions import COMMITS
 from coordlib.coordinators.groups.topics import learn_ids, present_id
-from coordlib.effects.routing import COMMITTED, EVENTS, RESPONSES
+from coordlib.effects.routing import COMMITTED, EVENTS, RESPONSES, Output
 from coordlib.records import requests as rq
+from coordlib.streaming.beside.shown_ids import ShownIds
+from tests.tools import core
 from tests.tools.assigned_groups import topic_id, topics
 from tests.tools.driving import (
     Conversation,
@@ -281,6 +284,36 @@ def test_the_ids_are_in_the_state() -> None:
     talk.send(commit("tool", offsets=(row(20, OLD),)))
 
     assert answer(talk)["failed"][0]["error"] == "UNKNOWN_TOPIC_ID"
+
+
+def test_a_rebuild_keeps_which_ids_were_replaced() -> None:
+    """INV-150: the checkpoint is lost, and the topic is made anew, in any order. Offsets do not
+    tell: an id in them may be of a topic of another cluster, and it has no place among the rest."""
+    elsewhere = topic_id(9)
+    for shown in ([OLD], [OLD, NEW], [NEWER, OLD, NEW]):
+        talk, kept = Conversation(), ShownIds({})
+        for each in shown:
+            kept.note(listing(each), {"t"})
+        talk.send(commit("tool", offsets=(row(20, OLD), row(6, elsewhere, partition=1))))
+        talk.end_batch_raw()
+        pages = [Output("progress", 0, *each) for each in kept.take()]
+        talk.load(core.restored([*talk.outputs, *pages], talk.shard.status().position))
+        talk.send(listing(NEW))
+
+        assert read(talk) == [(1, 6, elsewhere)], shown
+        talk.send(commit("tool", offsets=(row(21, OLD),)))
+        assert answer(talk)["failed"][0]["error"] == "UNKNOWN_TOPIC_ID"
+
+
+def test_ids_of_a_rebuild_have_the_bound_of_the_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More topics than a shard keeps are listed; those count first that were made anew."""
+    monkeypatch.setattr(limits, "TOPICS_MAX", 2)
+    kept = ShownIds({})
+    kept.note(topics(dict.fromkeys("abct", 1), ids=dict.fromkeys("abct", OLD)), "abct")
+    kept.note(listing(NEW), "abct")
+    state = Groups.restored({}, dict(kept.take()))
+
+    assert state.ids == {"a": (OLD,), "t": (OLD, NEW)}
 
 
 @pytest.mark.parametrize("told_id", ['""', '"short"', "null", '"with spaces in it, 22 c"', "7"])

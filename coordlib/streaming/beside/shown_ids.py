@@ -1,0 +1,42 @@
+"""The ids of topics as the driver has listed them, kept in `coord.progress` for a rebuild.
+
+They are noted before the listing is written, and stand in the transaction of the next batch: so no
+shard has judged a listing of which a rebuild would not have the ids.
+"""
+
+import threading
+from collections.abc import Collection
+
+from coordlib.coordinators.groups.topics import learn_ids
+from coordlib.records import topic_ids
+from coordlib.records.requests import TopicMetadata
+
+
+class ShownIds:
+    """Noted by the thread that watches topics, written by that of the batches.
+
+    Args:
+        ids: as they are kept.
+    """
+
+    def __init__(self, ids: topic_ids.Ids) -> None:
+        self._ids = dict(ids)
+        self._changed: set[int] = set()
+        self._lock = threading.Lock()
+
+    def note(self, record: TopicMetadata, present: Collection[str]) -> None:
+        """A listing is about to be written; `present`: all topics that are there."""
+        with self._lock:
+            before = self._ids
+            self._ids, _ = learn_ids(before, record, present)
+            changed = before.keys() ^ self._ids.keys()
+            changed |= {
+                each for each in before.keys() & self._ids if before[each] != self._ids[each]
+            }
+            self._changed.update(map(topic_ids.page_of, changed))
+
+    def take(self) -> list[tuple[bytes, bytes]]:
+        """Keys and values that have changed since the last call."""
+        with self._lock:
+            changed, self._changed = self._changed, set()
+            return topic_ids.written(self._ids, changed) if changed else []
