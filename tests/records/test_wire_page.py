@@ -15,9 +15,9 @@ from coordlib.records import clusters, codec, stored
 from coordlib.records import requests as rq
 from coordlib.records import responses as rs
 from coordlib.records.cells import CellValue
-from coordlib.records.topic_ids import TopicIdsValue
 from coordlib.records.outbox import HeardValue, SentValue
 from coordlib.records.partitioner import java_hash, shard_of
+from coordlib.records.topic_ids import TopicIdsValue
 from coordlib.streaming.signatures import ED25519
 from tests.tools import driving
 from tests.tools.core import ShardSettings
