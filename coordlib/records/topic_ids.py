@@ -1,4 +1,4 @@
-"""The ids that listings have shown, in `coord.progress`: what a rebuild cannot find elsewhere.
+"""The ids that listings have shown, in `coord.progress`: a rebuild needs them.  # INV-150
 
 Committed offsets name ids, too, but not in which order they came, and some are of topics of another
 cluster. Topics stand in pages, by a hash of their names: a record is written for what has changed.

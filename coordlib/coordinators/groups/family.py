@@ -138,7 +138,8 @@ class Groups(Family):
 def _kept_ids(
     progress: Mapping[bytes, bytes], known: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """As many as a shard has room for: those first that its groups name, or that were replaced."""
+    """As many as a shard has room for: those first that its groups name, or that were replaced.
+    # INV-150"""
     ids = topic_ids.read(progress)
     ordered = sorted(ids, key=lambda name: (name not in known, len(ids[name]) == 1, name))
     return {name: ids[name] for name in sorted(ordered[: limits.TOPICS_MAX])}

@@ -1,7 +1,7 @@
 """The ids of topics as the driver has listed them, kept in `coord.progress` for a rebuild.
 
 They are noted before the listing is written, and stand in the transaction of the next batch: so no
-shard has judged a listing of which a rebuild would not have the ids.
+shard has judged a listing of which a rebuild would not have the ids.  # INV-150
 """
 
 import threading
