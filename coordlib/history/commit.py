@@ -1,9 +1,11 @@
-"""The user metadata of an archive's commit: its number, how far its table is complete, and of what.
+"""The user metadata of an archive's commit: its number, how far its table is complete, and of what;
+and what else a commit's file tells.
 
 Data and position are in one commit, so they can never disagree. New fields
 come last, with defaults that mean "as before".
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -177,6 +179,20 @@ def commit_in(log_file: str) -> Commit | None:
     actions = (json.loads(line) for line in log_file.splitlines() if line)
     info: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
     return Commit.from_json(info.get("userMetadata"))
+
+
+def digest_of(commit_file: str) -> str:
+    """Of a version of a table, by the text of its commit's file."""
+    return hashlib.sha256(commit_file.encode()).hexdigest()[:16]
+
+
+def number_in_commit(commit_file: str, app: str) -> int | None:
+    """The version that a commit gives an application; None: it is another one's commit."""
+    for line in filter(None, commit_file.splitlines()):
+        found = json.loads(line).get("txn") if '"txn"' in line else None
+        if found is not None and found["appId"] == app:
+            return int(found["version"])
+    return None
 
 
 def merged(left: Positions, right: Positions) -> Positions:

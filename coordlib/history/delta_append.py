@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.errors import AnotherTable, CannotReach, CoordError
-from coordlib.history.files import hadoop_file
+from coordlib.history.commit import digest_of
+from coordlib.history.files import read_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,6 +86,8 @@ class Staged:
         snapshot: Delta's, of the table as it is appended to.
         partitioned_by: the table's columns of partitions; none: as the table is made.
         options: of Delta's writer.
+        digest: of the file of the snapshot's commit when the snapshot was taken; "": it is asked
+            for now, and a table that has come to the place meanwhile may pass for this one.
     """
 
     def __init__(
@@ -94,11 +97,12 @@ class Staged:
         rows: "DataFrame",
         partitioned_by: Sequence[str] = (),
         options: Mapping[str, str] = _NO_OPTIONS,
+        digest: str = "",
     ) -> None:
         self._spark, self.snapshot = spark, snapshot
         self._path = str(snapshot.deltaLog().dataPath().toString())
         #: Of the file of the version before the append.
-        self._before = self._stamp()
+        self._before = digest or self._digest()
         jvm: Any = spark._jvm
         delta, some = jvm.org.apache.spark.sql.delta, jvm.scala.Option.apply
         none = jvm.scala.Option.empty()
@@ -171,19 +175,16 @@ class Staged:
         if int(found.version()) < 0:
             raise CannotReach("There is no Delta table any more.", self._path, "Put it back.")
         is_it = id_of(found) == id_of(known) and int(found.version()) >= int(known.version())
-        if not is_it or self._before is None or self._stamp() != self._before:
+        if not is_it or self._before is None or self._digest() != self._before:
             what = "Another Delta table has come to the place of the one that was written to."
             where = f"{self._path}: table {id_of(found)}, and it was {id_of(known)}"
             raise AnotherTable(what, where, "Nothing was committed. Put the table back.")
 
-    def _stamp(self) -> tuple[int, int] | None:
-        """Length and time of the file of the snapshot's version; None: it is not there."""
+    def _digest(self) -> str | None:
+        """Of the file of the snapshot's commit as it is now; None: it is not there."""
         name = f"{self._path}/_delta_log/{int(self.snapshot.version()):020d}.json"
-        files, path = hadoop_file(self._spark, name)
-        if not files.exists(path):
-            return None
-        status = files.getFileStatus(path)
-        return int(status.getLen()), int(status.getModificationTime())
+        text = read_text(self._spark, name)
+        return None if text is None else digest_of(text)
 
 
 def append(
@@ -192,6 +193,7 @@ def append(
     rows: "DataFrame",
     partitioned_by: Sequence[str],
     what: Append,
+    digest: str,
 ) -> None:
     """Append rows in one commit; see `Staged`."""
-    Staged(spark, snapshot, rows, partitioned_by).commit(what)
+    Staged(spark, snapshot, rows, partitioned_by, digest=digest).commit(what)

@@ -17,7 +17,7 @@ import structlog
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import AnotherTable, CannotReach, StartRefused
-from coordlib.history.commit import Commit, Positions, Source, commit_in, moved
+from coordlib.history.commit import Commit, Positions, Source, commit_in, digest_of, moved
 from coordlib.history.delta_append import (
     Append,
     OvertakenByAnother,
@@ -63,11 +63,14 @@ class ArchivedTable:
         #: Names the table that this archive has written to, by path and Delta's id.
         self._id_file = f"{options.checkpoint}/{TABLE_FILE}-{table}"
         self._version, self.newest = -1, Commit.first(source)
+        #: Of the file of that version's commit; None: there is none.
+        self._digest: str | None = None
         snapshot = self._snapshot()
         self._is_there = int(snapshot.version()) >= 0
         self._refuse_another(snapshot)
         if self._is_there:
             self._version = int(snapshot.version())
+            self._digest = self._digest_of(self._version)
             self.newest = self._find(self._number_in(snapshot)).continued(source, path)
         #: The table is complete up to here: its newest commit, and what was read since then and
         #: had no row for it.
@@ -84,6 +87,7 @@ class ArchivedTable:
             write_text(self._spark, self._position_file(self.newest), self.newest.to_json(-1))
             _create_table(self._spark, self._table, self._path, self.newest)
             self._version, self._is_there = int(self._snapshot().version()), True
+            self._digest = self._digest_of(self._version)
         write_text(self._spark, self._id_file, f"{id_of(self._snapshot())} {self._path}")
         self._keep_position()
         self._add_columns()
@@ -104,7 +108,8 @@ class ArchivedTable:
         write_text(self._spark, self._position_file(commit), commit.to_json(batch))
         appended = Append(self._app_id, commit.number, commit.to_json(batch))
         try:
-            append(self._spark, looked_at, rows, PARTITIONED_BY[self._table], appended)
+            columns, digest = PARTITIONED_BY[self._table], self._digest or ""
+            append(self._spark, looked_at, rows, columns, appended, digest)
         except OvertakenByAnother:
             self._refuse_others(self.newest)  # it names the other one
             raise
@@ -123,7 +128,9 @@ class ArchivedTable:
         snapshot = self._snapshot()
         version = int(snapshot.version())
         self._refuse_another(snapshot)
-        if version < self._version:
+        digest = self._digest_of(self._version)
+        # One that has grown again has other commits under these numbers.  # INV-157
+        if version < self._version or (digest is not None and digest != self._digest):
             raise AnotherTable(
                 "An old copy of a table was put in its place while it was written.",
                 f"{self._path}: version {version}, and {self._version} before",
@@ -136,7 +143,7 @@ class ArchivedTable:
         # A file that is missing was removed by Delta's own cleaning: then the number must do.
         if None in texts and (number := self._number_in(snapshot)) > ours.number:
             raise _another_archive(self._path, Commit("unknown", number))
-        self._version = version
+        self._version, self._digest = version, self._digest_of(version)
         return snapshot
 
     def _refuse_another(self, snapshot: Any) -> None:
@@ -176,6 +183,11 @@ class ArchivedTable:
 
     def _commit_file(self, version: int) -> str | None:
         return read_text(self._spark, f"{self._path}/_delta_log/{version:020d}.json")
+
+    def _digest_of(self, version: int) -> str | None:
+        """None: there is no such file, or none any more."""
+        text = self._commit_file(version)
+        return None if text is None else digest_of(text)
 
     def _in_position_file(self, number: int) -> Commit | None:
         folder = f"{self._path}/{POSITIONS_FOLDER}"

@@ -9,10 +9,12 @@ are the archive's own to pack. No step changes the rows that are kept.
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coordlib.errors import AnotherTable, CoordError, SetupError
-from coordlib.history.delta_files import open_table
+from coordlib.history.commit import digest_of
+from coordlib.history.delta_files import local_folder, open_table
 from coordlib.history.keeping import CALLED
 from coordlib.history.rewriting import Overtaken, Replacement, Rewriter, engine
 from coordlib.history.sql import tables_in
@@ -69,7 +71,7 @@ def maintain(
     today = (now or datetime.now(UTC)).date()
     with engine() as connection:
         return [
-            _Upkeep(connection, name, path_of(tables_dir, name), _id_of(table), today, is_dry_run)(
+            _Upkeep(connection, name, path_of(tables_dir, name), table, today, is_dry_run)(
                 keep.get(CALLED[name])
             )
             for name, table in opened.items()
@@ -93,13 +95,13 @@ class _Upkeep:
         connection: "duckdb.DuckDBPyConnection",
         name: str,
         path: str,
-        id_: str,
+        table: "DeltaTable",
         today: date,
         is_dry_run: bool,
     ) -> None:
         self._connection, self._name, self._path = connection, name, path
-        #: Delta's, of the table that was there at the beginning.
-        self._id = id_
+        #: Of the table that was there at the beginning, as of the newest look.
+        self._seen = self._look(table)
         self._today, self._is_dry_run = today, is_dry_run
         self._dropped, self._rewritten = 0, set[date | None]()
 
@@ -185,17 +187,38 @@ class _Upkeep:
             raise CoordError(
                 "A table was deleted while it was maintained.", self._path, "Check --tables."
             )
-        if (found := _id_of(table)) != self._id:
+        seen, found = self._seen, self._look(table)
+        # An old copy that has grown again has other commits under these numbers.  # INV-157
+        then = self._digest_of(seen.version)
+        is_copy = found.version < seen.version or then not in ("", seen.digest)
+        if found.id != seen.id or is_copy:
             raise AnotherTable(
-                "Another table has come to the place of the one that was maintained.",
-                f"{self._path}: table {found}, and it was {self._id}",
+                "Another table, or an old copy, has come to the place of the one that was "
+                "maintained.",
+                f"{self._path}: table {found.id}, version {found.version}, and it was {seen.id}, "
+                f"version {seen.version}",
                 "Run it again when the right one is there: what was done stays.",
             )
+        self._seen = found
         return table
 
+    def _look(self, table: "DeltaTable") -> "_Seen":
+        version = table.version()
+        return _Seen(str(table.metadata().id), version, self._digest_of(version))
+
+    def _digest_of(self, version: int) -> str:
+        """Of a commit's file; "": it is not there, or not on this machine."""
+        file = Path(local_folder(self._path) or "", "_delta_log", f"{version:020d}.json")
+        return digest_of(file.read_text()) if file.exists() else ""
+
     def _rewriter(self, table: "DeltaTable") -> Rewriter:
-        return Rewriter(self._connection, self._name, table)
+        return Rewriter(self._connection, self._name, table, self._open)
 
 
-def _id_of(table: "DeltaTable") -> str:
-    return str(table.metadata().id)
+class _Seen(NamedTuple):
+    """Which table it was."""
+
+    #: Delta's.
+    id: str
+    version: int
+    digest: str

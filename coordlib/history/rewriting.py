@@ -11,7 +11,7 @@ where another writer has replaced one of these files first, there is none (Overt
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -89,12 +89,19 @@ class Overtaken(Exception):
 class Rewriter:
     """One version of a table on this machine, and what may be written in place of its files.
 
+    Args:
+        reopen: the table as it is now; raises where another one has come to its place.
+
     Raises:
         SetupError: the files of this table alone do not determine its rows.
     """
 
     def __init__(
-        self, connection: "duckdb.DuckDBPyConnection", name: str, table: "DeltaTable"
+        self,
+        connection: "duckdb.DuckDBPyConnection",
+        name: str,
+        table: "DeltaTable",
+        reopen: "Callable[[], DeltaTable]",
     ) -> None:
         folder = local_folder(table.table_uri)
         if folder is None or native_files(name, table) is None:
@@ -104,6 +111,7 @@ class Rewriter:
                 "Use OPTIMIZE and VACUUM in Spark.",
             )
         self._connection, self._name, self._folder = connection, name, folder
+        self._reopen = reopen
         self._columns = [field.name for field in table.schema().fields]
         self._is_dated = bool(PARTITIONED_BY[name])
         self.files = tuple(_files_of(table, self._is_dated))
@@ -151,10 +159,10 @@ class Rewriter:
 
         Raises:
             Overtaken: another writer was first. Nothing has changed.
-            CoordError: the files are there, and no commit could be made. Nothing has changed.
+            CoordError: the files are there, and no commit could be made; or another table has come
+                to the place. Nothing has changed.
             OSError, duckdb.Error: files cannot be written or read. Nothing has changed.
         """
-        from deltalake import DeltaTable
         from deltalake.exceptions import CommitFailedError
 
         # Whether a commit that failed is one may be in doubt: its files are left to VACUUM.
@@ -162,7 +170,7 @@ class Rewriter:
         planned = {file.path for each in replacements for file in each.files}
         failed: CommitFailedError | None = None
         for _ in range(COMMIT_ATTEMPTS):
-            newest = DeltaTable(self._folder)
+            newest = self._reopen()
             if not planned <= {file.path for file in _files_of(newest, self._is_dated)}:
                 raise Overtaken(self._folder) from failed
             try:

@@ -1,6 +1,7 @@
 """Maintained tables: few files in order, nothing lost of what is kept, whoever writes beside it."""
 
 import os
+import shutil
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -278,12 +279,39 @@ def test_a_table_that_comes_back_meanwhile_is_not_tidied_up_by_another_ones_log(
 
     monkeypatch.setattr(upkeep._Upkeep, "_order", comes_back)
 
-    with pytest.raises(AnotherTable, match="Another table has come"):
+    with pytest.raises(AnotherTable, match="Another table"):
         maintain(str(tmp_path / "here"), {}, now=LATER)
 
     Path(here).rename(true)
     assert answers(str(tmp_path / "true")) == before
     assert not list(Path(true).glob("_delta_log/*checkpoint*"))
+
+
+def test_an_old_copy_that_has_grown_meanwhile_is_not_tidied_up(
+    tables: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INV-157: the dates in order were written beside the table of before. A commit that names them
+    would leave the copy without those rows."""
+    table, copy = Path(path_of(tables, EVENTS)), Path(tables, "copy")
+    shutil.copytree(table, copy)
+    DeltaTable(table).alter.set_table_properties({"delta.appendOnly": "false"})
+    write = Rewriter._actions
+
+    def comes_back(self: Rewriter, *args: Any) -> Any:
+        written = write(self, *args)
+        if copy.exists():
+            table.rename(Path(tables, "true"))
+            copy.rename(table)
+            for _ in range(3):
+                DeltaTable(table).alter.set_table_properties({"delta.appendOnly": "false"})
+        return written
+
+    monkeypatch.setattr(Rewriter, "_actions", comes_back)
+
+    before = answers(tables)
+    with pytest.raises(AnotherTable, match="old copy"):
+        maintain(tables, {}, now=LATER)
+    assert answers(tables) == before
 
 
 def test_tables_of_another_prefix_are_refused(tables: str) -> None:

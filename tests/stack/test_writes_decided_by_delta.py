@@ -277,6 +277,41 @@ def test_the_true_table_comes_back_behind_the_look(
     assert table.values() == ["before"]
 
 
+@pytest.mark.parametrize("lacks", [1, 2])
+def test_an_old_copy_that_has_grown_again_is_not_written_to(
+    spark: "SparkSession", table: Table, lacks: int
+) -> None:
+    """INV-157: others have written into it since it was put back, so it has more versions than the
+    table had. Who writes on is refused, who is started with the offsets of the group is refused,
+    and so is who looks for the batch."""
+    path, copy = Path(table.path), Path(f"{table.path}-copy")
+    writer = SparkTable(spark, table.path, APP)
+    written = dict[int, Any]()
+    for token in (10, 11, 12):
+        if token == 13 - lacks:
+            shutil.copytree(path, copy)
+        writer.prepare(table.rows([]))
+        written[token] = writer.written
+        assert writer.stage(table.rows(["lost?"])).commit(token)
+    shutil.rmtree(path)
+    copy.rename(path)
+    for value in ("a", "b", "c"):
+        write_deltalake(table.path, pa.table({"value": [value]}), mode="append")
+    lies_there = sorted(each.name for each in path.glob("_delta_log/*.json"))
+
+    with pytest.raises(AnotherTable, match="has grown"):
+        write(writer, table.rows(["d"]), 13)
+    heir = SparkTable(spark, table.path, "another application")
+    heir.written = written[12]._replace(behind=APP)
+    with pytest.raises(AnotherTable, match="lacks a batch" if lacks == 1 else "has grown"):
+        write(heir, table.rows(["d"]), 13)
+    if lacks == 2:
+        for how in ("spark", "deltalake"):
+            with pytest.raises(AnotherTable, match="has grown"):
+                settle(seen(spark, table, how), 12, 20, 0, written[12])
+    assert sorted(each.name for each in path.glob("_delta_log/*.json")) == lies_there
+
+
 @pytest.mark.parametrize("is_staged", [False, True])
 def test_a_table_that_is_away_is_waited_for_and_never_made(
     spark: "SparkSession", table: Table, monkeypatch: pytest.MonkeyPatch, is_staged: bool

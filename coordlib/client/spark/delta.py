@@ -28,6 +28,7 @@ from coordlib.client.transactions.in_doubt import (
     takes_back,
 )
 from coordlib.errors import AnotherTable, CannotReach, SetupError
+from coordlib.history.commit import digest_of, number_in_commit
 from coordlib.history.delta_append import (
     Append,
     ChangedMeanwhile,
@@ -134,6 +135,8 @@ class SparkTable:
         self.uri = uri_of(spark, path)
         #: What must be there; None: the group has written to none at this place.
         self.written: Written | None = None
+        #: The same by a new question, for who has found a table where there was to be none yet.
+        self.ask_again: Callable[[], Written | None] = lambda: None
         #: Delta's newest snapshot when it was last asked for.
         self._seen: Any = None
         self._known: _Known | None = None
@@ -155,6 +158,9 @@ class SparkTable:
         if version != int(snapshot.version()):
             snapshot = self._snapshot_at(version)
         return number_in(snapshot, self._app)
+
+    def commit_file(self, version: int) -> str | None:
+        return read_text(self._spark, f"{self.uri}/_delta_log/{version:020d}.json")
 
     def taken_back(self, after: int) -> str:
         from delta.tables import DeltaTable
@@ -184,6 +190,9 @@ class SparkTable:
         else:
             self.wait_for(self.look)
         self._take(known, is_replaced)
+        if known is None and (known := self.ask_again()) is not None:
+            # Another member was first, and this may not be the table that was there then.
+            self._take(known, known.id == how.replaces)
         retention_ms(self.retention())
 
     def stage(self, rows: "DataFrame", how: How = _PLAIN) -> StagedBatch:
@@ -212,8 +221,8 @@ class SparkTable:
 
     def write_files(self, rows: "DataFrame", how: How) -> Staged:
         """See `stage`."""
-        snapshot = self._snapshot()
-        return Staged(self._spark, snapshot, rows, how.partition_by, how.options)
+        snapshot, digest = self._snapshot(), "" if self.written is None else self.written.digest
+        return Staged(self._spark, snapshot, rows, how.partition_by, how.options, digest)
 
     def commit_staged(self, staged: Staged, token: int) -> bool:
         """See `StagedBatch.append`. Raises ChangedMeanwhile, too."""
@@ -224,7 +233,7 @@ class SparkTable:
         assert self._known is not None
         self._known = self._known._replace(version=version, number=token)
         if self.written is not None:
-            self.written = self.written._replace(version=version)
+            self.written = self.written._replace(version=version, digest=self._digest(version))
         return True
 
     def look_again(self) -> None:
@@ -262,12 +271,19 @@ class SparkTable:
         """Know the table that is there from now on. Raises AnotherTable."""
         found, version = self.id(), self._version()
         if known is None:
-            self.written = Written(found, version)
+            turn = 0
         elif is_replaced and found != known.id:
-            self.written = Written(found, version, known.turn + 1)
+            turn = known.turn + 1
         else:
-            refuse_another(self.uri, known, found, version, _begin_anew(known))
-            self.written = known._replace(version=version)
+            refuse_another(self, known, version, _begin_anew(known))
+            turn = known.turn
+            if version == known.version and known.digest:
+                return
+        self.written = Written(found, version, turn, self._digest(version))
+
+    def _digest(self, version: int) -> str:
+        text = self.commit_file(version)
+        return "" if text is None else digest_of(text)
 
     # ---- Delta's own log ------------------------------------------------------------------------
 
@@ -299,11 +315,12 @@ class SparkTable:
         else:
             number = known.number
             for version in range(known.version + 1, at + 1):
-                text = read_text(self._spark, f"{self.uri}/_delta_log/{version:020d}.json")
+                text = self.commit_file(version)
                 if text is None:  # Delta has removed it by now
                     number = number_in(snapshot, self._app)
                     break
-                number = _number_in_commit(text, self._app, number)
+                found = number_in_commit(text, self._app)
+                number = number if found is None else found
         self._known = _Known(table, at, number)
         return number
 
@@ -326,15 +343,6 @@ def _begin_anew(known: Written) -> str:
         f'replaces="{known.id}" to go on in a new one, or delete the group\'s offsets (coord '
         "offsets delete) to read all again."
     )
-
-
-def _number_in_commit(text: str, app: str, before: int | None) -> int | None:
-    """The application's version after a commit, which is its file's text."""
-    for line in filter(None, text.splitlines()):
-        said = json.loads(line).get("txn") if '"txn"' in line else None
-        if said is not None and said["appId"] == app:
-            return int(said["version"])
-    return before
 
 
 def uri_of(spark: "SparkSession", path: str) -> str:

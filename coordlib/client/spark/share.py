@@ -16,6 +16,7 @@ once, as everywhere. `write_once` is for those who want each record once; see `w
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coordlib.client.machine.errors import MemberFenced
@@ -213,7 +214,8 @@ class Share:
         table = SparkTable(rows.sparkSession, path, self.txn_app_id(partition))
         table.may_wait = self.may_work
         if self.tables is not None:
-            table.written = self.tables.of(table.uri, self.may_work)
+            table.ask_again = partial(self.tables.of, table.uri, self.may_work)
+            table.written = table.ask_again()
         table.write(rows, self.txn_version(partition, batch), how)
         if self.tables is not None and table.written is not None:
             self.tables.saw(table.uri, table.written)

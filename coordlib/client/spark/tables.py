@@ -1,9 +1,10 @@
 """The Delta tables that a group has written to, as the offsets of the group name them.
 
-Each offset that is committed with rows names the table that has them: its URI, its id, and a
-version that it had. So a member that begins finds with the offsets which table must be there.
+Each offset that is committed with rows names the table that has them: its URI, its id, a version
+that it had with a digest of it, and the application whose commit comes behind that. So a member
+that begins finds with the offsets which table must be there, and takes no old copy for it.
 Every commit replaces what its partition's offset names: it names all that the group's offsets have
-named, and not only what this process has written to.  # INV-120
+named, and not only what this process has written to.  # INV-120, INV-157
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,10 +57,11 @@ class Tables:
         self._seen.pop(uri, None)
         self._seen[uri] = written
 
-    def metadata(self, uri: str) -> str:
-        """Of offsets whose rows are in the table at this URI; it names the others, too."""
+    def metadata(self, uri: str, app: str) -> str:
+        """Of offsets whose rows this application is to commit into the table at this URI; it names
+        the others, too."""
         others = {each: at for each, at in self._all().items() if each != uri}
-        return metadata_of(others | {uri: self._seen[uri]})
+        return metadata_of(others | {uri: self._seen[uri]._replace(behind=app)})
 
     def committed(self, partitions: Sequence[TopicPartition]) -> "Future[sg.Answer]":
         """Committed offsets, for `noted`; before the first commit those of the whole group, too.

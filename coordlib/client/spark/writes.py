@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
@@ -112,6 +113,7 @@ class Writes:
             self._say(share, key, ABORT)
             self._shut_out(share)
         self._commit(share, table, staged, offset_of(key))
+        self._tables.saw(table.uri, table.written)
         self.on_written()
         self._written = share.checkpoint, self._written_by(share) | positions
         self._say(share, key, COMMIT)
@@ -124,6 +126,7 @@ class Writes:
             table.written = self._tables.of(table.uri, share.may_work)
             self._table = app, path, table
         self._table[2].may_wait = share.may_work
+        self._table[2].ask_again = partial(self._tables.of, self._table[2].uri, share.may_work)
         return self._table[2]
 
     def _commit(self, share: Share, table: SparkTable, staged: StagedBatch, token: int) -> None:
@@ -172,7 +175,8 @@ class Writes:
     def _ask(
         self, share: Share, positions: Mapping[TopicPartition, int], table: str
     ) -> "Future[sg.Answer]":
-        metadata = self._tables.metadata(table)
+        app = app_id(self._member.identity, share.member)
+        metadata = self._tables.metadata(table, app)
         offsets = self._tables.rows(positions, metadata)
         return self._member.ask(
             lambda now_ms, ticket: sg.CommitWithWrites(

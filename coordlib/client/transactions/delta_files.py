@@ -56,6 +56,15 @@ class DeltaFiles:
             raise Unreadable(str(problem)) from problem
         return found
 
+    def commit_file(self, version: int) -> str | None:
+        # What `deltalake.fs` makes of it needs pyarrow.
+        files = self._lake._internal.DeltaFileSystemHandler.from_table(self._table._table)
+        try:
+            file = files.open_input_file(f"_delta_log/{version:020d}.json")
+        except FileNotFoundError:
+            return None
+        return bytes(file.read(file.size())).decode()
+
     def taken_back(self, after: int) -> str:
         for row in self._table.history(int(self._table.version()) - after):
             is_later = int(row["version"]) > after

@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from coordlib import limits
 from coordlib.client.machine.wording import Identity
 from coordlib.errors import AnotherTable, CannotReach, SetupError
+from coordlib.history.commit import digest_of, number_in_commit
 from coordlib.records.producers import ABORT, COMMIT, Result
 
 #: The table property that says for how long; as text of Spark's, such as `interval 7 days`.
@@ -76,6 +77,9 @@ class Table(Protocol):
         Raises Unreadable: Delta has removed the log up to there.
         """
 
+    def commit_file(self, version: int) -> str | None:
+        """The text of a commit's file; None: it is not there, as Delta removes the oldest."""
+
     def taken_back(self, after: int) -> str:
         """The newest operation behind this version that `takes_back`; empty: there is none."""
 
@@ -99,6 +103,10 @@ class Written(NamedTuple):
     version: int
     #: How many tables at this place it follows, each replaced on purpose.
     turn: int = 0
+    #: Of that version: an old copy that has grown again has another one. "": not known.
+    digest: str = ""
+    #: The application whose commit must come behind that version; "": none has to.
+    behind: str = ""
 
 
 def metadata_of(tables: Mapping[str, Written]) -> str:
@@ -119,7 +127,9 @@ def tables_in(metadata: str) -> dict[str, Written]:
     try:
         found = json.loads(metadata.removeprefix(_METADATA))
         return {
-            str(uri): Written(str(each[0]), int(each[1]), int(each[2]))
+            str(uri): Written(
+                str(each[0]), int(each[1]), int(each[2]), *(str(more) for more in each[3:5])
+            )
             for uri, each in found.items()
         }
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
@@ -132,21 +142,42 @@ def newest_of(uri: str, metadata: Iterable[str]) -> Written | None:
     return max(filter(None, found), key=lambda each: (each.turn, each.version), default=None)
 
 
-def refuse_another(uri: str, known: Written | None, found: str, version: int, mend: str) -> None:
+def refuse_another(table: Table, known: Written | None, version: int, mend: str) -> None:
     """Raises AnotherTable: the table there is not the one that is known, or an old copy of it.
 
+    An old copy may have grown since it was put back, so its number of versions says little: it has
+    other commits under these numbers.  # INV-157
+
     Args:
-        found: id of the table that is there.
-        version: its newest.
+        version: the table's newest.
     """
     if known is None:
         return
-    if found != known.id:
+    if (found := table.id()) != known.id:
         what = "Another Delta table is in the place of the one that was written to."
-        raise AnotherTable(what, f"{uri}: table {found}, and it was {known.id}", mend)
+        raise AnotherTable(what, f"{table.uri}: table {found}, and it was {known.id}", mend)
     if version < known.version:
         what = "The Delta table has lost its newest versions: an old copy was put in its place."
-        raise AnotherTable(what, f"{uri}: version {version}, and it was at {known.version}", mend)
+        where = f"{table.uri}: version {version}, and it was at {known.version}"
+        raise AnotherTable(what, where, mend)
+    text = table.commit_file(known.version) if known.digest else None
+    if text is not None and digest_of(text) != known.digest:
+        what = "The Delta table has other commits: an old copy was put in its place, and has grown."
+        where = f"{table.uri}: version {known.version} has another content than it had"
+        raise AnotherTable(what, where, mend)
+    if known.behind and not _is_behind(table, known, version):
+        what = "The Delta table lacks a batch that was committed: an old copy is in its place."
+        where = f"{table.uri}: no commit of {known.behind} behind version {known.version}"
+        raise AnotherTable(what, where, mend)
+
+
+def _is_behind(table: Table, known: Written, newest: int) -> bool:
+    """Whether the application's commit is there, or may be: Delta removes old files."""
+    for version in range(known.version + 1, newest + 1):
+        text = table.commit_file(version)
+        if text is None or number_in_commit(text, known.behind) is not None:
+            return True
+    return False
 
 
 def app_id(identity: Identity, member: str) -> str:
@@ -205,10 +236,12 @@ def settle(
         what = "The table may have forgotten by now whether it has the batch."
         mend = "Look for the batch's rows, then: coord transactions decide"
         raise CannotReach(what, f"{RETENTION} = {table.retention()!r}", mend)
+    if known is not None:
+        known = known._replace(behind="")  # whether this very commit is there is the question
     below = -1
     for _ in range(CLAIMS_MAX):
         newest = table.newest()
-        refuse_another(table.uri, known, table.id(), newest, _DECIDE)
+        refuse_another(table, known, newest, _DECIDE)
         found = table.app_version(newest)
         if found is not None and found > entry:
             at, found = _before_claims(table, entry, below, newest)

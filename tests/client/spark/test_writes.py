@@ -176,6 +176,11 @@ class Doing(threading.Thread):
             self.problem = problem
 
 
+def app_of(world: LakeReaders) -> str:
+    """The application under which the newest reader has written."""
+    return next(reversed(world.lake.apps))
+
+
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LakeReaders:
     return LakeReaders(monkeypatch, tmp_path)
@@ -432,7 +437,7 @@ def test_a_first_batch_makes_the_table_and_offsets_name_it(world: LakeReaders) -
     world.run(3_000)
     assert world.lake.expected == [None]
     (asked,) = world.of("spark", rq.PendingCommit)
-    named = metadata_of({LakeTable.uri: Written("a-table", 0)})
+    named = metadata_of({LakeTable.uri: Written("a-table", 0, behind=app_of(world))})
     assert [row.metadata for row in asked.offsets] == [named]
 
 
@@ -444,13 +449,14 @@ def test_a_restarted_member_expects_the_table_of_its_group(world: LakeReaders) -
     world.query.end(t0=5, t1=0, t2=0, t3=0)
     world.run(3_000)
     world.stop(reader)
+    of_first = app_of(world)
 
     world.read("heir")
     world.lake.id = "another"  # it has come to the table's place
     problem = world.write(world.query.share, t3=4)
 
     assert isinstance(problem, AnotherTable)
-    assert world.lake.expected[-1] == Written("a-table", 0)
+    assert world.lake.expected[-1] == Written("a-table", 0, behind=of_first)
     assert len(world.lake.rows) == 1
     assert len(world.of("heir", rq.PendingCommit)) == 0, "nothing is left to be decided"
 
@@ -465,6 +471,7 @@ def test_a_reader_that_writes_nothing_keeps_the_name_of_the_groups_table(
     world.query.end(t0=5, t1=5, t2=0, t3=0)
     world.run(3_000)
     world.stop(reader)
+    of_first = app_of(world)
 
     heir = world.read("heir", commits="progress", commit_interval_s=1)
     world.query.end(t0=7, t1=7, t2=7, t3=7)
@@ -474,7 +481,7 @@ def test_a_reader_that_writes_nothing_keeps_the_name_of_the_groups_table(
     commits = [each for each in world.of("heir", rq.OffsetCommit) if each.offsets]
     assert commits
     named = {row.metadata for each in commits for row in each.offsets}
-    assert named == {metadata_of({LakeTable.uri: Written("a-table", 0)})}
+    assert named == {metadata_of({LakeTable.uri: Written("a-table", 0, behind=of_first)})}
 
 
 def test_a_group_that_writes_to_two_tables_in_turn_keeps_both(world: LakeReaders) -> None:
@@ -485,7 +492,8 @@ def test_a_group_that_writes_to_two_tables_in_turn_keeps_both(world: LakeReaders
     assert world.write(world.query.share, t0=4) is None
 
     (asked,) = world.of("spark", rq.PendingCommit)
-    both = metadata_of({"file:///other": other, LakeTable.uri: Written("a-table", 0)})
+    mine = Written("a-table", 0, behind=app_of(world))
+    both = metadata_of({"file:///other": other, LakeTable.uri: mine})
     assert [row.metadata for row in asked.offsets] == [both]
 
 
@@ -503,8 +511,9 @@ def test_a_table_is_replaced_on_purpose_and_the_newest_one_counts(world: LakeRea
     world.read("heir")
     assert world.write(world.query.share, replaces="a-table", t0=8) is None
 
-    assert world.lake.expected[-1] is not None
-    assert world.lake.expected[-1][::2] == ("another", 1)
+    (*_, expected) = world.lake.expected
+    assert expected is not None
+    assert (expected.id, expected.turn) == ("another", 1)
 
 
 def test_a_batch_in_doubt_is_not_looked_for_in_another_table(world: LakeReaders) -> None:

@@ -1,5 +1,6 @@
 """Whether a batch is in its table: every order of writers, askers and their deaths."""
 
+import json
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,11 +16,16 @@ from coordlib.client.transactions.in_doubt import (
     CLAIMS_MAX,
     DAY_MS,
     Unreadable,
+    Written,
+    metadata_of,
+    refuse_another,
     retention_ms,
     settle,
+    tables_in,
     takes_back,
 )
-from coordlib.errors import CannotReach, SetupError
+from coordlib.errors import AnotherTable, CannotReach, SetupError
+from coordlib.history.commit import digest_of
 
 WEEK = 7 * DAY_MS
 
@@ -33,6 +39,10 @@ class FakeTable:
         self.table = "a-table"
         self.versions: list[int | None] = list(versions or (None,))
         self.kept: str | None = None
+        #: Names the application in files of commits.
+        self.app = "coordlib/AbCdEfGh/orders/m-1"
+        #: Versions of other applications; and which copy of the table made its commits.
+        self.foreign, self.copy = set[int](), 0
         #: Table versions whose log is removed.
         self.removed = 0
         self.looks = 0
@@ -75,6 +85,13 @@ class FakeTable:
             raise Unreadable
         return self.versions[version]
 
+    def commit_file(self, version: int) -> str | None:
+        if version < self.removed:
+            return None
+        app = "others" if version in self.foreign else self.app
+        txn = {"appId": app, "version": self.versions[version] or 0}
+        return json.dumps({"commitInfo": {"copy": self.copy}}) + "\n" + json.dumps({"txn": txn})
+
     def taken_back(self, after: int) -> str:
         self.looks += 1
         return next((how for at, how in self.operations.items() if at > after), "")
@@ -85,6 +102,66 @@ class FakeTable:
             self.others(1)
         else:
             self.write(token)
+
+
+# -- which table it is ---------------------------------------------------------------------------
+
+
+def known_of(table: FakeTable, version: int, behind: str = "") -> Written:
+    text = table.commit_file(version)
+    assert text is not None
+    return Written(table.table, version, 0, digest_of(text), behind)
+
+
+def test_an_old_copy_that_has_grown_again_is_refused() -> None:
+    """INV-157: it has the table's id, and more versions than the table had."""
+    true, copy = FakeTable(None, 5, 7), FakeTable(None, 5, 9, 11)
+    copy.copy = 1
+    known = known_of(true, 2)
+
+    refuse_another(true, known, true.newest(), "")
+    with pytest.raises(AnotherTable, match="has grown"):
+        refuse_another(copy, known, copy.newest(), "put it back")
+    with pytest.raises(AnotherTable, match="has grown"):
+        settle(copy, 7, 9, 0, known)
+    assert copy.versions == [None, 5, 9, 11], "and no claim was written there"
+
+
+@pytest.mark.parametrize("grown", [0, 3])
+def test_an_old_copy_that_lacks_the_newest_batch_alone_is_refused(grown: int) -> None:
+    """INV-157: offsets are written before their batch is, so they name the version before it. Of a
+    group with a batch a day that is a day in which a copy may be made."""
+    true, copy = FakeTable(None, 5, 7), FakeTable(None, 5)
+    known = known_of(true, 1, true.app)
+    copy.others(grown)
+    copy.foreign = {2, 3, 4}
+
+    refuse_another(true, known, true.newest(), "")
+    with pytest.raises(AnotherTable, match="lacks a batch"):
+        refuse_another(copy, known, copy.newest(), "put it back")
+    assert settle(copy, 7, 9, 0, known) == "abort", "that it lacks it is what is asked there"
+
+
+def test_what_delta_has_removed_refuses_nothing() -> None:
+    """A group that was stopped for longer than Delta keeps its log finds the files gone."""
+    table = FakeTable(None, 5, 7)
+    known = known_of(table, 1, "another application")
+    table.others(3)
+    table.removed = 5
+
+    refuse_another(table, known, table.newest(), "")
+
+
+def test_older_offsets_name_no_digest() -> None:
+    named = 'coord-delta/1 {"file:///lake": ["a-table", 3, 0]}'
+
+    assert tables_in(named) == {"file:///lake": Written("a-table", 3)}
+
+
+def test_offsets_name_what_they_were_given() -> None:
+    known = Written("a-table", 3, 1, "0123456789abcdef", "coordlib/AbCdEfGh/orders/m-1")
+
+    assert tables_in(metadata_of({"file:///lake": known})) == {"file:///lake": known}
 
 
 # -- one asker -------------------------------------------------------------------------------
@@ -231,6 +308,15 @@ def test_deltalake_finds_a_restore(tmp_path: Path) -> None:
     token = CommitProperties(app_transactions=[Transaction("app", 8)])
     write_deltalake(path, rows, mode="append", commit_properties=token)
     assert settle(DeltaFiles(path, "app"), 8, 9, 0) == "commit"
+
+
+def test_deltalake_reads_the_file_of_a_commit(tmp_path: Path) -> None:
+    """The same text that Spark reads."""
+    write_deltalake(tmp_path, pyarrow.table({"value": [1]}))
+    table = DeltaFiles(tmp_path.as_uri(), "app")
+
+    assert table.commit_file(0) == (tmp_path / f"_delta_log/{0:020d}.json").read_text()
+    assert table.commit_file(1) is None
 
 
 def test_a_claim_that_would_shut_nobody_out_is_a_defect() -> None:

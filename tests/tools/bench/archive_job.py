@@ -85,7 +85,12 @@ class Engine:
 
 
 def by_writer(
-    _: SparkSession, snapshot: Any, rows: "DataFrame", columns: tuple[str, ...], what: Append
+    _: SparkSession,
+    snapshot: Any,
+    rows: "DataFrame",
+    columns: tuple[str, ...],
+    what: Append,
+    _digest: str,
 ) -> None:
     """An append as the archive made it before."""
     writer = rows.write.format("delta").mode("append").option("userMetadata", what.metadata)

@@ -5,6 +5,7 @@ retries a commit fails unless it makes the very next version of the table.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.tools.simulation.lake.table import (
     CLAIMING,
     Access,
     Commit,
+    DeltaLog,
     Snapshot,
     StoreAway,
 )
@@ -44,9 +46,25 @@ class CommitProperties:
     max_commit_retries: int
 
 
+class Files:
+    """What reads the files of a table that was opened."""
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+
+    @classmethod
+    def from_table(cls, log: DeltaLog) -> "Files":
+        return cls(log)
+
+    def open_input_file(self, path: str) -> Any:
+        text = self._log.commit_file(int(Path(path).stem)).encode()
+        return SimpleNamespace(size=lambda: len(text), read=lambda size: text[:size])
+
+
 class DeltaRs:
     """The module, as one process imports it."""
 
+    _internal = SimpleNamespace(DeltaFileSystemHandler=Files)
     exceptions = SimpleNamespace(DeltaError=DeltaError, CommitFailedError=CommitFailedError)
     Transaction, CommitProperties = Transaction, CommitProperties
 
@@ -67,7 +85,7 @@ class Opened:
         found = access.store.look()
         if found.version() < 0:
             raise DeltaError("there is no table")
-        self._log = found.log
+        self._log = self._table = found.log
         self._version = found.version() if version is None else version
 
     def version(self) -> int:

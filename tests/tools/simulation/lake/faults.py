@@ -111,7 +111,7 @@ def fails(world: World, luck: Random, for_ms: int) -> Mend:
 
 def table_goes(world: World, luck: Random, for_ms: int) -> None:
     """The table is away from its place for a while, once the group has written to it: a lost mount,
-    a folder that is renamed. Another one may lie there meanwhile."""
+    a folder that is renamed. Another one may lie there meanwhile, or an old copy that has grown."""
     lake = _lake(world)
     store = lake.store
 
@@ -121,7 +121,11 @@ def table_goes(world: World, luck: Random, for_ms: int) -> None:
     def look() -> bool:
         if store.place is not store.log or not committed_of(lake):
             return True  # a member that is the first to write may make a table
-        store.place = DeltaLog("another") if luck.random() < 0.5 else None
+        drawn, may_be_a_copy = luck.random(), all(each.knows_commits for each in lake.living)
+        if drawn < 0.25 and may_be_a_copy and store.log.newest > 0:
+            store.place = store.log.old_copy()
+        else:
+            store.place = DeltaLog("another") if drawn < 0.5 else None
         world.lasting("lake-table-goes", for_ms, put_back)
         return False
 

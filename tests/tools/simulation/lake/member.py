@@ -123,6 +123,12 @@ class LakeMember(Struck):
     def _pause(self, for_ms: float) -> None:
         self.wait(for_ms, lambda: False)
 
+    @property
+    def knows_commits(self) -> bool:
+        """Whether it tells an old copy of the table, as it was when it was made, from the table."""
+        known = self._writes._table
+        return known is None or known[2].written is None or known[2].written.version > 0
+
     def kill(self) -> None:
         """At whatever it is; nothing of it goes on."""
         if not self.is_alive:

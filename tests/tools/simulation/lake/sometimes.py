@@ -33,6 +33,7 @@ SITUATIONS: Final = (
     table.FAILED_BEHIND,
     table.AWAY,
     table.ANOTHER,
+    table.OLD_COPY,
 )
 
 

@@ -5,6 +5,7 @@ step takes time, may fail, and is a point at which a process may die or stand st
 vanish from its place, where another one may lie meanwhile (`Store.place`).
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from coordlib.client.spark.delta import AWAY_S, How, SparkTable, _Known
 from coordlib.client.transactions.in_doubt import Unreadable, Written
 from coordlib.errors import AnotherTable, CannotReach
+from coordlib.history.commit import digest_of
 from coordlib.history.delta_append import Append, OvertakenByAnother, Staged
 
 T = TypeVar("T")
@@ -30,6 +32,7 @@ FAILED: Final = "table did not answer"
 FAILED_BEHIND: Final = "write failed after its commit"
 AWAY: Final = "table was away from its place"
 ANOTHER: Final = "another table was at the place"
+OLD_COPY: Final = "old copy that has grown was at the place"
 
 #: One row for each record that was read: its topic, partition and offset.
 Row = tuple[str, int, int]
@@ -76,6 +79,18 @@ class DeltaLog:
         known = [each.token for each in self.commits[: version + 1] if each.app == app]
         return known[-1] if known else None
 
+    def commit_file(self, version: int) -> str:
+        """The text of a commit's file."""
+        made = self.commits[version]
+        txn = json.dumps({"txn": {"appId": made.app, "version": made.token}})
+        return f"{json.dumps({'rows': made.rows})}\n{txn}"
+
+    def old_copy(self) -> "DeltaLog":
+        """As the table was when it was made, and then written to by others until it is longer."""
+        copy = DeltaLog(self.id)
+        copy.commits += [Commit("others", n, ()) for n in range(self.newest + 3)]
+        return copy
+
     def commit(self, app: str, token: int, rows: tuple[Row, ...], seen: int) -> None:
         """One more version, by a writer that has seen the table up to there. Raises Conflict."""
         if any(each.app == app for each in self.commits[seen + 1 :]):
@@ -121,8 +136,13 @@ class Store:
     def look(self) -> Snapshot:
         """The newest version of what lies there."""
         if self.place is not self.log:
-            self.met[AWAY if self.place is None else ANOTHER] += 1
+            self.met[self._what_lies_there()] += 1
         return _NOTHING if self.place is None else Snapshot(self.place, self.place.newest)
+
+    def _what_lies_there(self) -> str:
+        if self.place is None:
+            return AWAY
+        return OLD_COPY if self.place.id == self.log.id else ANOTHER
 
     def commit(self, made: Commit, seen: Snapshot) -> None:
         """A file in whatever log lies there, as Delta writes it. Raises Conflict."""
@@ -166,10 +186,12 @@ class SparkLake:
 class LakeStaged(Staged):
     """`Staged` where Spark and Delta are simulated: what it refuses is the real one's."""
 
-    def __init__(self, spark: SparkLake, snapshot: Snapshot, rows: tuple[Row, ...]) -> None:
+    def __init__(
+        self, spark: SparkLake, snapshot: Snapshot, rows: tuple[Row, ...], digest: str
+    ) -> None:
         self._spark: Any = spark
         self.snapshot, self._path, self.rows = snapshot, URI, rows
-        self._before = 0, 0
+        self._before = digest or self._digest()
 
     def commit(self, what: Append) -> int:
         """Nothing else comes between the look at the table and the commit's file."""
@@ -188,8 +210,10 @@ class LakeStaged(Staged):
             access.store.may_fail(FAILED_BEHIND)
         return int(self.snapshot.log.newest)
 
-    def _stamp(self) -> tuple[int, int]:
-        return 0, 0
+    def _digest(self) -> str | None:
+        place, version = self._spark.access.store.place, self.snapshot.version()
+        is_there = place is not None and version <= place.newest
+        return digest_of(place.commit_file(version)) if place and is_there else None
 
 
 def newest_snapshot(spark: SparkLake, path: str) -> Snapshot:
@@ -208,16 +232,21 @@ class LakeTable(SparkTable):
         self._spark: Any = spark
         self.written: Written | None = None
         self.may_wait: Callable[[], bool] = lambda: True
+        self.ask_again: Callable[[], Written | None] = lambda: None
         self._seen: Snapshot | None = None
         self._known = None
 
     def retention(self) -> str | None:
-        self.look()
+        self._snapshot()
         return None
 
     def app_version(self, version: int) -> int | None:
         found: Snapshot = self.look()
         return found.log.app_version(self._app, version)
+
+    def commit_file(self, version: int) -> str:
+        log: DeltaLog = self._snapshot().log
+        return log.commit_file(version)
 
     def taken_back(self, after: int) -> str:
         return ""
@@ -245,7 +274,8 @@ class LakeTable(SparkTable):
         return snapshot.log.app_version(self._app, snapshot.version())
 
     def _staged(self, rows: tuple[Row, ...]) -> LakeStaged:
-        return LakeStaged(self._spark, self._snapshot(), rows)
+        digest = "" if self.written is None else self.written.digest
+        return LakeStaged(self._spark, self._snapshot(), rows, digest)
 
     def wait_for(self, step: Callable[[], T]) -> T:
         """As the real one, on virtual time."""
