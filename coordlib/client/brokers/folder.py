@@ -8,8 +8,13 @@ A folder that was copied has the name of its data, but not the lock of the proce
 copied from, which may still run. Nor does the kernel of another machine know that lock, to which a
 volume was attached. So machine, kernel and lock file are noted, and where they differ `previous` is
 not known. Names alone do not tell machines apart: containers have them from their image.
+
+A folder may be deleted or replaced under its process (a lost mount, an operator's slip), which then
+holds the lock of a file that nobody finds any more. It writes nothing into what lies there: another
+process's data would get this one's name, and would be taken for complete.
 """
 
+import errno
 import fcntl
 import logging
 import os
@@ -102,7 +107,10 @@ class Folder:
             try:
                 self._write(newest)
             except OSError as problem:
-                _log.warning("The registration cannot be kept in %s: %s", self._path, problem)
+                _log.warning(
+                    "The registration cannot be kept in %s: %s. The next process waits for the "
+                    "session of this one. Free space, or put the folder back.", self._path, problem,
+                )  # fmt: skip
 
     def close(self, has_stopped: bool) -> None:
         """Give the lock back. A second call does nothing.
@@ -154,7 +162,9 @@ class Folder:
         return self._kept
 
     def _write(self, newest: Registered | None) -> None:
-        """All of it or nothing, and on the disk when it returns."""
+        """All of it or nothing, and on the disk when it returns. Raises OSError: the folder is
+        full, gone, or another one."""
+        self._require_own()
         kept = Kept(storage=self._kept.storage, lock=self._lock_name(), newest=newest)
         draft = self._path / f"{KEPT}.new"
         with draft.open("wb") as file:
@@ -163,6 +173,11 @@ class Folder:
             os.fsync(file.fileno())
         draft.replace(self._path / KEPT)
         self._kept = kept
+
+    def _require_own(self) -> None:
+        there, held = os.stat(self._path / LOCK), os.fstat(self._lock)
+        if (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):
+            raise OSError(errno.ESTALE, "Another folder has come to its place")
 
     def _lock_name(self) -> str:
         """The machine, its kernel, and the file on it: a copy has another."""

@@ -233,6 +233,44 @@ def test_a_full_disk_later_costs_the_next_process_a_wait(
     again.close(has_stopped=True)
 
 
+@pytest.mark.parametrize("call", ["keep", "close"])
+def test_a_folder_that_was_replaced_under_its_process_is_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    """Its data would be named as this process's, and be taken for complete: a leader without them.
+    Whether the mount was lost, or somebody has deleted the folder and begun anew."""
+    first = Folder(tmp_path / "data")
+    shutil.rmtree(tmp_path / "data")
+    second = Folder(tmp_path / "data")
+    lies_there = (tmp_path / "data" / KEPT).read_bytes()
+
+    with caplog.at_level(logging.WARNING, "coordlib.client"):
+        if call == "keep":
+            first.keep(NEWEST)
+        else:
+            first.close(has_stopped=False)
+
+    assert "Another folder has come to its place" in caplog.text
+    assert (tmp_path / "data" / KEPT).read_bytes() == lies_there
+    assert second.storage != first.storage
+    first.close(has_stopped=True)
+    second.close(has_stopped=True)
+
+
+def test_a_folder_that_is_gone_is_told_and_not_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Folder(tmp_path / "data")
+    shutil.rmtree(tmp_path / "data")
+
+    with caplog.at_level(logging.WARNING, "coordlib.client"):
+        first.keep(NEWEST)
+    first.close(has_stopped=True)
+
+    assert "put the folder back" in caplog.text
+    assert not (tmp_path / "data").exists()
+
+
 def test_whose_user_may_be_at_work_keeps_the_lock_where_it_cannot_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
