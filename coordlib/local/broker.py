@@ -115,7 +115,7 @@ class Broker:
             return
         self._require_one_path()
         self._require_space()
-        self._end_leftovers()
+        self.end_leftovers()
         ports = None if new_ports else self.ports
         if ports is None:
             ports = self._choose_ports()
@@ -135,7 +135,7 @@ class Broker:
             if not self._wait_until_gone(program, timeout_s):
                 program.signal(signal.SIGKILL)
                 self._wait_until_gone(program, STOP_TIMEOUT_S)
-        self._end_leftovers()
+        self.end_leftovers()
         self._reap()
         (self.home / "pid.json").unlink(missing_ok=True)
 
@@ -270,8 +270,9 @@ class Broker:
                 "Free some space, or let COORD_HOME name a folder on another disk.",
             )
 
-    def _end_leftovers(self) -> None:
-        """Two brokers on the same segments would fight for Kafka's own lock."""
+    def end_leftovers(self) -> None:
+        """SIGKILL brokers of this stack that no file names: two on the same segments would fight
+        for Kafka's own lock."""
         for program in belonging_to(self.stack, "broker"):
             program.signal(signal.SIGKILL)
             self._wait_until_gone(program, STOP_TIMEOUT_S)

@@ -230,6 +230,7 @@ class Stack:
             stack_folder.require_stack(self.home)
         elif not stack_folder.holds_stack(self.home):  # _lock would make a folder there
             progress(f"There is no stack in {self.home}")
+            self._end_homeless(progress)
             return
         with self._lock():
             with phase(progress, "Stopping the job"):
@@ -347,6 +348,14 @@ class Stack:
             pids = ", ".join(str(program.pid) for program in leftovers)
             progress(f"An earlier job was left without its launcher or broker: ended pid {pids}")
             self.job.kill()
+
+    def _end_homeless(self, progress: Progress) -> None:
+        """Somebody has deleted the folder of a stack that ran: no file names its processes."""
+        if left := belonging_to(self.home):
+            pids = ", ".join(str(program.pid) for program in left)
+            self.job.kill()
+            self.broker.end_leftovers()
+            progress(f"Its folder was deleted while it ran: ended pid {pids}")
 
     def _write_state(self, claims: str | None = None) -> None:
         """Write the stack's facts. `claims`: followed from now on; None: as before."""

@@ -15,6 +15,8 @@ _JAVA: Final = re.compile(r"An error occurred while calling [^\n]*\n: ([^\n]+)")
 #: Where the message of an exception ends, and the stack of somebody else begins.
 _END: Final = re.compile(r"\n\s*\n|\n\tat |\n\s*(?:JVM stacktrace|Caused by):|\n=== ")
 LENGTH_MAX: Final = 500
+#: What operating systems say; a pattern.
+DISK_FULL: Final = "No space left on device|Disk quota exceeded"
 
 
 def reason_of(problem: BaseException) -> str:

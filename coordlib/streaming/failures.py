@@ -21,6 +21,7 @@ from coordlib.errors import (
     WorkerEnded,
 )
 from coordlib.kafka.options import wrong_option
+from coordlib.spark.reasons import DISK_FULL
 
 _COME_BACK: Final = "groups and offsets come back from the topics, members keep their places"
 _CLAIMS_COME_BACK: Final = "claims come back from the snapshots and the log behind them"
@@ -55,7 +56,7 @@ _ON_EXECUTOR: Final = r"(?:\((?P<host>\S+) executor [^)\n]*\): )?"
 _Known = tuple[str, type[CoordError], str, str]
 _KNOWN: Final[tuple[_Known, ...]] = (
     (
-        r"No space left on device|Disk quota exceeded",
+        DISK_FULL,
         NotReady,
         "The disk is full: the batch could not be kept.",
         "Make space and start the job again: the batch runs again and is written once.",

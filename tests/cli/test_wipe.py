@@ -6,6 +6,8 @@ and the jars, and a slip in a script deleted the folder that it ran in.
 
 import io
 import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from coordlib.cli.main import main
 from coordlib.errors import SetupError
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.local import stack_folder
+from coordlib.local.programs import environment_of
 
 STATE = {"bootstrap_servers": None, "prefix": "coord", "shards": 2, "responses": 4, "broker": None}
 
@@ -270,6 +273,21 @@ def test_a_folder_with_our_names_and_no_state_is_not_touched(
     assert theirs.stat().st_mode & 0o777 == 0o755
     told = capsys.readouterr().err
     assert "There is no stack in" in told or "This is no folder of a stack" in told
+
+
+@pytest.mark.parametrize("role", ["broker", "job"])
+def test_a_stack_whose_folder_was_deleted_is_ended_all_the_same(
+    tmp_path: Path, role: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`rm -rf` in place of `down --wipe`: broker and job ran on, and nothing named them."""
+    folder = tmp_path / "gone"
+    left = subprocess.Popen(["sleep", "600"], env=environment_of(folder, role))
+
+    assert main(["down", "--stack-folder", str(folder)]) == OK
+
+    assert left.wait(60) == -signal.SIGKILL
+    assert f"ended pid {left.pid}" in capsys.readouterr().err
+    assert not folder.exists()
 
 
 def test_no_stack_is_started_among_files_of_our_names(theirs: Path) -> None:

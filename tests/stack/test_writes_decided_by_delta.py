@@ -30,6 +30,7 @@ from coordlib.client.transactions.in_doubt import RETENTION, settle
 from coordlib.errors import AnotherTable, CannotReach, SetupError
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
+from tests.stack.disks import fill, small_disk
 from tests.stack.lake_member import TIMING, start_into
 from tests.stack.processes import ROOT
 from tests.stack.test_claim_meets_a_late_write import FIRST, Table
@@ -338,6 +339,29 @@ def test_a_table_that_is_away_is_waited_for_and_never_made(
     assert writer.written is not None
     assert f'replaces="{writer.written.id}"' in told.value.mend
     assert not Path(table.path).exists()
+
+
+@pytest.mark.parametrize("is_staged", [False, True])
+def test_a_full_disk_commits_nothing(
+    spark: "SparkSession", tmp_path: Path, is_staged: bool
+) -> None:
+    """Its files, or its commit's file behind them: nothing of the batch counts, the table stays
+    readable, and with space the batch is written once."""
+    with small_disk(tmp_path / "disk"):
+        table = Table(spark, tmp_path / "disk")
+        writer, ballast = SparkTable(spark, table.path, APP), tmp_path / "disk" / "ballast"
+        write(writer, table.rows(["first"]), 10)
+        writer.prepare(table.rows([]))
+        staged = writer.stage(table.rows(["late"])) if is_staged else None
+        fill(ballast)
+
+        with pytest.raises(Exception, match="No space left on device"):
+            staged.commit(11) if staged is not None else write(writer, table.rows(["late"]), 11)
+        assert DeltaFiles(uri_of(spark, table.path), APP).app_version(1) == 10
+        ballast.unlink()
+        assert table.values() == ["before", "first"]
+        assert write(writer, table.rows(["late"]), 11)
+        assert table.values() == ["before", "first", "late"]
 
 
 def test_a_batch_is_staged_anew_where_somebody_changes_the_table(

@@ -175,7 +175,7 @@ class Folder:
         self._kept = kept
 
     def _require_own(self) -> None:
-        there, held = os.stat(self._path / LOCK), os.fstat(self._lock)
+        there, held = (self._path / LOCK).stat(), os.fstat(self._lock)
         if (there.st_dev, there.st_ino) != (held.st_dev, held.st_ino):
             raise OSError(errno.ESTALE, "Another folder has come to its place")
 

@@ -51,7 +51,7 @@ class Queries:
         tables: Tables,
     ) -> None:
         self._spark, self._start = spark, start
-        self._source, self._folder, self._writes = dict(source), folder, writes
+        self._source, self.folder, self._writes = dict(source), folder, writes
         self._tables = tables
         #: The number of queries started.
         self.count = 0
@@ -63,12 +63,12 @@ class Queries:
     def require_folder(self) -> None:
         """Make the folder, if there is none. Raises SetupError: it cannot be used."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            writable = self._folder / f".can-be-written-{uuid4().hex}"
+            self.folder.mkdir(parents=True, exist_ok=True)
+            writable = self.folder / f".can-be-written-{uuid4().hex}"
             writable.touch()
             writable.unlink()
         except OSError as problem:
-            mend = "Name a folder of this machine in which this program may write."
+            mend = "Make space, or name a folder of this machine in which this program may write."
             raise SetupError("The reader's folder cannot be used.", str(problem), mend) from problem
 
     def begin(
@@ -87,7 +87,7 @@ class Queries:
             generation=member.generation,
             log=f"{identity.incarnation}-{identity.shard}",
             fences=fences,
-            checkpoint=str(self._folder / name),
+            checkpoint=str(self.folder / name),
             batches_before=self._numbers_used,
             may_work=lambda: not ended.is_set() and member.may_work(),
             writes=self._writes,

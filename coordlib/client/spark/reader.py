@@ -19,6 +19,7 @@ All work is in one thread. It polls the member, and waits only for the end of a 
 release. The coordinator may be away meanwhile.
 """
 
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -45,7 +46,7 @@ from coordlib.client.spark.run import Run
 from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import WITH_WRITES, Writes, refuse_unknown
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.spark.reasons import reason_of
+from coordlib.spark.reasons import DISK_FULL, reason_of
 from coordlib.spark.stopping import LOOK_EVERY_S, Gap
 
 if TYPE_CHECKING:
@@ -283,10 +284,16 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         if problem is not None and self._beginnings.explain(run.positions()):
             self._look_again("a query ended with a part of its log", problem)
             return
+        mend = "Mend the query"
+        if problem is not None and re.search(DISK_FULL, str(problem)):
+            mend = (
+                f"A disk is full: make space in {self._queries.folder} (checkpoints), where the "
+                "query's tables lie, and in spark.local.dir"
+            )
         raise CoordError(  # all of Spark's text is in the cause
             f"The query failed: {reason_of(problem)}" if problem else _STOPPED,
             self._where,
-            "Others read its partitions from what is committed. Mend the query, then start again.",
+            f"Others read its partitions from what is committed. {mend}, then start again.",
         ) from problem
 
     def _check_topics(self) -> None:

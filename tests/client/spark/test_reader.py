@@ -212,6 +212,23 @@ def test_a_query_that_fails_makes_the_reader_leave_and_tell_why(world: ReaderWor
     assert len(user.owns) == 4
 
 
+def test_a_full_disk_is_told_with_the_places_that_may_be_full(world: ReaderWorld) -> None:
+    """Of Spark's checkpoint, of its own files, or of the table: Java names none of them. What the
+    failed batch has read is not committed."""
+    reader = world.read(commit_interval_s=3_600)
+    query = world.query
+    query.end(**{f"t{number}": 5 for number in numbers(query.share.partitions)})
+    query.begin()
+    query.fail(OSError("java.io.IOException: No space left on device"))
+
+    with pytest.raises(CoordError, match="No space left on device") as told:
+        world.run(500)
+    world.stop(reader)
+
+    assert f"make space in {world.folder} (checkpoints)" in told.value.mend
+    assert set(world.committed("spark")[-1].values()) == {5}
+
+
 def test_a_query_that_somebody_stops_ends_the_reader(world: ReaderWorld) -> None:
     """`spark.streams.active[0].stop()` in a notebook: not a set of partitions that nobody reads."""
     reader = world.read()

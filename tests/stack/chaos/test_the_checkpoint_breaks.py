@@ -1,9 +1,6 @@
 """The checkpoint is damaged, old, or its disk is full. The topics have all that is needed."""
 
 import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +10,7 @@ from coordlib.history.sql import query_tables
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import GROUP, Scene
 from tests.stack.conftest import wait_until
+from tests.stack.disks import fill, small_disk
 from tests.stack.truths import committed
 from tests.stack.wire import RawMember, settle
 
@@ -22,7 +20,6 @@ ARCHIVE: Final = ("--set", "engine.archive_interval_ms=2000")
 WAITING_MS: Final = 300_000
 #: A MessagePack array that begins with version 99.
 NEWER_VERSION: Final = b"\x91\x63"
-MIB: Final = 1_048_576
 
 
 @pytest.mark.chaos
@@ -163,13 +160,13 @@ def test_a_state_that_this_code_did_not_write_is_refused(scene: Scene, tell: Tel
 @pytest.mark.chaos
 def test_a_full_disk_ends_the_job_until_there_is_space(scene: Scene, tell: Tell) -> None:
     """F-15. The disk is a small file system in memory, for which one must be allowed to mount."""
-    with _small_disk(scene.stack.checkpoint):
+    with small_disk(scene.stack.checkpoint):
         scene.start_job()
         scene.crew_works("a", "b")
         scene.mark()
         scene.note("fault", "the disk is full")
         ballast = scene.stack.checkpoint / "ballast"
-        _fill(ballast)
+        fill(ballast)
 
         assert scene.job_ended() == 1
         assert scene.last_words()[0].startswith("coordinator: The disk is full")
@@ -184,26 +181,3 @@ def test_a_full_disk_ends_the_job_until_there_is_space(scene: Scene, tell: Tell)
         assert scene.expelled() == []
         tell(f"exit code 1, went on with space: {scene.ends_well()}")
         assert scene.stack.stop_job() == 0
-
-
-def _fill(ballast: Path) -> None:
-    """To the last byte."""
-    with ballast.open("ab", buffering=0) as file:
-        size = MIB
-        while size:
-            try:
-                file.write(b"\0" * size)
-            except OSError:
-                size //= 2
-
-
-@contextmanager
-def _small_disk(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "none", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("no right to mount a file system: a full disk cannot be had otherwise")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
