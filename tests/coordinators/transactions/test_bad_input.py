@@ -168,6 +168,8 @@ def test_an_id_may_be_called_as_a_group_is() -> None:
     assert error(talk, rq.DescribeGroup(v=1, id="d", client="b", group="g")) == "NONE"
 
     assert [space for space, _ in sorted(talk.shard.rows)] == ["group", "transaction"]
+    saved = [each for each in talk.end_batch_raw() if b"g" in (each.key or b"")]
+    assert {each.topic for each in saved} == {"groups", "transactions"}
 
 
 def test_an_id_belongs_into_one_partition() -> None:
