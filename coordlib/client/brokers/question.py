@@ -27,6 +27,9 @@ TOO_LARGE: Final = (
     "topics)."
 )
 LEFT_OUT: Final = "metadata() of %s lacks topics each of which is too large for one answer: %s"
+#: Fewer topics are asked for then: the answer is too large, or the question was set aside, as its
+#: answer needs more memory than the job has.
+_TOO_MUCH: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION)
 
 _log = logging.getLogger("coordlib.client")
 
@@ -76,7 +79,7 @@ class Question:
         elif code.retriable:
             again = self._me.wording.renewed(self.step)
             self.step.replace_later(now_ms, again, throttle_ms(response))
-        elif code is not ErrorCode.INVALID_REQUEST:
+        elif code not in _TOO_MUCH:
             self._refused(response)
         elif asked is None:
             self._narrow(now_ms, own_topics)

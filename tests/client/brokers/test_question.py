@@ -52,14 +52,15 @@ def picture(*names: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("error", ["INVALID_REQUEST", "POLICY_VIOLATION"])
 def test_a_broker_of_a_very_large_cluster_leads_and_has_the_topics_of_its_own_replicas(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, error: str
 ) -> None:
-    """More than some 90,000 partitions: no answer has room for all of them, and to change an ISR
-    a leader needs the incarnations of the others."""
+    """More than some 90,000 partitions: no answer has room for all of them, or the job for that
+    answer, and to change an ISR a leader needs the incarnations of the others."""
     play = registered(of_topic("t"), of_topic("u"))
     with caplog.at_level(logging.WARNING, "coordlib.client"):
-        answered(play, **TOO_LARGE)
+        answered(play, **{**TOO_LARGE, "error": error})
     assert play.newest(rq.Metadata).topics == ("t", "u")
     with pytest.raises(BrokerFenced, match="not read yet"):
         play.broker.metadata(0)
