@@ -53,11 +53,15 @@ class FakeMessage:
 
 
 class FakeReader:
-    """Every partition has messages without end; fetches ahead, as librdkafka does."""
+    """Partitions have messages without end, unless they are told where they begin and end; it
+    fetches ahead, as librdkafka does, and goes on at the begin where retention was faster."""
 
     def __init__(self) -> None:
         self.started: list[list[tuple[int, int]]] = []
         self.ahead: list[FakeMessage] = []
+        #: Partition -> its first offset, and the one after its last.
+        self.begins: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
         self.paused: set[int] = set()
         self.is_closed = False
         self.before_poll: Callable[[], None] = lambda: None
@@ -66,11 +70,12 @@ class FakeReader:
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         self.started.append([(each.partition, each.offset) for each in partitions])
-        self.ahead += [
-            FakeMessage(each.partition, max(each.offset, 0) + ahead)
-            for ahead in range(3)
-            for each in partitions
-        ]
+        for ahead in range(3):
+            for each in partitions:
+                number = each.partition
+                at = max(each.offset, self.begins.get(number, 0)) + ahead
+                if at < self.ends.get(number, at + 1):
+                    self.ahead.append(FakeMessage(number, at))
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         gone = {each.partition for each in partitions}
@@ -246,6 +251,25 @@ def test_a_synchronous_commit_without_a_coordinator_says_so(log: FakeLog) -> Non
 
     with pytest.raises(CannotReach, match="did not answer in time"):
         a.consumer.commit(asynchronous=False, timeout_s=0)
+
+
+def test_who_was_overtaken_by_retention_commits_behind_what_is_left(log: FakeLog) -> None:
+    """The library goes on at the log's begin, without a word; a log that ends there has nothing
+    more, and what was committed stands."""
+    program = Program(log, "a")
+    program.settle()
+    assert [program.poll() for _ in range(3)] == [(0, 0), (1, 0), (0, 1)]
+    program.consumer.close()
+    heir = Program(log, "b")
+    heir.reader.begins, heir.reader.ends = {0: 10}, {0: 11, 1: 0}
+    heir.settle()
+
+    assert [heir.poll() for _ in range(3)] == [(0, 10), None, None]
+    heir.consumer.close()
+    last = Program(log, "c")
+    last.settle()
+
+    assert last.reader.started == [[(0, 11), (1, 1)]]
 
 
 def test_errors_of_the_data_consumer_surface_as_messages(log: FakeLog) -> None:

@@ -27,6 +27,8 @@ class FakeCluster:
         self.compacted: set[str] = set()
         #: Topic and partition -> value, headers.
         self.records: dict[tuple[str, int], list[tuple[Any, Any]]] = defaultdict(list)
+        #: Where retention has let each log begin; readers go on there, as with `earliest`.
+        self.begins: dict[tuple[str, int], int] = defaultdict(int)
         #: Whether it acknowledges anything; and with what, where it does not.
         self.is_up = True
         self.fails: KafkaError | None = None
@@ -190,7 +192,7 @@ class FakeConsumer:
         for place, at in self.positions.items():
             if place in self.paused:
                 continue
-            records = self._cluster.records[place]
+            records, at = self._cluster.records[place], max(at, self._cluster.begins[place])
             if at < len(records):
                 self.positions[place] = at + 1
                 return FakeMessage(place, at, *records[at])
@@ -205,7 +207,8 @@ class FakeConsumer:
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
-        return 0, len(self._cluster.records[partition.topic, partition.partition])
+        place = partition.topic, partition.partition
+        return self._cluster.begins[place], len(self._cluster.records[place])
 
     def close(self) -> None:
         self.positions.clear()

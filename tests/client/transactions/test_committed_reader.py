@@ -201,6 +201,29 @@ def test_a_torn_transaction_is_raised_until_it_is_given_up(
     assert read(reader) == ["z"]
 
 
+@pytest.mark.parametrize("is_reading", [True, False])
+def test_a_reader_that_retention_overtakes_tells_what_it_had_begun_and_no_more(
+    one: Copier, log: FakeLog, cluster: FakeCluster, is_reading: bool
+) -> None:
+    """Of a transaction that it holds it knows how many records are missing. What stood before the
+    begin of its log it cannot know: the limits page says so."""
+    one.producer.begin_transaction()
+    one.write("w", "x")
+    assert one.producer.flush(PATIENCE_S) == 0
+    reader = open_reader(log, cluster)
+    if is_reading:
+        assert read(reader) == []
+    one.write("y", "z")
+    one.producer.commit_transaction(PATIENCE_S)
+    cluster.begins["out", 0] = 3
+
+    if is_reading:
+        with pytest.raises(TornTransaction, match="records 2 to 2 are missing"):
+            reader.poll(1.0)
+    else:
+        assert read(reader) == ["z"]
+
+
 def test_a_forged_record_of_an_unknown_id_stops_nobody(log: FakeLog, cluster: FakeCluster) -> None:
     forged = header_of(Stamp(i="FakeLog0", t="nobody", p=1, e=0, s=0))
     cluster.records["out", 0] += [("forged", [forged]), ("plain", None)]
