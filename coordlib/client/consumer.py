@@ -6,6 +6,7 @@ There is no auto-commit: `commit()` commits everything that `poll` and `consume`
 far, the last message included.
 """
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
@@ -21,6 +22,7 @@ from coordlib.client.shell.callbacks import OnePoller, UserCall
 from coordlib.client.shell.committing import Commits
 from coordlib.client.shell.data_consumer import AsksCluster
 from coordlib.client.shell.handing_out import FRESH_MS, Prepared
+from coordlib.client.shell.member import Member
 from coordlib.client.shell.reading import Reading
 from coordlib.client.shell.settings import ASSIGNED_KIND, member_of, read_settings
 from coordlib.client.shell.topic_ids import TopicIds
@@ -67,7 +69,10 @@ class CoordinatedConsumer(AsksCluster, Closing):
     ) -> None:
         self._settings = read_settings(config)
         self.member = member_of(self._settings, transport)
-        self.member.users_of = self._users_of
+        # What it is made of does not hold it: one that is dropped is stopped at once.  # INV-143
+        used = weakref.ref(self)
+        self.member.users_of = lambda call: _users_of(used(), call)
+        weakref.finalize(self, _drop, weakref.ref(self.member)).atexit = False
         self._data = data_consumer_of(self._settings, self.member.transport, data_consumer)
         self._reading = Reading(
             self._data,
@@ -376,16 +381,6 @@ class CoordinatedConsumer(AsksCluster, Closing):
         """Fetch these again."""
         self._reading.resume(partitions)
 
-    # ---- callbacks of the member --------------------------------------------------------------
-
-    def _users_of(self, call: sg.Call) -> UserCall:
-        users = {
-            sg.Callback.ASSIGNED: self._on_assign,
-            sg.Callback.REVOKED: self._on_revoke,
-            sg.Callback.LOST: self._on_lost or self._on_revoke,
-        }
-        return users[call.callback], (self, of.kafka_of(call.partitions))
-
     # ---- small things -------------------------------------------------------------------------
 
     def _rows(
@@ -402,3 +397,20 @@ class CoordinatedConsumer(AsksCluster, Closing):
         if revoking is not None and self._settings.kind == ASSIGNED_KIND:
             positions = {each: at for each, at in positions.items() if each in revoking}
         return of.rows_of_positions(positions)
+
+
+def _users_of(consumer: CoordinatedConsumer | None, call: sg.Call) -> UserCall:
+    """The user's callback; none of a consumer that was dropped."""
+    if consumer is None:
+        return None, ()
+    users = {
+        sg.Callback.ASSIGNED: consumer._on_assign,
+        sg.Callback.REVOKED: consumer._on_revoke,
+        sg.Callback.LOST: consumer._on_lost or consumer._on_revoke,
+    }
+    return users[call.callback], (consumer, of.kafka_of(call.partitions))
+
+
+def _drop(member: "weakref.ref[Member[Any]]") -> None:
+    if (found := member()) is not None:
+        found.drop()

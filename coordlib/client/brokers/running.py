@@ -17,7 +17,7 @@ from coordlib.client.brokers.life import BrokerLife
 from coordlib.client.brokers.signals import Call, Callback
 from coordlib.client.brokers.standing import State
 from coordlib.client.machine import signals as sg
-from coordlib.client.shell.callbacks import Callbacks, UserCall
+from coordlib.client.shell.callbacks import Callbacks, UserCall, weakly
 from coordlib.client.shell.driven import Driven
 from coordlib.client.shell.member import WAIT_S
 from coordlib.client.shell.transport import Transport
@@ -55,7 +55,7 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
         self._life, self._transport, self._home = life, transport, home
         self._users, self._stop_timeout_s = callbacks, stop_timeout_s
         self._owns_transport = False
-        self._callbacks = Callbacks(self._users_of, self._called_back)
+        self._callbacks = Callbacks(weakly(self._users_of), weakly(self._called_back))
         self._raised: CoordError | None = None
         self._is_left = self._is_closed = self._has_ended = False
         self._futures = Futures(self._where)

@@ -64,7 +64,7 @@ class MarshalConsumer(Closing):
         self.on_topic_claims: OnTopics | None = None
         self._is_closed = False
         self._poller = OnePoller()
-        self._on_closed: Callable[[], None] = lambda: None
+        self._on_closed: Callable[[MarshalConsumer], None] = lambda _: None
         self._member = ClaimingMember(settings, topics, options, transport, instance, self)
         self._taking = Taking(self._data, self._member, options, transport.now_ms)
 
@@ -325,9 +325,9 @@ class MarshalConsumer(Closing):
             self._is_closed = True
             self._taking.forget()
             self._data.close()
-            self._on_closed()
+            self._on_closed(self)
 
-    def on_closed(self, call: Callable[[], None]) -> None:
+    def on_closed(self, call: Callable[["MarshalConsumer"], None]) -> None:
         """For the marshaler: called once at the end."""
         self._on_closed = call
 

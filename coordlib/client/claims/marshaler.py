@@ -79,7 +79,7 @@ class Marshaler(Closing):
             reader.close()
             raise
         self._consumers.add(made)
-        made.on_closed(lambda: self._consumers.discard(made))
+        made.on_closed(self._consumers.discard)
         return made
 
     def claims(self) -> tuple[TopicPartition, ...]:

@@ -18,7 +18,7 @@ from coordlib.client.claims.shell.transport import Transport
 from coordlib.client.claims.shell.writing import commit, made_of
 from coordlib.client.claims.standing import Identity
 from coordlib.client.claims.view import LogView
-from coordlib.client.shell.callbacks import Callbacks, UserCall
+from coordlib.client.shell.callbacks import Callbacks, UserCall, weakly
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.coordinators.claims.slot import Judgement
 from coordlib.errors import CannotReach, CoordError
@@ -60,7 +60,7 @@ class ClaimingMember:
         instance: str,
         owner: Owner,
     ) -> None:
-        self._transport, self._owner = transport, owner
+        self._transport, self._after = transport, weakly(owner.after)
         self.topics = topics
         self.identity = Identity(
             settings.group,
@@ -73,7 +73,9 @@ class ClaimingMember:
         #: Waited upon by `poll` and `close`; its lock is the transport's.
         self.changed = threading.Condition(transport.lock)
         self.life = Life(self.identity, options, transport.view_of, transport.luck())
-        self._callbacks = Callbacks(owner.users_of, self._called_back, owner.before)
+        self._callbacks = Callbacks(
+            weakly(owner.users_of), weakly(self._called_back), weakly(owner.before)
+        )
         self._answers: dict[int, CoordError | None] = {}
         self._tickets = 0
         self._is_counting = False
@@ -167,7 +169,7 @@ class ClaimingMember:
     def _begin_close(self, releases: bool, thread: int) -> None:
         inside = self._callbacks.end_this(thread)
         if inside is not None:
-            self._owner.after(inside)
+            self._after(inside)
         self.feed(sg.Close(self._transport.now_ms(), releases, inside))
 
     @uninterrupted
@@ -189,7 +191,7 @@ class ClaimingMember:
         return f"group {self.identity.group}, client {self.identity.client}"
 
     def _called_back(self, call: sg.Call, _has_raised: bool) -> None:
-        self._owner.after(call)
+        self._after(call)
         self.feed(sg.CalledBack(self._transport.now_ms(), call))
 
     # ---- the transport's side -----------------------------------------------------------------

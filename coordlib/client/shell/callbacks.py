@@ -8,6 +8,7 @@ INV-141.
 
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import FrameType
@@ -124,6 +125,22 @@ class Callbacks(Generic[CallT]):
         self._running = running.frame = None
         if self.due and self.due[0] is running.call:
             self.due.popleft()
+
+
+def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that does not hold its object, which has the callbacks.
+
+    A client that is dropped is gone with its last reference then, and not at some collection of
+    cycles.  # INV-143
+    """
+    used = weakref.WeakMethod(method)
+
+    def call(*given: Any) -> Any:
+        found = used()
+        assert found is not None, "it runs its callbacks itself"
+        return found(*given)
+
+    return call
 
 
 class OnePoller:

@@ -49,6 +49,8 @@ class Driven(Closing, Generic[InputT, OutputT]):
         self._broken: CoordError | None = None
         #: How often something has happened to it.
         self.changes = 0
+        #: Its program has dropped it: it stands still, and its session ends by itself.  # INV-143
+        self.is_dropped = False
 
     def feed(self, event: InputT) -> None:
         """Take what happened (the transport's threads)."""
@@ -62,7 +64,7 @@ class Driven(Closing, Generic[InputT, OutputT]):
 
     def _step(self, event: InputT) -> None:
         with self._changed:
-            if self._broken is not None:
+            if self._broken is not None or self.is_dropped:
                 return
             self.changes += 1
             for output in self._machine.handle(event):
@@ -95,12 +97,12 @@ class Driven(Closing, Generic[InputT, OutputT]):
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest; None: not before something else."""
         with self._changed:
-            return self._machine.wake_ms() if self._broken is None else None
+            return None if self._broken or self.is_dropped else self._machine.wake_ms()
 
     def reading_lasts_ms(self) -> int | None:
         """How old the newest complete reading may become; None: nothing depends on it."""
         with self._changed:
-            return self._machine.reading_lasts_ms() if self._broken is None else None
+            return None if self._broken or self.is_dropped else self._machine.reading_lasts_ms()
 
     def fail(self, problem: Exception) -> None:
         """Stop for good, because the state of the state machine is unknown now.

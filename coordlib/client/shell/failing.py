@@ -54,6 +54,8 @@ class FailingTransport(ABC, Generic[HandlerT]):
         return made
 
     _is_closed: threading.Event
+    #: Whoever had it for itself was dropped: its threads end, whatever still holds it.
+    is_dropped = False
     #: That it writes to.
     _topic: str
     #: Why it does nothing any more; None: it has not failed.
@@ -141,7 +143,7 @@ def _take_turns(
             found = wait()
         except Exception as raised:  # noqa: BLE001  # the transport judges it
             problem = raised
-        if (transport := used()) is None or transport._is_closed.is_set():
+        if (transport := used()) is None or transport._is_closed.is_set() or transport.is_dropped:
             return
         work = partial(turn, transport, found) if problem is None else partial(_raise, problem)
         if not transport._guarded(work):

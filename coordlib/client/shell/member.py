@@ -21,6 +21,7 @@ from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.callbacks import Callbacks, UserCall
 from coordlib.client.shell.driven import WAIT_SLICE_S, Driven
+from coordlib.client.shell.failing import FailingTransport
 from coordlib.client.shell.looker import Looker
 from coordlib.client.shell.names import Name, default_client_id
 from coordlib.client.shell.offsets import once, parts_of_commit, parts_of_fetch, rows_fault
@@ -309,6 +310,12 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         self._transport.detach(self)
         if self._own:
             self._transport.close()
+
+    def drop(self) -> None:
+        """Its program has dropped what it had it by. Takes no lock: it may come anywhere."""
+        self.is_dropped = True
+        if self._own and isinstance(self._transport, FailingTransport):
+            self._transport.is_dropped = True
 
     # ---- the transport's side -----------------------------------------------------------------
 
