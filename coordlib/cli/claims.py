@@ -164,25 +164,31 @@ def describe(group: GroupName, /, *, where: WhereClaims = CLAIMS_HERE) -> int:
                 f"group {group} in {where.claims_topic}",
                 "Check its name: coord claims list",
             )
-        ends = _ends(where, rows)
+        ends, replaced = _ends(where, rows), _replaced(where, rows)
         numbers = {row.topic: _partition_of(survey, row.topic) for row in rows}
     cells = []
     for row in rows:
         since = begun.get((numbers[row.topic], -1 if row.epoch is None else row.epoch))
         since = None if since == UNTRUSTED_TIME_MS else since
         end = ends.get((row.topic, row.partition))
-        lag = None if end is None or row.position is None else max(0, end - row.position)
+        is_known = end is not None and row.position is not None and row.topic not in replaced
+        lag = max(0, (end or 0) - (row.position or 0)) if is_known else None
         cells.append((*_cells(row), millis_text(since), end, lag))
     paused = {name: by for name, by in paused_groups(views.values()).items() if name == group}
     lags = [row[-1] for row in cells if isinstance(row[-1], int)]
     if where.format == "json":
         claims = [_as_json(OWNER_COLUMNS, each, row) for each, row in zip(cells, rows, strict=True)]
         fields: dict[str, Any] = {"as_of": as_of(views), "paused_by": paused.get(group)}
-        fields["total-lag"] = sum(lags)
+        fields |= {"total-lag": sum(lags), "replaced-topics": replaced}
         print_json("claims describe", group=group, claims=claims, **fields)
         return 0
     print_table(OWNER_COLUMNS, cells)
     say(f"{counted(len(rows), 'partition')}, {sum(lags)} records behind")
+    for topic in replaced:
+        say(
+            f"{visible(topic)} has another id than positions of it: it was made anew. Whoever "
+            "claims them next begins by auto.offset.reset."
+        )
     _say_state(views, paused)
     return 0
 
@@ -327,6 +333,17 @@ def _ends(where: WhereClaims, rows: "list[SlotRow]") -> dict[tuple[str, int], in
     }
 
 
+def _replaced(where: WhereClaims, rows: "list[SlotRow]") -> list[str]:
+    """The topics that have another id now than one of these positions."""
+    from coordlib.kafka.clients import open_admin, reaching
+    from coordlib.kafka.topic_ids import TIMEOUT_S, read_topic_ids
+
+    with reaching("The ids of the topics are not known.", "Try again."):
+        ids = read_topic_ids(open_admin(where.client()), {row.topic for row in rows}, TIMEOUT_S)
+    of = {(row.topic, row.topic_id) for row in rows if row.topic_id is not None}
+    return sorted({topic for topic, id_ in of if ids.get(topic, id_) != id_})
+
+
 def _cells(row: "SlotRow") -> tuple[object, ...]:
     return (
         *(row.group, row.topic, row.partition, row.state, row.client, row.instance),
@@ -338,7 +355,11 @@ def _as_json(
     columns: tuple[str, ...], cells: tuple[object, ...], row: "SlotRow"
 ) -> dict[str, object]:
     keys = (column.lower() for column in columns)
-    known = {"sign-age-ms": row.sign_age_ms, "is-tentative": row.is_tentative}
+    known = {
+        "sign-age-ms": row.sign_age_ms,
+        "is-tentative": row.is_tentative,
+        "topic-id": row.topic_id,
+    }
     shown = dict(zip(keys, cells, strict=True)) | known
     del shown["sign-age"]
     return shown

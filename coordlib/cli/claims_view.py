@@ -29,6 +29,8 @@ class SlotRow:
     sign_age_ms: int | None
     #: Whether a reader that began late does not know yet whether this is so.
     is_tentative: bool
+    #: Of the topic that the position is of; None: its message named none.
+    topic_id: str | None = None
 
 
 def rows_of(
@@ -73,6 +75,7 @@ def _row(world: World, group: str, topic: str, partition: int, slot: Slot) -> Sl
         slot.position,
         world.clock_ms - slot.heard_ms if has_owner else None,
         slot.is_tentative or not world.is_settled,
+        slot.topic_id or None,
     )
 
 

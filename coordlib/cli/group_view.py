@@ -30,6 +30,7 @@ from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.denied import refusing
 from coordlib.kafka.layout import recorded_layout
 from coordlib.kafka.places import Place
+from coordlib.kafka.topic_ids import read_topic_ids
 from coordlib.lag.measure import UNKNOWN, Lag
 from coordlib.records import consumer_protocol as cp
 from coordlib.records import responses as rs
@@ -115,6 +116,8 @@ class PartitionLine:
     timestamp_ms: int | None = None
     #: The oldest pending offset of this partition, by its key; None: none waits for a decision.
     pending: str | None = None
+    #: Of the topic that the committed offset is of; None: it names none.
+    topic_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,11 @@ class GroupView:
     shard: int
     lines: tuple[PartitionLine, ...]
     as_of: AsOf | None
-    #: Topics that members name and that are not there; a misspelt one looks like an empty one.
+    #: Topics that members name, or of which offsets are committed, and that are not there; a
+    #: misspelt one looks like an empty one.
     missing: tuple[str, ...] = ()
+    #: Topics that have another id than offsets that were committed of them.
+    replaced: tuple[str, ...] = ()
 
 
 def read_groups(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -> list[SeenGroup]:
@@ -178,13 +184,27 @@ def read_group(
     waiting = _pending(client, prefix, shard, name) if f"{prefix}.{TRANSACTIONS}" in topics else {}
     places = sorted({*committed, *owners, *waiting})
     offsets = {place: _offset(committed.get(place)) for place in places}
-    lags = read_lag(client, f"{prefix}.lag", shard, name, offsets)
+    replaced = _replaced(client, committed)
+    counted = {p: None if p.topic in replaced else each for p, each in offsets.items()}
+    lags = read_lag(client, f"{prefix}.lag", shard, name, counted)
     times = {place: _timestamp(committed.get(place)) for place in offsets}
     lines = _lines(group, offsets, owners, lags, times)
     # Those of places come first, in the order of the places.
-    told = [replace(line, pending=waiting.get(at)) for at, line in zip(places, lines, strict=False)]
-    missing = tuple(sorted(_named(group) - topics.keys()))
-    return GroupView(group, shard, (*told, *lines[len(places) :]), as_of, missing)
+    told = [
+        replace(line, pending=waiting.get(at), topic_id=_topic_id(committed.get(at)))
+        for at, line in zip(places, lines, strict=False)
+    ]
+    named = _named(group) | {place.topic for place in places}
+    missing = tuple(sorted(named - topics.keys()))
+    return GroupView(group, shard, (*told, *lines[len(places) :]), as_of, missing, replaced)
+
+
+def _replaced(client: ClientOptions, committed: Mapping[Place, CommittedValue]) -> tuple[str, ...]:
+    """The topics that have another id now than one of these offsets."""
+    of = {(place.topic, id_) for place, each in committed.items() if (id_ := _topic_id(each))}
+    with reaching("Kafka stopped answering", "Look into the broker's log."):
+        ids = read_topic_ids(open_admin(client), {topic for topic, _ in of}, TIMEOUT_S)
+    return tuple(sorted({topic for topic, id_ in of if ids.get(topic, id_) != id_}))
 
 
 def _named(group: SeenGroup) -> frozenset[str]:
@@ -309,6 +329,10 @@ def _pending(client: ClientOptions, prefix: str, shard: int, name: str) -> dict[
 
 def _offset(committed: CommittedValue | None) -> int | None:
     return None if committed is None else committed.offset
+
+
+def _topic_id(committed: CommittedValue | None) -> str | None:
+    return (committed.topic_id or None) if committed is not None else None
 
 
 def _timestamp(committed: CommittedValue | None) -> int | None:

@@ -222,6 +222,11 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
     print_line()
     _print_offsets(group.group, lines)
     _say_beyond(lines)
+    for topic in view.replaced:
+        say(
+            f"{visible(topic)} has another id than offsets that were committed of it: it was made "
+            "anew, or they are of another cluster. They count as none, and have no lag."
+        )
     if group.waits_for:
         print_line()
         awaited = [(each.member, each.client, each.reason) for each in group.waits_for]
@@ -293,6 +298,7 @@ def _line_as_json(group: str, line: "PartitionLine") -> dict[str, object]:
         "host": line.host,
         "committed-timestamp": _own_row(line)[1],
         "pending": line.pending,
+        "topic-id": line.topic_id,
     }
 
 
@@ -336,6 +342,7 @@ def _as_json(view: "GroupView") -> dict[str, object]:
             for name, member in group.members.items()
         ],
         "missing-topics": list(view.missing),
+        "replaced-topics": list(view.replaced),
         "waits-for": [
             {"consumer-id": each.member, "client-id": each.client, "reason": each.reason}
             for each in group.waits_for

@@ -107,6 +107,29 @@ def test_claims_are_listed_and_described(place: Place, cli: Cli) -> None:
     assert cli.json("list", "--state", "free")["claims"] == []
 
 
+def test_positions_of_a_topic_that_was_made_anew_are_told(place: Place, cli: Cli) -> None:
+    """Whoever claims next begins by its configuration: there is no lag by the former position."""
+    from confluent_kafka import Producer
+
+    claimed(place)
+    shown = cli.json("describe", "g")
+    (topic_id,) = {row["topic-id"] for row in shown["claims"]}
+    assert (len(topic_id), shown["replaced-topics"]) == (22, [])
+    slot = place.world().slots["g", place.topic, 0]
+    instance = marshal.instance_of(slot.instance[:8], slot.epoch, "A" * 21 + "Q")
+    sign = marshal.Heartbeat(2, 5, instance, slot.client, "g", place.topic, 0, 10)
+    for each in place.open:
+        each.close(release=False)  # else its next sign has the id of the topic that is there
+    producer = Producer(place.options)
+    producer.produce(place.coordination, marshal.encode(sign), partition=0)
+    assert producer.flush(60) == 0
+
+    rows = {row["partition"]: row for row in cli.json("describe", "g")["claims"]}
+    assert (rows[0]["topic-id"], rows[0]["lag"]) == ("A" * 21 + "Q", None)
+    _, _, err = cli.run("describe", "g")
+    assert any(f"{place.topic} has another id than positions of it" in line for line in err)
+
+
 def test_a_group_that_claims_nothing_is_named(cli: Cli) -> None:
     code, out, err = cli.run("describe", "nobody")
 

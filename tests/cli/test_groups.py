@@ -5,6 +5,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import UNSET
 
 from coordlib.cli.main import main
 from coordlib.coordinators.groups.assigned import group as assigned
@@ -47,7 +48,14 @@ class Engine:
         value = of.Group(group=name, **({"state": of.State.STABLE, "generation": 3} | fields))
         self.put("groups", name.encode(), codec.encode(value), name)
 
-    def committed(self, topic: str, partition: int, offset: int | None) -> None:
+    def committed(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None,
+        group: str = "payments",
+        topic_id: Any = UNSET,
+    ) -> None:
         value = stored.CommittedValue(
             offset=offset or 0,
             leader_epoch=-1,
@@ -56,9 +64,10 @@ class Engine:
             commit_clock_ms=0,
             generation=3,
             member="m1",
+            topic_id=topic_id,
         )
-        key = codec.encode(["payments", topic, partition])
-        self.put("committed", key, None if offset is None else codec.encode(value))
+        key = codec.encode([group, topic, partition])
+        self.put("committed", key, None if offset is None else codec.encode(value), group)
 
     def where(self) -> list[str]:
         return ["--bootstrap-servers", self.servers, "--prefix", self.prefix]
@@ -90,6 +99,9 @@ def engine(broker: "Broker") -> Engine:
     engine.group("empty", state=classic.State.EMPTY, generation=9)
     _add_awaited(engine)
     engine.group("ill", is_quarantined=True)
+    engine.group("before", state=classic.State.EMPTY)
+    engine.committed(data, 0, 2, "before", "A" * 21 + "Q")
+    engine.committed("gone", 0, 5, "before", "A" * 21 + "Q")
     _add_readers(engine, data)
     engine.put("groups", b"deleted", None)
     engine.put("groups", b"\xff", b"not ours")
@@ -159,6 +171,7 @@ def test_list_tells_every_live_group(engine: Engine, capsys: pytest.CaptureFixtu
 
     assert capsys.readouterr().out.splitlines() == [
         "GROUP           STATE                MEMBERS  GENERATION  PROTOCOL",
+        "before          Empty                0        3           -",
         "empty           Empty                0        9           -",
         "held            Stable               0        3           -",
         "ill             Quarantined(Stable)  0        3           -",
@@ -251,6 +264,25 @@ def test_describe_has_kafkas_columns(engine: Engine, capsys: pytest.CaptureFixtu
         ["payments", "-", "-", "-", "-", "-", "-", "-", "m3", "idle"],
     ]  # fmt: skip
     assert f"{data}-3 ends at 0, and 9 was committed" in told.err
+    assert facts["TOPICS-NOT-FOUND"] == "gone"
+
+
+def test_describe_tells_offsets_of_a_topic_that_was_made_anew(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They count as none for who reads, and a lag by them would be one of two topics."""
+    data = f"{engine.prefix}-orders"
+    assert main(["groups", "describe", "before", *engine.where()]) == OK
+    told = capsys.readouterr()
+    assert f"{data} has another id than offsets that were committed of it" in told.err
+    assert "gone has another id" not in told.err
+    assert ["TOPICS-NOT-FOUND", "gone"] in [line.split() for line in told.out.splitlines()]
+
+    assert main(["groups", "describe", "before", *engine.where(), "--format", "json"]) == OK
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["missing-topics"], shown["replaced-topics"]) == (["gone"], [data])
+    line = next(each for each in shown["offsets"] if each["topic"] == data)
+    assert (line["current-offset"], line["lag"], line["topic-id"]) == (2, None, "A" * 21 + "Q")
 
 
 def test_describe_tells_whom_a_group_waits_for(
