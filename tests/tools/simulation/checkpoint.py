@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from coordlib.records.cells import Owned
 from coordlib.records.stored import Marker
-from coordlib.streaming.checkpoint import Ended, Identity
+from coordlib.streaming.checkpoint import Begun, Ended, Identity, Planned
 from tests.tools.simulation.cluster import Place
 
 Ranges = dict[Place, tuple[int, int]]
@@ -30,6 +30,9 @@ class Checkpoint:
     seeds: dict[int, bytes] = field(default_factory=dict)
     #: What its drivers sign control records with.
     kept_secret: bytes | None = None
+    #: The batch that has ended a driver, and the one that the newest has begun with.
+    noted_end: Ended | None = None
+    noted_begin: Begun | None = None
 
     def copy(self) -> "Checkpoint":
         """As `cp -r` would make it."""
@@ -85,17 +88,26 @@ class Checkpoint:
         self.path += "+"
         self.offsets, self.commits, self.states = {}, set(), {}
 
-    def planned(self, _: Identity) -> None:
-        """No batch here is too much for a driver: none is noted as having ended one."""
+    def planned(self, _: Identity) -> Planned | None:
+        newest = max(self.offsets, default=-1)
+        if newest < 0 or newest in self.commits:
+            return None
+        ranges = self.offsets[newest].items()
+        spans = tuple((*place, *span) for place, span in ranges if span[0] < span[1])
+        records = sum(end - first for _, _, first, end in spans)
+        return Planned(number=newest, records=records, spans=spans)
 
-    def ended(self) -> None:
-        """See `planned`."""
+    def ended(self) -> Ended | None:
+        return self.noted_end
 
-    def begun(self) -> None:
-        """No start ends with a batch."""
+    def begun(self) -> Begun | None:
+        return self.noted_begin
 
     def write_ended(self, ended: Ended) -> None:
-        raise AssertionError(ended)
+        self.noted_end = ended
+
+    def write_begun(self, begun: Begun) -> None:
+        self.noted_begin = begun
 
     def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None:
         self.seeds[shard] = blob

@@ -8,16 +8,18 @@ rows. The core's fold, the sink, the ticks and the checks at the start are the r
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaException
 
-from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused
+from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused, TooMuchAtOnce
 from coordlib.records.cells import Owned
 from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
+from coordlib.streaming.batch_size import PLANNED_MAX, BatchSize
 from coordlib.streaming.beside.ticks import TickWriter
-from coordlib.streaming.checkpoint import Identity
+from coordlib.streaming.checkpoint import Begun, Ended, Identity
 from coordlib.streaming.control_keys import begin
 from coordlib.streaming.judged_log import JudgedLog
 from coordlib.streaming.marker import next_marker
@@ -26,7 +28,7 @@ from coordlib.streaming.progress import OtherCells
 from coordlib.streaming.query import output_partitions, positions_at_start
 from coordlib.streaming.signatures import Signatures
 from coordlib.streaming.sink import TransactionalSink
-from coordlib.streaming.start import agree
+from coordlib.streaming.start import agree, not_committed
 from tests.tools.core import InputRecord, ShardSettings, UnknownStateVersion
 from tests.tools.defects import Defect
 from tests.tools.simulation.checkpoint import Checkpoint, Ranges, StateGone
@@ -53,6 +55,8 @@ from tests.tools.simulation.watch import SimulatedWatch
 TURN_MS = 100
 STATES_KEPT = 3
 ROWS_AGAIN = 5
+#: So few records fit into any memory, and are planned in any: else small worlds stand still.
+RECORDS_THAT_FIT = 16
 #: Points at which a driver may die, in the order of a batch.
 CRASH_POINTS = ("P0", "P1", "P2", "P3", "P4", "P5", "before-commit", "unheard-commit", "P6", "P7")
 
@@ -96,6 +100,11 @@ class Engine:
     inspector: Inspector = field(default_factory=Inspector)
     #: Where each committed batch ended, in order: next offset of each input.
     cuts: list[dict[str, dict[str, int]]] = field(default_factory=list)
+    #: Outputs of a batch that a driver may collect; 0: all that there are.
+    memory_bytes: int = 0
+    #: Drivers that ended with a batch that was too much, those of them without a word, and starts
+    #: that planned fewer records for it.
+    memory_ends: list[int] = field(default_factory=lambda: [0, 0, 0])
     batches: int = 0
     crashes: dict[str, int] = field(default_factory=dict)
     #: Broken promises of the job, in words.
@@ -162,6 +171,7 @@ class Driver(Process):
         self.control = SimulatedControl(self, *where, engine.written)
         self.broker = SimulatedTicks(self.control, cluster)
         self._settings, self._is_idle = engine.settings, False
+        self._size = BatchSize(engine.max_offsets_per_trigger, PLANNED_MAX)
         #: Its state is no state: only a rebuild helps.
         self.cannot_read_state = False
         self._identity: Identity | None = None
@@ -180,6 +190,7 @@ class Driver(Process):
             self._is_rebuild,
             log=self._log,
         )
+        self._size = self._planned_size(self._identity)
         self._begin_to_sign(engine)
         engine.note_cut(self._sink.marker)
         if (marker := self._identity.rebuilt_from) is not None:
@@ -203,6 +214,31 @@ class Driver(Process):
             told = engine.cluster, engine.prefix, self._shards, self.control
             SimulatedWatch(self, *told, luck).start()
         self._trigger()
+
+    def _planned_size(self, identity: Identity) -> BatchSize:
+        """As PlaneQuery plans. Ends without a word count where memory is short alone: elsewhere
+        drivers are killed for other reasons."""
+        engine, kept, marker = self.engine, self.checkpoint, self._sink.marker
+        size = BatchSize(
+            engine.max_offsets_per_trigger,
+            PLANNED_MAX,
+            now_s=engine.scheduler.now_ms / 1_000,
+            collected_bytes=engine.memory_bytes or 2 * PLANNED_MAX,
+        )
+        has_begun = marker is not None and marker.checkpoint == identity.checkpoint
+        ended, before = kept.ended(), kept.begun()
+        if ended is not None and ended.checkpoint != identity.checkpoint and not has_begun:
+            size.limit(ended.records)
+            engine.memory_ends[2] += 1
+        planned = not_committed(kept, identity, marker) if engine.memory_bytes else None
+        if planned is not None:
+            this = identity.checkpoint, planned.number
+            is_again = before is not None and (before.checkpoint, before.batch) == this
+            times = before.times + 1 if before is not None and is_again else 1
+            records = min(planned.records, size.records)
+            begun = Begun(checkpoint=this[0], batch=this[1], records=records, times=times)
+            kept.write_begun(begun)
+        return size
 
     def _open_producer(self) -> SimulatedProducer:
         cluster, id_ = self.engine.cluster, self.plane.query_name
@@ -276,7 +312,7 @@ class Driver(Process):
 
     def _plan(self, newest: int) -> Ranges:
         before = self.checkpoint.offsets.get(newest, {})
-        left = self.engine.max_offsets_per_trigger
+        left = max(self._size.records, RECORDS_THAT_FIT)
         ranges: Ranges = {}
         for place in self._inputs():
             first = before[place][1] if place in before else self._first(place)
@@ -338,8 +374,27 @@ class Driver(Process):
         kept.states[number] = fresh
         judged = {shard: blob for shard, blob in fresh.items() if blob is not before.get(shard)}
         self.engine.inspector.note_topics(kept.path, number, judged)
+        self._collect(number, rows)
         batch = assemble(number, rows)
         self._later("P4", lambda: self._write(batch))
+
+    def _collect(self, number: int, rows: list[tuple[Any, ...]]) -> None:
+        """A few records always fit: what is more may be too much.  # INV-131"""
+        engine, identity = self.engine, self._identity
+        records = sum(end - first for first, end in self.checkpoint.offsets[number].values())
+        wrote = sum(len(row[2] or b"") for row in rows)
+        is_small = not engine.memory_bytes or wrote <= engine.memory_bytes
+        if is_small or records <= RECORDS_THAT_FIT or identity is None:
+            return
+        engine.memory_ends[0] += 1
+        if engine.luck.random() < 0.5:
+            engine.memory_ends[1] += 1
+            raise Killed
+        records = min(records, self._size.records)
+        self.checkpoint.write_ended(
+            Ended(checkpoint=identity.checkpoint, batch=number, records=records)
+        )
+        raise TooMuchAtOnce("The batch has more outputs than there is memory", f"batch {number}")
 
     def _records(self, number: int, shard: int) -> list[InputRecord]:
         engine, ranges = self.engine, self.checkpoint.offsets[number]
@@ -361,6 +416,11 @@ class Driver(Process):
                 self.engine.note_clock(status.shard, status.position.clock_ms)
         if self.ticks is not None:
             self.ticks.batch_committed(statuses, written)
+        for report in batch.reports:
+            self._size.batch_ended(report.records, report.input_bytes, report.output_bytes)
+        now_s = self.engine.scheduler.now_ms / 1_000
+        if (fitting := self._size.next(now_s)) != self._size.records:
+            self._size.renewed(fitting, now_s)
         self._beside.batch_committed(batch.outputs, statuses)
         self._later("P6", lambda: self._commit(batch.number))
 

@@ -54,6 +54,10 @@ LOG_KINDS: Final[Kinds] = {
     "requests-removed": ("F-08", 10_000, 40_000),
     "log-cut": ("F-26", 5_000, 20_000),
 }
+#: What the job has to work with. Drawn apart, too.
+MEMORY_KINDS: Final[Kinds] = {"memory-short": ("F-09", 10_000, 30_000)}
+#: Of the seeds with nothing but groups, those in which it happens.
+MEMORY_SHARE: Final = 0.04
 #: Of the seeds that are neither crowded nor have short retention, those in which that happens.
 LOGS_SHARE: Final = 0.05
 #: Of the seeds, those in which it happens.
@@ -231,6 +235,7 @@ KINDS: Final[Kinds] = (
     | BROKER_KINDS
     | TOPIC_KINDS
     | LOG_KINDS
+    | MEMORY_KINDS
     | STORE_KINDS
     | COPIER_KINDS
     | COURIER_KINDS

@@ -33,6 +33,8 @@ from tests.tools.simulation.kinds import (
     LATER_STORES_SHARE,
     LOG_KINDS,
     LOGS_SHARE,
+    MEMORY_KINDS,
+    MEMORY_SHARE,
     NEEDS,
     STORE_KINDS,
     STORES,
@@ -219,7 +221,7 @@ def draw(seed: int, kinds: tuple[str, ...] = (), kind: str | None = None) -> Pla
         plan = replace(plan, lake_members=Random(f"lake {seed}").choice(LAKE_MEMBERS))
     if kinds or not is_any:
         return plan
-    return _with_logs(_with_lake(_with_couriers(_with_copiers(plan))))
+    return _with_memory(_with_logs(_with_lake(_with_couriers(_with_copiers(plan)))))
 
 
 def _kind_of_group(seed: int, kinds: tuple[str, ...]) -> str:
@@ -343,11 +345,23 @@ def _with_lake(plan: Plan) -> Plan:
 def _with_logs(plan: Plan) -> Plan:
     """In some worlds of groups alone requests are removed unread, or a log loses its end."""
     luck = Random(f"logs {plan.seed}")
-    others = plan.brokers or plan.copiers or plan.couriers or plan.lake_members
-    if luck.random() > LOGS_SHARE or others or not _keeps_all(plan):
+    if luck.random() > LOGS_SHARE or not _has_groups_alone(plan) or not _keeps_all(plan):
         return plan
     more = _faults(luck, plan.length_ms, tuple(luck.choices(tuple(LOG_KINDS), k=2)))
     return replace(plan, faults=tuple(sorted((*plan.faults, *more), key=lambda f: f.at_ms)))
+
+
+def _with_memory(plan: Plan) -> Plan:
+    """In some worlds of groups alone the job comes back with little memory."""
+    luck = Random(f"memory {plan.seed}")
+    if luck.random() > MEMORY_SHARE or not _has_groups_alone(plan):
+        return plan
+    more = _faults(luck, plan.length_ms, tuple(MEMORY_KINDS))
+    return replace(plan, faults=tuple(sorted((*plan.faults, *more), key=lambda f: f.at_ms)))
+
+
+def _has_groups_alone(plan: Plan) -> bool:
+    return not (plan.brokers or plan.copiers or plan.couriers or plan.lake_members)
 
 
 def _with_settings(plan: Plan, is_swarm: bool) -> Plan:

@@ -10,6 +10,7 @@ from tests.tools.defects import DEADLINE
 from tests.tools.simulation import (
     forgeries,
     lost,
+    memory,
     sometimes_assigned,
     sometimes_beside,
     sometimes_stores,
@@ -53,6 +54,7 @@ SITUATIONS: Final = (
     *forgeries.SITUATIONS,
     *sometimes_beside.SITUATIONS,
     *lost.SITUATIONS,
+    *memory.SITUATIONS,
     *sometimes_stores.SITUATIONS,
     *sometimes_copiers.SITUATIONS,
     *sometimes_couriers.SITUATIONS,
@@ -74,6 +76,7 @@ def count_sometimes(world: World) -> dict[str, int]:
     forgeries.count(found, world, evidence)
     sometimes_beside.count(found, world, evidence)
     lost.count(found, world, evidence)
+    memory.count(found, world)
     sometimes_stores.count(found, world, evidence)
     sometimes_copiers.count(found, world, evidence)
     sometimes_couriers.count(found, world, evidence)
