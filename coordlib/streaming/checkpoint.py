@@ -211,14 +211,15 @@ class CheckpointFolder:
         return self._decoded(_DIFFERENCE, Difference)
 
     def forget_batches(self) -> None:
-        """Remove what is kept of batches; the identity stays until another one is written.
+        """Remove what is kept of batches; the identity stays until another one is written, and so
+        does the note of a record: its coordinate is the same in any checkpoint.
 
         The plan of batches goes first and at once: a start that dies here is done again.
         """
         away = self._path(self.path, f"{_PLANNED}.{uuid4().hex}.gone")
         if self.has_batches() and not self._fs.rename(self._path(self.path, _PLANNED), away):
             raise self._takes_no_file(_PLANNED)
-        names = (*_OF_SPARK, _DIFFERENCE, _ENDED, _BEGUN, _PROBE)
+        names = (*_OF_SPARK, _DIFFERENCE, _ENDED, _BEGUN)
         for each in (away, *(self._path(self.path, name) for name in names)):
             if self._fs.exists(each):
                 self._fs.delete(each, True)

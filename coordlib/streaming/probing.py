@@ -85,15 +85,20 @@ class Probing:
         self.folder.forget_probe()
 
     def _waiting(self) -> Iterator[tuple[int, InputRecord]]:
-        """The shards, and the record that comes next of each of their inputs."""
-        for letter, topic in self.plane.inputs.items():
-            for shard in self.plane.shards(self.settings.shards):
-                marker = self.sink.marker
-                judged = marker.next_offsets.get(topic, {}) if marker else {}
-                first = judged.get(str(shard), 0)
-                message = self.next_record(Place(topic, shard), first)
-                if message is not None:
-                    yield shard, record_of(letter, message)
+        """The shards, and the record that comes next of each of their inputs.
+
+        First the one that is noted: others come all the time, and there is one note.
+        """
+        noted, shards = self.folder.probe(), self.plane.shards(self.settings.shards)
+        places = [(letter, shard) for letter in self.plane.inputs for shard in shards]
+        if noted is not None:
+            places.sort(key=lambda each: not noted.record.startswith("{}{}-".format(*each)))
+        for letter, shard in places:
+            topic, marker = self.plane.inputs[letter], self.sink.marker
+            judged = marker.next_offsets.get(topic, {}) if marker else {}
+            message = self.next_record(Place(topic, shard), judged.get(str(shard), 0))
+            if message is not None:
+                yield shard, record_of(letter, message)
 
     def _seed(self, shard: int) -> bytes | None:
         marker = self.sink.marker

@@ -187,6 +187,22 @@ def test_the_record_that_is_too_much_is_set_aside_and_others_are_judged(
     assert prefix.marker.next_offsets[topic]["1"] == 1
 
 
+def test_it_is_found_while_other_records_keep_coming(prefix: Prefix) -> None:
+    """Each start writes ticks, which come before it among the inputs: the note of the record that
+    had ended the job was written over by theirs, and it was never set aside."""
+    prefix.append(commit("a", group=NAMES[0]), 0)
+    deadly = prefix.append(commit("big", group=NAMES[1]), 1, "p.offsets")
+    prefix.deadly[deadly] = TooMuchAtOnce("too much")
+    with pytest.raises(TooMuchAtOnce):
+        prefix.start()
+    for shard, name in enumerate(NAMES):
+        prefix.append(commit("b", group=name), shard)
+    prefix.start()
+
+    assert prefix.set_aside == {"o1-0": WHY}
+    assert len(prefix.told(COMMITTED)) == 3
+
+
 def test_it_is_written_before_the_record_is_judged(prefix: Prefix) -> None:
     """A start that judges it, and dies before the entry is written, would judge it otherwise when
     it runs again."""

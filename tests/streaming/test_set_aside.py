@@ -14,6 +14,7 @@ from coordlib.effects.routing import Output
 from coordlib.errors import CoordError, TooMuchAtOnce
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker
+from coordlib.records import codec
 from coordlib.streaming import plane_query
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.query import Coordinator, CoordinatorOptions
@@ -43,8 +44,13 @@ def collected(number: int, rows: Iterable[tuple[Any, ...]]) -> Batch:
     return batch
 
 
+@pytest.mark.parametrize("topic", ["requests", "offsets"])
 def test_it_is_found_and_rejected_and_others_are_answered(
-    spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession",
+    broker: Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    topic: str,
 ) -> None:
     """INV-144: it was in the smallest batch that can be planned, and each start ended with it."""
     prefix = f"p{uuid4().hex[:8]}"
@@ -76,8 +82,9 @@ def test_it_is_found_and_rejected_and_others_are_answered(
         first = wire.send("OffsetFetch", "g")
         assert run(wire, [first])
         rows = [{"topic": "t", "partition": 0, "offset": 5}]
-        commit: dict[str, Any] = {"client": DEADLY, "generation": -1, "member": "", "offsets": rows}
-        asked = [wire.send("OffsetCommit", "g", **commit)]
+        commit = {"v": 1, "type": "OffsetCommit", "id": "1", "client": DEADLY, "group": "g"}
+        commit |= {"generation": -1, "member": "", "offsets": rows}
+        asked = [wire.send_raw(codec.encode(commit), "g", topic)]
         asked += [wire.send("OffsetFetch", name) for name in ("g", "h", "i")]
 
         starts = 1
