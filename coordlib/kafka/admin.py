@@ -40,7 +40,7 @@ _ASK_S: Final = 10.0
 
 
 class _Told(NamedTuple):
-    """What a broker said of a topic."""
+    """A broker's answer about a topic."""
 
     at_s: float
     metadata: TopicMetadata | None
@@ -62,7 +62,7 @@ class _Told(NamedTuple):
 
 
 class _Leaders:
-    """What brokers said of topics; used by threads of the caller and of librdkafka."""
+    """Brokers' answers about topics; used by threads of the caller and of librdkafka."""
 
     def __init__(self, kept_s: float) -> None:
         self.kept_s = kept_s

@@ -1,6 +1,6 @@
 """Why brokers do not answer: TLS, certificates, passwords; found by a second look.
 
-librdkafka tells a caller that no broker answered in time, whatever the reason. So where a first
+librdkafka reports that no broker answered in time, whatever the reason. So where a first
 contact has failed, the handshake is tried once more, by Python's own TLS for the certificate and by
 a client whose errors are listened to for the login. A healthy client costs nothing of this.
 """
@@ -50,7 +50,7 @@ def unreachable(
 
 
 def why_silent(options: Mapping[str, Any], look_s: float = LOOK_S) -> CoordError | None:
-    """What a handshake with the brokers shows; None: nothing that could be told."""
+    """What a handshake with the brokers shows; None: no reason was found."""
     try:
         servers = list(_servers(options))[:_SERVERS_LOOKED_AT_MAX]
         listening = [server for server in servers if _listens(server, look_s)]

@@ -52,7 +52,8 @@ class Counts:
 
     shards: int
     responses: int
-    #: What says so: the job's record, or the topic that has so many shards before there is one.
+    #: Where the numbers come from: the job's record; before there is one, a topic with so many
+    #: shards.
     said_by: str
 
     @property

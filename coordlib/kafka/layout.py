@@ -166,7 +166,7 @@ def recorded_counts(
     Args:
         prefix: of a plane.
         seen: the topics that are there.
-        topic: whose partitions are the shards; a record of another one says nothing.
+        topic: whose partitions are the shards; a record of another one is ignored.
 
     Raises:
         CannotReach: no broker answers.

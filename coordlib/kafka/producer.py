@@ -125,7 +125,7 @@ class LastingProducer:
             self._give_up(self._producer.close)
 
     def _give_up(self, step: Callable[[], object]) -> None:
-        """One that has failed for ever says so once more: what its owner has to end goes on."""
+        """Ignore errors of a producer that has failed for ever: its owner has to close it."""
         try:
             step()
         except KafkaException as problem:

@@ -19,8 +19,8 @@ SILENCE_S: Final = 20.0
 _POLL_S: Final = 0.2
 #: A topic that was made a moment ago may have no leader yet, or not in every broker's view.
 _TRANSIENT: Final = LEADER_MOVED | {KafkaError.UNKNOWN_TOPIC_OR_PART}
-#: The client connects again by itself; if it cannot, the silence ends the reading. And what brokers
-#: say of the group means nothing: it is never joined.
+#: The client connects again by itself; if it cannot, the silence ends the reading. Errors
+#: about the group have no meaning: it is never joined.
 PASSING: Final = frozenset(
     {
         KafkaError._TRANSPORT,

@@ -93,8 +93,8 @@ def responses_for(shards: int) -> int:
     """Response partitions of a new prefix, where no number is given.
 
     A client reads the whole of one partition: the more there are, the fewer answers to others it
-    reads. But each shard tells all of its readers how far it is, so nearly every batch writes into
-    all of them. What a partition more costs is in coordlib/docs/cluster.md.
+    reads. But each shard notifies all of its readers of its progress, so nearly every batch
+    writes into all of them. What a partition more costs is in coordlib/docs/cluster.md.
     """
     return min(max(RESPONSES_MIN, RESPONSES_PER_SHARD * shards), RESPONSES_MAX)
 

@@ -1,10 +1,10 @@
 """How large the records are that wait for the job, from samples of them.
 
-Kafka tells how many records a partition has, not how many bytes lie between two of them. What is no
-longer than a sample is read whole: each record of it may have 1 MiB. Of all else a few records are
-read at places that are evenly spread over what waits, and the largest mean of a place counts:
-a batch is filled from a few such places at most, and the mean of the whole backlog says nothing
-about its heaviest part. Records that are large in fewer places than that can be missed; then the
+Kafka returns how many records a partition has, not how many bytes lie between two of them. What is
+no longer than a sample is read whole: each record of it may have 1 MiB. Of all else a few records
+are read at places that are evenly spread over what waits, and the largest mean of a place counts:
+a batch is filled from a few such places at most, and the mean of the whole backlog is no measure
+of its heaviest part. Records that are large in fewer places than that can be missed; then the
 worker's own count finds them (`batch_size.BatchTooLarge`).
 """
 
@@ -27,7 +27,7 @@ _SAMPLE_BYTES: Final = limits.REQUEST_BYTES_MAX
 _WHOLE_BYTES: Final = PLACES * _SAMPLE_BYTES
 _SILENCE_S: Final = 20.0
 _POLL_S: Final = 0.1
-#: What brokers say of the group means nothing: it is never joined.
+#: Errors about the group have no meaning: it is never joined.
 _PASSING: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 #: (topic, partition) -> first and next offset of what waits.

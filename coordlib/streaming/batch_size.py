@@ -30,7 +30,7 @@ HELD_SHARE: Final = 2
 #: Spark gathers a shard's part of a batch in one buffer, which has 2 GiB at most. Half of them, as
 #: a mean size is no bound.
 PLANNED_MAX: Final = 1024 * limits.MIB
-#: Of what the driver collects, the share that a batch's outputs are planned for: what shards say
+#: Of what the driver collects, the share that a batch's outputs are planned for: what shards write
 #: within their own bounds (`answered.bytes_max`) comes beside it, and has the rest. Where that is
 #: too little for them, the share is less, down to the least.
 COLLECTED_SHARE: Final = 2
@@ -39,7 +39,7 @@ _COLLECTED_SHARE_LEAST: Final = 8
 #: the log bounds all beyond (`answered.py`), and of the others, with the longest names.
 WRITTEN_SHARE: Final = answered.FREE_SHARE
 WRITTEN_SHARE_BESIDE: Final = 20
-#: Less than this share of the planned bytes says nothing about a backlog: one large JoinGroup among
+#: Less than this share of the planned bytes is no measure of a backlog: one large JoinGroup among
 #: a few records must not slow the job down. Batches that bring less are added up for a while: what
 #: comes in few records at a time comes all at once when the job has stood still.
 _TELLING_SHARE: Final = 32

@@ -1,8 +1,8 @@
-"""What a start needs before it may write control records: a key that shards know, and a number.
+"""What a start needs before it may write control records: a key that shards have, and a number.
 
 Both are settled after older drivers are fenced, in one transaction, so no two starts have the same
-number, and a key is known before it is used. Keys and numbers stand for ever in `coord.progress`.
-TIME-AND-FENCING.md, rule 17.
+number, and shards have a key before it is used. Keys and numbers stand for ever in
+`coord.progress`. TIME-AND-FENCING.md, rule 17.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +39,7 @@ class Folder(Protocol):
 
 
 class Authority(NamedTuple):
-    """By what shards know what this driver writes."""
+    """How shards tell the control records of this driver from forged ones."""
 
     signer: Signer
     #: All that there ever were.
@@ -54,7 +54,7 @@ def begin(
     signatures: Signatures,
     others: Iterable[int] = (),
 ) -> Authority:
-    """Count this start, and make a key known if shards know none of this folder.
+    """Count this start, and publish a key if shards have none of this folder.
 
     Args:
         sink: has fenced older drivers.

@@ -1,7 +1,7 @@
 """A plane: what one query of the job reads, how it folds that, and from where it is restored.
 
-The query, its source, sink, marker and rebuild know planes and no protocol. There are two: that of
-the consumer groups, and that of claims, whose log is a coordination topic of others.
+The query, its source, sink, marker and rebuild depend on planes alone, on no protocol. There are
+two: that of the consumer groups, and that of claims, whose log is a coordination topic of others.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -72,8 +72,8 @@ class Snapshots(NamedTuple):
     begin: Callable[[Topics, ShardSettings], bytes | None]
     #: The state of a log that lacks records from this offset on, up to its beginning.
     late: Callable[[Topics, ShardSettings, int], bytes]
-    #: A compacted topic of which such a state knows nothing: what stands there is withdrawn, and
-    #: written again when it is learnt.
+    #: A compacted topic that such a state has no records of: what stands there is withdrawn, and
+    #: written again when its records have been read.
     unknown_when_late: str
 
 

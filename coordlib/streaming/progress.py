@@ -1,4 +1,4 @@
-"""What stands in the progress topic, as one driver knows it: layout, markers, keys and cells.
+"""What stands in the progress topic, as one driver has read it: layout, markers, keys and cells.
 
 All drivers of a prefix write into its one partition: one after the other, or cells beside each
 other, each under keys of its own (`records/cells.py`).

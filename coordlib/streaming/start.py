@@ -25,7 +25,7 @@ from coordlib.streaming.replay import Replay
 from coordlib.streaming.sink import TransactionalSink
 
 _log = structlog.get_logger()
-#: Starts that end without a word with the same planned batch, until it is not run as it is again:
+#: Starts that end without an exception with the same planned batch, until it is not run again:
 #: one alone may be a kill.
 SILENT_ENDS = 2
 #: Records that a log line names.
@@ -223,8 +223,8 @@ def not_committed(folder: Folder, identity: Identity, marker: Marker | None) -> 
 def ended_with(folder: Folder, identity: Identity, marker: Marker | None) -> Planned | None:
     """The planned batch with which jobs have ended, if it is not to run again.  # INV-131
 
-    Only what is known to be too much counts, and ends without a word: those of a process that the
-    kernel has ended for want of memory.
+    Only ends that are recognised as too much count, and those without an exception: of a process
+    that the kernel has killed for want of memory.
     """
     planned = not_committed(folder, identity, marker)
     if planned is None:
@@ -274,7 +274,7 @@ def _agree_on_layout(sink: TransactionalSink, layout: Layout, plane: Plane) -> N
         sink.write_layout(layout)
         return
     refuse_other_topics(recorded, layout, prefix)
-    # All else stays as it was recorded: its versions say nothing about topics.
+    # All else stays as it was recorded: its versions have nothing to do with topics.
     renewed = replace(recorded, topic_ids=layout.topic_ids, features=layout.features)
     if recorded == renewed:
         return

@@ -1,35 +1,35 @@
-"""How much a shard has said that readers cannot see yet, and who has to wait for that.  # INV-68
+"""How many bytes of a shard's outputs readers cannot see yet, and who waits for that.  # INV-68
 
 A request of a few bytes may be answered with megabytes: an OffsetFetch of all offsets, the list of
 members for a leader, a new division of a large group. A batch is collected and written as a whole,
-and comes again as it is after every restart, so what one batch may say must be bounded by the log
-alone. No tick in a batch covers what that batch says. So the bytes that a step says, but for about
-as many as its request brought, are counted until a tick's `published` covers them, and too many of
-them are a reason to wait. How many are too many depends on the number of shards, which is in the
-layout: one batch has the outputs of all of them (`bytes_max`).
+and comes again as it is after every restart, so what one batch may write must be bounded by the log
+alone. No tick in a batch covers the outputs of that batch. So the bytes that a step writes, but for
+about as many as its request has, are counted until a tick's `published` covers them, and requests
+are refused while there are too many. How many are too many depends on the number of shards, which
+is in the layout: one batch has the outputs of all of them (`bytes_max`).
 
     who only asks        is refused, as soon as its answer would be one too many
     a commit             is refused likewise, whole: a row of 40 bytes writes 700, with the longest
                          names. The last quarter is kept for groups that have nothing unread: one
-                         of them cannot take all. By clients or members no room is kept: they are
-                         words that anybody may choose
+                         of them cannot take all. By clients or members no room is kept: anybody
+                         may choose these names
     a member's request   of a group that has large outputs to be seen is refused likewise; of
                          another group from one and a half times as many on: whatever others do,
-                         there is room for some large steps of groups that have said nothing. What
-                         it was asked for by a date (to join again, to fetch its share) is never
-                         refused: the list that a leader is told has no more bytes than the
-                         JoinGroups brought
+                         there is room for some large steps of groups that have no such outputs.
+                         What it was asked for by a date (to join again, to fetch its share) is
+                         never refused: the list for a leader has no more bytes than the
+                         JoinGroups had
     a deadline           waits for as long, if its group has large outputs to be seen; of another
                          group from twice as many on
     messages, decisions  of shards, and of Kafka's transactions, wait from twice as many on: they
                          are not judged, and the driver writes them again
     retention            waits while there are too many
-    topics               are the driver's own word; what follows is counted
+    topics               come from the driver and are not refused; what follows is counted
 
-Whoever is refused hears THROTTLING_QUOTA_EXCEEDED and changes nothing. The driver owes a tick while
-so much is counted that anybody may have to wait (rule 6), so nobody waits for ever. One step may be
-larger than what is left: the bound is exceeded by one step of one group. Records of `coord.offsets`
-count nothing: their place among the requests is not fixed. What they write, and the bytes that are
+A refused request is answered THROTTLING_QUOTA_EXCEEDED and changes nothing. The driver owes a tick
+while so much is counted that anybody may have to wait (rule 6), so nobody waits for ever. One step
+may be larger than what is left: the bound is exceeded by one step of one group. Records of
+`coord.offsets` count nothing: their place among the requests is not fixed. What they write, and the bytes that are
 not counted, are bounded by how a batch is planned (`streaming/batch_size.py`).
 """
 
@@ -42,7 +42,7 @@ from coordlib.errors import ErrorCode
 from coordlib.records import requests as rq
 from coordlib.records import stored
 
-#: What one step says without being counted, beside this many times the bytes of its request.
+#: What one step writes without being counted, beside this many times the bytes of its request.
 FREE_BYTES: Final = 6 * limits.KIB
 FREE_SHARE: Final = 2
 #: Neighbours are counted as one until they have so many bytes: some hundred rows at most.
@@ -56,8 +56,8 @@ OWED_SHARE: Final = 8
 #: Questions with small answers may use the last quarter, too: a few large ones do not stop them.
 SMALL_BYTES: Final = 64 * limits.KIB
 
-#: How long the sender of such a request should wait: nobody knows when a tick covers enough, but a
-#: batch and its visibility take less.
+#: How long the sender of such a request should wait. When a tick covers enough is not known here;
+#: a batch and its visibility take less.
 THROTTLE_MS: Final = 1_000
 #: For whoever has to wait.
 TOO_MUCH_UNREAD: Final = (
@@ -120,7 +120,7 @@ class Answered:
 
     @property
     def is_full(self) -> bool:
-        """Whether retention waits, and deadlines of groups that have said some of it."""
+        """Whether retention waits, and deadlines of groups with outputs among the counted."""
         return self.total_bytes >= self._most
 
     @property
@@ -134,7 +134,7 @@ class Answered:
         return self.rows[-1][0] if self.total_bytes * OWED_SHARE >= self._most else -1
 
     def count(self, offset: int, size_bytes: int) -> None:
-        """A step at this record has said so much that counts."""
+        """Count the outputs of the step at this record."""
         self.total_bytes += size_bytes
         before = self.rows
         if before and (before[-1][0] == offset or before[-1][1] < ROW_BYTES):
@@ -148,9 +148,9 @@ class Answered:
         self.total_bytes = sum(size for _, size in self.rows)
 
     def must_wait(self, asked: Asked, size_bytes: int, is_unread: bool) -> bool:
-        """Whether a request is refused for now whose step says so much that counts.
+        """Whether a request is refused for now whose step writes so many bytes that count.
 
-        `is_unread`: whether its group has said something that counts and is not covered yet.
+        `is_unread`: whether its group has counted outputs that are not covered yet.
         """
         waits, most = asked.request.WAITS, self._most
         if not size_bytes or waits is rq.Waits.NEVER:
@@ -163,7 +163,7 @@ class Answered:
 
 
 def counted_bytes(said_bytes: int, asked: Asked | None) -> int:
-    """How much of what a step says counts; `asked`: by its request, or of itself."""
+    """How many of a step's bytes count; `asked`: None where no request has caused it."""
     if said_bytes <= FREE_BYTES:
         return 0  # nearly all
     brought_bytes = asked.size_bytes if asked else 0

@@ -55,7 +55,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     entries: "Callable[[Table], Entries]"
     #: The family's tables, by name.
     tables: "Mapping[str, Table]" = MappingProxyType({})
-    #: When each member was last heard, on the shard's clock. Read only.
+    #: When each member's newest request was judged, on the shard's clock. Read only.
     heard: Mapping[str, int] = MappingProxyType({})
     #: Whether the shard has room for one more entity.
     may_create: bool = True
@@ -63,7 +63,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     room_bytes: int = limits.SHARD_BYTES_MAX
     #: How many bytes a shard may have.
     shard_bytes_max: int = limits.SHARD_BYTES_MAX
-    #: Whether the request would be refused for now if it said so many bytes (answered.py).
+    #: Whether the request would be refused for now if it wrote so many bytes (answered.py).
     must_wait: "Callable[[int], bool] | None" = None
     #: What the family has beside its entities; see `Family.around`.
     family: Any = None
@@ -114,7 +114,7 @@ class Step(Generic[V]):
         self.puts: dict[tuple[str, Place], Any] = {}
         #: The messages that this step has sent by now.
         self.sends: list[fx.ToShard] = []
-        #: Members that were heard of in this step; their session starts anew.
+        #: Members whose session starts anew with this step.
         self.touched: list[str] = []
         self.around = around
         #: What the family has beside its entities; see `Family.around`.
@@ -129,7 +129,7 @@ class Step(Generic[V]):
 
     @property
     def heard(self) -> Mapping[str, int]:
-        """When each member was last heard, on the shard's clock. Read only."""
+        """When each member's newest request was judged, on the shard's clock. Read only."""
         return self.around.heard
 
     @property
@@ -143,7 +143,7 @@ class Step(Generic[V]):
         return self.around.room_bytes
 
     def must_wait(self, said_bytes: int) -> bool:
-        """Whether the request is put off if it says so much, before it has changed anything."""
+        """Whether a request that writes so much is put off, before it has changed anything."""
         ask = self.around.must_wait
         return ask is not None and ask(said_bytes)
 
@@ -259,7 +259,7 @@ class Step(Generic[V]):
         member: str = "",
         **detail: Any,
     ) -> None:
-        """Record in the history which request was refused, and what its sender was told.
+        """Record in the history which request was refused, and with which answer.
 
         One request, at most one such line: nobody can make history grow faster than the log.
         """

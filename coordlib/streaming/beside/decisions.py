@@ -1,4 +1,4 @@
-"""How users' own transactions of Kafka ended, told to the shards that wait for it.
+"""How users' own transactions of Kafka ended, written to the shards that wait for it.
 
 A shard reports the records of its log that were part of such a transaction. When the last stable
 offset of the partition is beyond one, its transaction is over; a read-committed reader then finds
@@ -143,7 +143,7 @@ class Planner:
 
 
 def outcomes(look: Look, seen: Seen) -> list[TxnDecided]:
-    """What a reading says of the records; nothing of those that it has not come to."""
+    """The outcomes that a reading shows; none of records that it has not come to."""
     committed = [each for each in look.offsets if each in seen.offsets]
     aborted = [e for e in look.offsets if e not in seen.offsets and e < seen.reached]
     ended = sorted([*committed, *aborted])
@@ -204,7 +204,7 @@ class DecisionWatch:
         self._planner, self._lock = Planner(), threading.Lock()
         #: The removed records that were noted.
         self._removed = ""
-        #: Why the log did not take something; whichever thread serves the producer tells it.
+        #: Why the log did not take a record; set by whichever thread serves the producer.
         self._lost: deque[str] = deque(maxlen=1)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)

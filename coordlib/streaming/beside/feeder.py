@@ -6,7 +6,7 @@ It keeps nothing that is not in `coord.outbox`: at its start it reads what waits
 drivers were fenced. What it writes twice, or an older driver late, does nothing (`channels.py`). A
 record that the log did not take is written again, and all of its channel behind it: a shard
 judges no message before the one before it. So are those that a shard has in its log and does not
-judge, which has said too much that nobody can read yet (`answered.py`).  # INV-95
+judge, since too many of its outputs cannot be read yet (`answered.py`).  # INV-95
 """
 
 import threading
@@ -38,13 +38,13 @@ _decode_heard: Final = msgspec.json.Decoder(HeardValue).decode
 
 
 class Waiting(NamedTuple):
-    """What an outbox has: what is to be fed, and what shards are to be told."""
+    """What an outbox has: messages to be fed, and acknowledgements for their senders."""
 
     #: Channel -> messages by number, in order.
     messages: dict[Pair, dict[int, bytes]]
     #: Channel -> newest message that was judged.
     heard: dict[Pair, int]
-    #: Channel -> newest message that its sender knows to be judged.
+    #: Channel -> newest message whose judgement its sender has read.
     told: dict[Pair, int]
 
 

@@ -77,8 +77,8 @@ class KafkaDecisions:
 def _read(reader: Consumer, topic: str, look: Look) -> Seen:
     """Read up to the last record that is looked for, or what stands behind it.
 
-    The end of the partition counts as far as it is told: a leader that was elected a moment ago
-    may know less than the one that was asked for the last stable offset.
+    The end of the partition counts as the broker returns it: a leader that was elected a moment ago
+    may have less of the log than the one that was asked for the last stable offset.
     """
     found: set[int] = set()
     first, last = look.offsets[0], look.offsets[-1]

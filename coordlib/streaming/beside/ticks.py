@@ -45,18 +45,18 @@ class ShardTicks:
         self._cap_s = 0.0
         self._newest_known = now
         self._is_outstanding = False
-        #: Shard -> newest message to it that it has judged; and what acknowledged ticks have told.
+        #: Shard -> newest message to it that it has judged; and the same as of acknowledged ticks.
         self._heard: dict[int, int] = {}
         self._told: dict[int, int] = {}
 
     def learn_heard(self, shard: int, number: int, is_told: bool = False) -> None:
-        """A shard has judged messages of this one; `is_told`: this one knows it."""
+        """A shard has judged messages of this one; `is_told`: a tick has notified this one."""
         for known in (self._heard, self._told) if is_told else (self._heard,):
             known[shard] = max(known.get(shard, 0), number)
 
     @property
     def heard(self) -> dict[int, int]:
-        """What this shard is to be told of its messages."""
+        """Of which of its messages this shard is to be notified."""
         return {
             shard: number
             for shard, number in sorted(self._heard.items())
@@ -110,7 +110,7 @@ class Broker(Protocol):
     """The calls to Kafka that the writer of ticks needs."""
 
     def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
-        """Write a tick; `told` is called when the log took it, or not. Raises KafkaException."""
+        """Write a tick; `told` is called with whether the log took it. Raises KafkaException."""
 
     def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
         """The newest offset of each partition; `visible`: that read-committed readers can see.
@@ -130,7 +130,7 @@ class TickWriter:
         outputs: the (topic, partition) pairs that earlier drivers may have written to.
         now_s: a monotonic clock, in seconds.
         heard: channel -> newest message that was judged, at the start.
-        told: channel -> newest one that its sender knows to be judged.
+        told: channel -> newest one of which its sender was notified.
     """
 
     def __init__(

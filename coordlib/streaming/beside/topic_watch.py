@@ -240,8 +240,8 @@ class TopicWatch:
         self._troubles = troubles or Troubles()
         self._shown = shown or ShownIds({})
         self._planner = Planner()
-        #: Why the log did not take something that was said; whichever thread serves the producer
-        #: of control records tells it.
+        #: Why the log did not take a record; set by whichever thread serves the producer of control
+        #: records.
         self._lost: deque[str] = deque(maxlen=1)
         #: Why ids could not be asked for at the newest look.
         self._no_ids = ""
