@@ -8,7 +8,10 @@ starts into tables that exist, or finds topics that are new. Kafka is always fir
 follow, one after the other in a fixed order: they differ by one batch at most.  # INV-39
 
 Records that Kafka deletes before they are read are lost. Their place is taken by an event of the
-type `HistoryLost`, and the archive goes on behind them.
+type `HistoryLost`, and the archive goes on behind them. Where a topic has lost its end, its new
+records stand at offsets that were read: nothing is read until somebody accepts that those are
+lost. Then there is such an event, too; a start that ends between two tables writes it once more.
+# INV-152
 
 Commits of a table are numbered, and the number is Delta's txnVersion under one txnAppId: of two
 archives that write at once, one fails or is skipped, and stops when it sees the other's commit. An
@@ -29,15 +32,25 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
+from coordlib.errors import StartRefused
 from coordlib.history import parse
-from coordlib.history.commit import Hole, Positions, Source, merged, moved, times_of
+from coordlib.history.commit import (
+    Hole,
+    NewestRead,
+    Positions,
+    Source,
+    merged,
+    times_of,
+)
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.files import checkpoint_id, keep_id
 from coordlib.history.plan import Backlog, Plan, plan, untold
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES
-from coordlib.history.topics_read import ArchivedTopics
+from coordlib.history.topics_read import OF_SNAPSHOTS, ArchivedTopics, digest_column
+from coordlib.kafka.cut_logs import Lost, Read, Why, named
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.places import Place
+from coordlib.kafka.plans import REPLACEABLE
 from coordlib.records.own_topics import ARCHIVED, CLAIMS_EVENTS, CLAIMS_LAG
 
 if TYPE_CHECKING:
@@ -91,6 +104,8 @@ class ArchiveOptions:
     interval_seconds: float = 30.0
     #: About so many records per batch: bounds the work after the archive was away.
     max_offsets_per_trigger: int = 200_000
+    #: Whether the first batch goes on in topics that have lost their ends.
+    accepts_loss: bool = False
 
 
 class Archive:
@@ -111,6 +126,7 @@ class Archive:
         self._source = {**options.kafka.spark(), "kafka.bootstrap.servers": servers}
         self._opened: tuple[ArchivedTopics, ArchiveBatch] | None = None
         self._number = 0
+        self._accepts_loss = options.accepts_loss
 
     def run(self, stop: threading.Event) -> None:
         """One batch after the other, until told to stop, between two of them. Raises as `turn`."""
@@ -129,7 +145,7 @@ class Archive:
 
         Raises:
             StartRefused: another archive writes these tables, or they are not an archive's; the
-                topics are not there, or not those of before.
+                topics are not there, or not those of before, or one of them has lost its end.
             CoordError: Kafka or the tables are not there.
             Exception: whatever Spark, Delta and Kafka raise. Trying again is always allowed.
         """
@@ -141,13 +157,16 @@ class Archive:
                 batch = ArchiveBatch(self._spark, self._options, self._identity, topics.source)
                 opened = topics, batch
             left = self._turn(*opened)
-        self._opened = opened
+        self._opened, self._accepts_loss = opened, False
         return left
 
     def _turn(self, topics: ArchivedTopics, batch: "ArchiveBatch") -> Backlog:
         began, now_ms = time.monotonic(), time.time_ns() // 1_000_000
-        bounds, records_max = topics.bounds(), self._options.max_offsets_per_trigger
-        new = plan(batch.next, bounds, records_max, batch.begun)
+        records_max, known = self._options.max_offsets_per_trigger, batch.known
+        bounds, cut = topics.compared(known)
+        self._refuse([each for each in cut if each.place.topic not in REPLACEABLE])
+        new = plan(batch.next, bounds, records_max, batch.begun, cut)
+        same = {place: read for place, read in known.items() if place not in {c.place for c in cut}}
         if not new.ranges and not untold(new.holes, batch.told):
             return Backlog()
         choose_codegen(self._spark, new.records)
@@ -155,7 +174,7 @@ class Archive:
             rows = topics.read(self._spark, self._source, new.ranges)
         else:
             rows = self._spark.createDataFrame([], _RECORDS)
-        counts, newest_ms = batch(rows, self._number, new, topics.require_same)
+        counts, newest_ms = batch(rows, self._number, new, lambda: topics.require_same(same))
         behind_ms = (now_ms - newest_ms[place] for place in new.cut if place in newest_ms)
         left = Backlog(new.left, max(0, *behind_ms, 0))
         self._number += 1
@@ -163,6 +182,16 @@ class Archive:
         behind = {"backlog_records": left.records, "backlog_ms": left.ms}
         _log.info("archived", batch=self._number, seconds=spent, **counts, **behind)
         return left
+
+    def _refuse(self, cut: Sequence[Lost]) -> None:
+        if cut and not self._accepts_loss:
+            raise StartRefused(
+                "A topic has lost its end since the archive has read it.",
+                f"prefix {self._options.prefix}: {named(cut)}",
+                "What is in the tables stays. To go on there, start with --accept-loss: what was "
+                "written since at offsets that had been read is left out, and HistoryLost events "
+                "name the places.",
+            )
 
 
 def choose_codegen(spark: "SparkSession", records: int) -> None:
@@ -214,6 +243,16 @@ class ArchiveBatch:
         return reduce(merged, (table.next for table in self._tables.values()))
 
     @property
+    def known(self) -> dict[Place, Read]:
+        """The same, with the newest records that were read."""
+        return {
+            Place(topic, int(partition)): _read(at, table.read.get(topic, {}).get(partition))
+            for table in self._tables.values()
+            for topic, positions in table.next.items()
+            for partition, at in positions.items()
+        }
+
+    @property
     def begun(self) -> Positions:
         """Where the newest batch ends that any of the tables has."""
         return reduce(merged, (table.newest.until for table in self._tables.values()))
@@ -250,7 +289,9 @@ class ArchiveBatch:
         try:
             done = self.next if what is None else {}
             # To plan a topic's part costs more than to read a hundred records of it.
-            planned = {each.topic for each in what.ranges} if what is not None else set()
+            planned: set[str] = set()
+            if what is not None:
+                planned = {r.topic for r in what.ranges} | {hole.topic for hole in what.holes}
             topics = planned or set(_PARSERS)
             new = {topic: _new(topic, short, done.get(topic, {})) for topic in sorted(topics)}
             counted = _count(new)
@@ -278,8 +319,13 @@ class ArchiveBatch:
         ends = {topic: at for topic, at in what.until.items() if _TABLE_OF[topic] == table}
         known = self._tables[table]
         holes = untold(what.holes, known.newest.told) if table == EVENTS else ()
-        if not good and not holes:
-            known.read_up_to(ends)
+        cut = [
+            each
+            for each in what.holes
+            if each.why is not Why.REMOVED and _TABLE_OF[each.topic] == table
+        ]
+        known.note_read(ends, _newest_of(mine), cut)
+        if not good and not holes and not cut:
             return 0
         least_ms, as_of_ms = (
             times_of(known.newest.as_of_ms, mine) if table == SNAPSHOTS else ({}, {})
@@ -290,15 +336,16 @@ class ArchiveBatch:
             parts.append(self._lines_of(holes))
         frame = reduce(DataFrame.unionByName, parts)
         before = known.newest
-        ends = moved(known.next, ends)
-        commit = before.following(self._identity, ends, bad, what.until, holes, as_of_ms)
+        commit = before.following(
+            self._identity, known.next, bad, what.until, holes, as_of_ms, known.read
+        )
         known.append(frame, commit, number)
         return int(good)
 
     def _lines_of(self, holes: Sequence[Hole]) -> DataFrame:
         """An event for each; the topic with its prefix."""
         for hole in holes:
-            _log.error("history is lost: Kafka deleted it before it was read", **hole._asdict())
+            _log.error("history is lost", **hole._asdict())
         now_ms = time.time_ns() // 1_000_000
         return parse.lost_rows(self._spark, self._options.prefix, holes, now_ms)
 
@@ -316,7 +363,6 @@ class ArchiveBatch:
         _log.warning("skipped records that the engine did not write", count=count, first=first)
 
 
-_OF_SNAPSHOTS: Final = ("groups", "committed")
 _KEPT: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 assert set(_PARSERS) == set(ARCHIVED)
 
@@ -339,8 +385,8 @@ def _rows_of(
     """
     if table == SNAPSHOTS:
         any_of_them = next(iter(good.values()))
-        none = {topic: _new(topic, any_of_them.where("false"), {}) for topic in _OF_SNAPSHOTS}
-        groups, committed = (good.get(topic, none[topic]) for topic in _OF_SNAPSHOTS)
+        none = {topic: _new(topic, any_of_them.where("false"), {}) for topic in OF_SNAPSHOTS}
+        groups, committed = (good.get(topic, none[topic]) for topic in OF_SNAPSHOTS)
         yield parse.snapshot_rows(groups, committed, least_ms)
         return
     for topic, frame in good.items():
@@ -350,20 +396,37 @@ def _rows_of(
 
 def _count(new: Mapping[str, DataFrame]) -> list[Any]:
     """Per topic and partition: good and bad records, the offset after the last, the newest time;
-    and the oldest and newest times of the good ones, None where there are none."""
+    the oldest and newest times of the good ones, None where there are none; the newest record."""
     good_at = F.when(F.col("row").isNotNull(), F.col("timestamp"))
     counts = (
-        frame.groupBy("topic", "partition").agg(
+        frame.groupBy("topic", "partition")
+        .agg(
             F.count("row").alias("good"),
             F.count(F.when(F.col("row").isNull(), 1)).alias("bad"),
             (F.max("offset") + 1).alias("end"),
             F.unix_millis(F.max("timestamp")).alias("newest_ms"),
             F.unix_millis(F.min(good_at)).alias("first_ms"),
             F.unix_millis(F.max(good_at)).alias("last_ms"),
+            F.max_by(F.struct("offset", "timestamp", "key", "value"), "offset").alias("newest"),
         )
+        .withColumn("digest", digest_column("newest.key", "newest.value"))
+        .withColumn("at_ms", F.unix_millis("newest.timestamp"))
+        .drop("newest")
         for frame in new.values()
     )
     return reduce(DataFrame.unionAll, counts).collect() if new else []
+
+
+def _newest_of(counted: Sequence[Any]) -> dict[str, dict[str, NewestRead]]:
+    found: dict[str, dict[str, NewestRead]] = {}
+    for row in counted:
+        record = (row.end - 1, row.at_ms, row.digest)
+        found.setdefault(row.topic, {})[str(row.partition)] = record
+    return found
+
+
+def _read(at: int, newest: NewestRead | None) -> Read:
+    return Read(at) if newest is None else Read(at, newest[0], newest)
 
 
 def _ends(counted: Sequence[Any]) -> Positions:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from coordlib.errors import CannotReach, SetupError
 from coordlib.history.commit import Commit, Source, merged
-from coordlib.history.plan import Backlog, position
+from coordlib.history.plan import Backlog
 from coordlib.history.tables import TABLES, path_of
 from coordlib.history.topics_read import places_of, topic_ids_of
 from coordlib.kafka.bounds import log_bounds
@@ -57,7 +57,7 @@ def backlog(tables_dir: str, client: Mapping[str, Any], prefix: str) -> Backlog 
             if log is None:
                 continue
             bare = Place(place.topic.removeprefix(f"{prefix}."), place.partition)
-            at = max(log.start, position(next_, bare, log))
+            at = max(log.start, next_.get(bare.topic, {}).get(str(bare.partition), 0))
             if at < log.end:
                 waiting[place] = at
                 records += log.end - at

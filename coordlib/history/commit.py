@@ -9,23 +9,35 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from coordlib.errors import StartRefused
+from coordlib.kafka.cut_logs import Why
 from coordlib.kafka.plans import REPLACEABLE
 from coordlib.records.own_topics import CLAIMS_ARCHIVED
 
+_Each = TypeVar("_Each")
+_Value = TypeVar("_Value")
 Positions = dict[str, dict[str, int]]
 """Topic without prefix -> partition (as text, for JSON) -> next offset to read."""
 
 
+NewestRead = tuple[int, int, str]
+"""Offset of a record, its time in epoch milliseconds, and the digest of its key and value."""
+
+
 class Hole(NamedTuple):
-    """Records that Kafka had deleted before they were read: from `first` up to `end`, exclusive."""
+    """Records that are not in the topic any more: from `first` up to `end`, exclusive.
+
+    Kafka had deleted them before they were read; or the topic was cut, and what was written there
+    since is not read.
+    """
 
     topic: str
     partition: int
     first: int
     end: int
+    why: Why = Why.REMOVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,8 @@ class Commit:
     #: Whose records the table has: positions are of this prefix and of topics with these ids.
     prefix: str = ""
     topic_ids: dict[str, str] = field(default_factory=dict)
+    #: Topic -> partition -> the newest record read: whether it still stands there is asked.
+    read: dict[str, dict[str, NewestRead]] = field(default_factory=dict)
 
     @classmethod
     def first(cls, source: Source) -> "Commit":
@@ -102,6 +116,7 @@ class Commit:
             next=_without(self.next, anew),
             until=_without(self.until, anew),
             told=_without(self.told, anew),
+            read=_without(self.read, anew),
             topic_ids={**self.topic_ids, **now},
         )
 
@@ -113,6 +128,7 @@ class Commit:
         until: Positions,
         holes: Iterable[Hole],
         as_of_ms: Mapping[str, int] | None = None,
+        read: dict[str, dict[str, NewestRead]] | None = None,
     ) -> "Commit":
         """The commit after this one.
 
@@ -122,6 +138,7 @@ class Commit:
             until: where the batch ends in all topics.
             holes: lost records for which this commit has events.
             as_of_ms: the time of the newest row of each shard that has rows in it.
+            read: the newest records read of the table's own topics.
         """
         return Commit(
             identity,
@@ -133,6 +150,7 @@ class Commit:
             {**self.as_of_ms, **(as_of_ms or {})},
             self.prefix,
             self.topic_ids,
+            self.read if read is None else read,
         )
 
     def to_json(self, batch: int) -> str:
@@ -148,6 +166,7 @@ class Commit:
                 "as_of_ms": self.as_of_ms,
                 "prefix": self.prefix,
                 "topic_ids": self.topic_ids,
+                "read": self.read,
             },
             sort_keys=True,
         )
@@ -158,7 +177,11 @@ class Commit:
         try:
             found = json.loads(text or "{}")
             identity, number = found["coord_archive"], found["number"]
-            later: Mapping[str, Any] = {key: found[key] for key in _LATER if key in found}
+            later: dict[str, Any] = {key: found[key] for key in _LATER if key in found}
+            later["read"] = {
+                topic: {partition: tuple(record) for partition, record in each.items()}
+                for topic, each in found.get("read", {}).items()
+            }
             return cls(identity, number, found["next"], found["skipped"], **later)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
@@ -205,12 +228,14 @@ def merged(left: Positions, right: Positions) -> Positions:
     return found
 
 
-def _without(positions: Positions, topics: set[str]) -> Positions:
+def _without(positions: dict[str, _Each], topics: set[str]) -> dict[str, _Each]:
     return {topic: at for topic, at in positions.items() if topic not in topics}
 
 
-def moved(positions: Positions, ends: Positions) -> Positions:
-    """Some partitions are elsewhere now: further, or at the beginning of another log."""
+def moved(
+    positions: Mapping[str, Mapping[str, _Value]], ends: Mapping[str, Mapping[str, _Value]]
+) -> dict[str, dict[str, _Value]]:
+    """Some partitions are elsewhere now: further, or where another log goes on."""
     found = {topic: dict(partitions) for topic, partitions in positions.items()}
     for topic, partitions in ends.items():
         found.setdefault(topic, {}).update(partitions)
@@ -220,7 +245,8 @@ def moved(positions: Positions, ends: Positions) -> Positions:
 def _ends_of(holes: Iterable[Hole]) -> Positions:
     ends: Positions = {}
     for hole in holes:
-        ends.setdefault(hole.topic, {})[str(hole.partition)] = hole.end
+        if hole.why is Why.REMOVED:
+            ends.setdefault(hole.topic, {})[str(hole.partition)] = hole.end
     return ends
 
 

@@ -10,14 +10,23 @@ Both name the topics whose records the table has. A table of others is refused b
 written.  # INV-39
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import AnotherTable, CannotReach, StartRefused
-from coordlib.history.commit import Commit, Positions, Source, commit_in, digest_of, moved
+from coordlib.history.commit import (
+    Commit,
+    Hole,
+    NewestRead,
+    Positions,
+    Source,
+    commit_in,
+    digest_of,
+    moved,
+)
 from coordlib.history.delta_append import (
     Append,
     OvertakenByAnother,
@@ -75,6 +84,8 @@ class ArchivedTable:
         #: The table is complete up to here: its newest commit, and what was read since then and
         #: had no row for it.
         self.next: Positions = self.newest.next
+        #: The newest records read, likewise.
+        self.read = self.newest.read
 
     def make_ready(self) -> None:
         """Make the table, where there is none, and give it what it lacks. Before it is appended to.
@@ -92,9 +103,24 @@ class ArchivedTable:
         self._keep_position()
         self._add_columns()
 
-    def read_up_to(self, ends: Positions) -> None:
-        """There was no row for this table up to there."""
-        self.next = moved(self.next, ends)
+    def note_read(
+        self,
+        ends: Positions,
+        newest: Mapping[str, Mapping[str, NewestRead]],
+        cut: Collection[Hole] = (),
+    ) -> None:
+        """Up to there it was read.
+
+        Args:
+            newest: the newest records, of partitions that had any.
+            cut: where the records read before are gone.
+        """
+        gone = {(each.topic, str(each.partition)) for each in cut}
+        left = {
+            topic: {at: record for at, record in each.items() if (topic, at) not in gone}
+            for topic, each in self.read.items()
+        }
+        self.next, self.read = moved(self.next, ends), moved(left, newest)
 
     def append(self, rows: "DataFrame", commit: Commit, batch: int) -> None:
         """Commit rows, unless another archive did since this one looked.
@@ -115,7 +141,7 @@ class ArchivedTable:
             raise
         self._refuse_others(commit)
         delete(self._spark, self._position_file(self.newest))
-        self.newest, self.next = commit, commit.next
+        self.newest, self.next, self.read = commit, commit.next, commit.read
 
     def _refuse_others(self, ours: Commit) -> Any:
         """Look at what was committed since the last look; OPTIMIZE and the like are fine.

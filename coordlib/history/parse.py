@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.history.commit import Hole
 from coordlib.history.tables import COLUMNS, DEAD, EVENTS, HISTORY_LOST, LAG, SNAPSHOTS
+from coordlib.kafka.cut_logs import Why
 from coordlib.records.producers import TRANSACTION
 
 #: `<incarnation>-<letter><shard>-<offset>-<ordinal>`, read from the right: the incarnation may
@@ -24,6 +25,7 @@ EVENT_ID: Final = r"^(.+)-([a-z])(\d+)-(\d+)-(\d+)$"
 TIME_MAX_MS: Final = 253_402_300_799_999  # the end of the year 9999
 DAY_MS: Final = 86_400_000
 
+_REMOVED: Final = "Kafka deleted these records before the archive had read them"
 _EVENT: Final = (
     "event_id STRING, time_ms BIGINT, `group` STRING, protocol STRING, type STRING, "
     "generation INT, member STRING, cause STRING, reason STRING, detail STRING, "
@@ -90,7 +92,7 @@ def lost_rows(spark: SparkSession, prefix: str, holes: Iterable[Hole], now_ms: i
     time = datetime.fromtimestamp(now_ms / 1000, UTC)
     rows = [
         {
-            "event_id": f"lost-{prefix}.{hole.topic}-{hole.partition}-{hole.first}",
+            "event_id": _id_of(prefix, hole, now_ms),
             "time": time,
             "date": time.date(),
             "shard": hole.partition,
@@ -98,7 +100,7 @@ def lost_rows(spark: SparkSession, prefix: str, holes: Iterable[Hole], now_ms: i
             "type": HISTORY_LOST,
             "generation": -1,
             "member_id": "",
-            "reason": "Kafka deleted these records before the archive had read them",
+            "reason": _REMOVED if hole.why is Why.REMOVED else str(hole.why),
             "detail": json.dumps(
                 {
                     "topic": f"{prefix}.{hole.topic}",
@@ -113,6 +115,12 @@ def lost_rows(spark: SparkSession, prefix: str, holes: Iterable[Hole], now_ms: i
     columns = COLUMNS[EVENTS]
     schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
     return spark.createDataFrame([tuple(row.get(name) for name in columns) for row in rows], schema)
+
+
+def _id_of(prefix: str, hole: Hole, now_ms: int) -> str:
+    place = f"{prefix}.{hole.topic}-{hole.partition}-{hole.first}"
+    # Of one place the end may be lost more than once.
+    return f"lost-{place}" if hole.why is Why.REMOVED else f"cut-{place}-{now_ms}"
 
 
 def parse_groups(rows: DataFrame) -> DataFrame:

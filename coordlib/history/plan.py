@@ -3,21 +3,20 @@
     the table's position    the log                 what happens
     before its beginning    records are deleted     a hole is noted, and it goes on behind it
     within it                                       it goes on there
-    beyond its end          it is another log       an error: the topics were made anew; but `lag`
-                                                    may be, and is read from its beginning
+    beyond its end          it was cut              a hole is noted, and it goes on at its end; but
+                                                    where that is not accepted, nothing is read
 
 A batch that an earlier run began, and that not all tables have, is completed before anything else:
 so the tables differ by one batch at most.  # INV-39
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coordlib.errors import StartRefused
 from coordlib.history.commit import Hole, Positions
+from coordlib.kafka.cut_logs import Lost, Why
 from coordlib.kafka.places import Bounds, Place
-from coordlib.kafka.plans import REPLACEABLE
 
 
 class Range(NamedTuple):
@@ -59,7 +58,11 @@ class Plan:
 
 
 def plan(
-    next_: Positions, bounds: Mapping[Place, Bounds], records_max: int, begun: Positions
+    next_: Positions,
+    bounds: Mapping[Place, Bounds],
+    records_max: int,
+    begun: Positions,
+    cut: Iterable[Lost] = (),
 ) -> Plan:
     """The next batch.
 
@@ -68,10 +71,9 @@ def plan(
         bounds: the logs, their ends as read-committed readers see them.
         records_max: about so many; each partition that has records gets at least one.
         begun: where the newest batch ends that any of the tables has.
-
-    Raises:
-        StartRefused: a log is shorter than what a table has of it.
+        cut: of which logs the end is gone, and that is accepted.
     """
+    cut = list(cut)
     whole = dict(_waiting(next_, bounds))
     # Each table has its part of a batch whole or not at all, so this is one batch's size again.
     unfinished = {
@@ -88,25 +90,24 @@ def plan(
     return Plan(
         until=until,
         ranges=tuple(each for each in ranges if each.first < each.end),
-        holes=tuple(_holes(next_, bounds)),
+        holes=(
+            *_holes(next_, bounds),
+            *(Hole(*place, first, end, why) for place, first, end, why in cut),
+        ),
         left=sum(left.values()),
         cut=tuple(place for place, count in left.items() if count),
     )
 
 
 def untold(holes: tuple[Hole, ...], told: Positions) -> tuple[Hole, ...]:
-    """What of the holes has no line of history yet."""
-    cut = (
+    """What of the holes has no line of history yet; a cut log has one for each time."""
+    rest = (
         hole._replace(first=max(hole.first, told.get(hole.topic, {}).get(str(hole.partition), 0)))
+        if hole.why is Why.REMOVED
+        else hole
         for hole in holes
     )
-    return tuple(hole for hole in cut if hole.first < hole.end)
-
-
-def position(next_: Positions, place: Place, log: Bounds) -> int:
-    """Where a table stands in this log."""
-    at = _at(next_, place)
-    return 0 if at > log.end and place.topic in REPLACEABLE else at
+    return tuple(hole for hole in rest if hole.first < hole.end)
 
 
 def _waiting(
@@ -114,20 +115,12 @@ def _waiting(
 ) -> Iterator[tuple[Place, tuple[int, int]]]:
     """Of each partition, what is there and not in its table."""
     for place, log in sorted(bounds.items()):
-        at = position(next_, place, log)
-        if at > log.end:
-            raise StartRefused(
-                "A topic is shorter than what these tables have of it.",
-                f"{place.topic}-{place.partition} ends at {log.end}, the table has up to {at}",
-                "If the topics were deleted and made anew, name a fresh folder for the tables.",
-            )
-        yield place, (max(at, log.start), log.end)
+        yield place, (min(max(_at(next_, place), log.start), log.end), log.end)
 
 
 def _holes(next_: Positions, bounds: Mapping[Place, Bounds]) -> Iterator[Hole]:
     for place, log in sorted(bounds.items()):
-        at = position(next_, place, log)
-        if at < log.start:
+        if (at := _at(next_, place)) < log.start:
             yield Hole(place.topic, place.partition, at, log.start)
 
 

@@ -8,29 +8,48 @@ batch that failed is planned anew from where the tables stand.
 throws on an offset out of range, and on one below the log's beginning), and the next plan sees the
 log's new beginning. What transactions and compaction leave out of a range is no loss to Spark, nor
 to the archive.
+
+Whether a topic still is the log that was read, is asked where it ends, and of the newest record
+read, whenever another leader may have taken it over (`kafka/cut_logs.py`). Of `groups` and
+`committed` compaction may have removed that record: then only the ends are asked.  # INV-152
 """
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.errors import CoordError, NotAllowed, StartRefused
-from coordlib.history.commit import Source
+from coordlib.errors import CannotReach, CoordError, NotAllowed, StartRefused
+from coordlib.history.commit import NewestRead, Source
 from coordlib.history.plan import Range
 from coordlib.kafka.admin import Admin
-from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.bounds import leader_epochs, log_bounds
 from coordlib.kafka.clients import READER_GROUP, open_admin, reaching
 from coordlib.kafka.cluster import partitions_of
+from coordlib.kafka.cut_logs import (
+    AGAIN_S,
+    Lost,
+    Read,
+    Why,
+    find_lost,
+    lost_at_two_looks,
+    still_there,
+)
 from coordlib.kafka.layout import recorded_layout, recorded_partitions
 from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.reading import records_at
 from coordlib.kafka.topic_ids import topic_id_of
 from coordlib.kafka.topics import look_up
 from coordlib.records.own_topics import ARCHIVED, CLAIMS_ARCHIVED, claims_prefix
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 TIMEOUT_S: Final = 10.0
+#: The topics of the table of snapshots: compacted ones.
+OF_SNAPSHOTS: Final = ("groups", "committed")
+_DIGEST_DIGITS: Final = 32
 _UNREACHABLE: Final = (
     "The broker does not tell where topics begin and end",
     "Look into the broker's log.",
@@ -52,6 +71,8 @@ class ArchivedTopics:
         self._client, self._prefix = client, prefix
         self._places = places_of(client, prefix)
         self._admin = open_admin(client, log_level=2)
+        #: The leaders' epochs when they were last known to be the logs that were read.
+        self._same_at: Mapping[Place, int | None] | None = None
         #: As the archive began with them.
         self.source = Source(prefix, self._topic_ids())
 
@@ -59,14 +80,82 @@ class ArchivedTopics:
         """Whether none of the topics was deleted or made anew since then. Raises CannotReach."""
         return self._topic_ids() == self.source.topic_ids
 
-    def require_same(self) -> None:
-        """Raises CoordError where one of them was. Raises CannotReach."""
-        if not self.are_same():
+    def require_same(self, known: Mapping[Place, Read]) -> None:
+        """When a batch was read, and before it is written.
+
+        Args:
+            known: how far they were read before.
+
+        Raises:
+            CoordError: one of them was deleted or made anew since, or has lost its end.
+            CannotReach: no broker answers.
+        """
+        if not self.are_same() or self._is_cut(known):
             raise CoordError(
-                "A topic was deleted, or made anew, while it was read.",
+                "A topic was deleted, made anew or cut while it was read.",
                 f"prefix {self._prefix}",
                 "Nothing of it was written; the archive looks at the topics again.",
             )
+
+    def _is_cut(self, known: Mapping[Place, Read]) -> bool:
+        epochs = self._epochs()
+        return (epochs is None or epochs != self._same_at) and bool(self._look(known, True)[1])
+
+    def compared(self, known: Mapping[Place, Read]) -> tuple[dict[Place, Bounds], list[Lost]]:
+        """The bounds of all partitions that can be read now; and what was read, and is gone.
+
+        Topics are without prefix. Raises CannotReach.
+        """
+        epochs = self._epochs()  # first: a log that is cut meanwhile has another one afterwards
+        is_doubted = epochs is None or epochs != self._same_at
+        bounds: dict[Place, Bounds] = {}
+
+        def look() -> list[Lost]:
+            nonlocal bounds
+            bounds, lost = self._look(known, is_doubted)
+            return lost
+
+        if not (lost := lost_at_two_looks(look, self.wait)):
+            self._same_at = epochs
+        return bounds, lost
+
+    def wait(self) -> None:
+        """Between two looks."""
+        time.sleep(AGAIN_S)
+
+    def _look(
+        self, known: Mapping[Place, Read], is_doubted: bool
+    ) -> tuple[dict[Place, Bounds], list[Lost]]:
+        bounds = self.bounds()
+        found = find_lost(known, bounds, self._records if is_doubted else lambda _: {})
+        return bounds, [each for each in found if each.why is not Why.REMOVED]
+
+    def _epochs(self) -> Mapping[Place, int | None] | None:
+        """Of the partitions' leaders; None: one of them has none."""
+        try:
+            with reaching(*_UNREACHABLE):
+                return leader_epochs(self._admin, self._places, TIMEOUT_S)
+        except CannotReach:
+            return None
+
+    def _records(self, offsets: Mapping[Place, int]) -> dict[Place, NewestRead | None]:
+        if not offsets:
+            return {}
+        named = {Place(f"{self._prefix}.{topic}", at): n for (topic, at), n in offsets.items()}
+        with reaching(*_UNREACHABLE):
+            messages = records_at(self._client, named)
+        found = {
+            Place(place.topic.removeprefix(f"{self._prefix}."), place.partition): None
+            if message is None
+            else (
+                named[place],
+                message.timestamp()[1],
+                record_digest(message.key(), message.value()),
+            )
+            for place, message in messages.items()
+        }
+        left = {p: each for p, each in found.items() if each or p.topic not in OF_SNAPSHOTS}
+        return still_there(left, offsets, lambda _: self.bounds())
 
     def _topic_ids(self) -> dict[str, str]:
         return topic_ids_of(self._admin, self._places, self._client, self._prefix)
@@ -104,6 +193,20 @@ class ArchivedTopics:
             .option("endingOffsets", _by_topic((each, each.end) for each in named))
             .load()
         )
+
+
+def record_digest(key: bytes | None, value: bytes | None) -> str:
+    """By which a record is found again, together with its time; as `digest_column`."""
+    parts = ("-" if each is None else sha256(each).hexdigest() for each in (key, value))
+    return sha256("".join(parts).encode()).hexdigest()[:_DIGEST_DIGITS]
+
+
+def digest_column(key: str, value: str) -> "Column":
+    """The same of two columns of bytes."""
+    from pyspark.sql import functions as F  # noqa: N812  # its usual name
+
+    parts = (F.coalesce(F.sha2(each, 256), F.lit("-")) for each in (key, value))
+    return F.substring(F.sha2(F.concat(*parts), 256), 1, _DIGEST_DIGITS)
 
 
 def topic_ids_of(

@@ -225,12 +225,13 @@ VIEWS: Final[dict[str, str]] = {
         FROM (SELECT * FROM claims WHERE until IS NULL) AS c
         LEFT JOIN (SELECT * FROM current_lag WHERE space = 'claims') AS l
         ON l.group_id = c.group_id AND l.topic = c.topic AND l.partition = c.partition""",
-    # Records that Kafka deleted before the archive read them: the tables lack them for this shard.
-    # `time` is when that was found.
+    # Records that Kafka deleted before the archive read them, and places where a topic has lost its
+    # end: the tables lack records of this shard. `time` is when that was found.
     "lost_history": """
         SELECT time, get_json_object(detail, '$.topic') AS topic, shard,
                TRY_CAST(get_json_object(detail, '$.from_offset') AS BIGINT) AS from_offset,
-               TRY_CAST(get_json_object(detail, '$.to_offset') AS BIGINT) AS to_offset, date
+               TRY_CAST(get_json_object(detail, '$.to_offset') AS BIGINT) AS to_offset, date,
+               reason
         FROM events WHERE type = 'HistoryLost'""",
     # Requests that were refused, and messages of claims: by a group (`request` says of which kind),
     # or before any group could judge them (`bytes`: how they began). A refused commit has its error

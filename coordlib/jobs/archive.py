@@ -64,6 +64,11 @@ def _options() -> ArchiveOptions:
         metavar="RECORDS",
         help="of one batch, about; the next one begins at once while there are more (%(default)s)",
     )
+    parser.add_argument(
+        "--accept-loss",
+        action="store_true",
+        help="begin also where topics have lost their ends since they were read",
+    )
     given = parser.parse_args()
     require_places(given)
     kafka = KafkaOptions.parse(given.kafka, file=given.kafka_file)
@@ -76,6 +81,7 @@ def _options() -> ArchiveOptions:
         kafka=kafka,
         interval_seconds=given.interval_seconds,
         max_offsets_per_trigger=given.max_offsets_per_trigger,
+        accepts_loss=given.accept_loss,
     )
 
 

@@ -209,6 +209,7 @@ def composed(markers: Mapping[Owned, Marker], owned: Owned, shards: int) -> Mark
         digest="",
         next_offsets=_of_shards(markers, furthest, lambda marker: marker.next_offsets),
         judged=_of_shards(markers, furthest, lambda marker: marker.judged),
+        saved=_of_shards(markers, furthest, lambda marker: marker.saved),
         shards={
             str(shard): markers[whose].shards[str(shard)]
             for shard, whose in sorted(furthest.items())

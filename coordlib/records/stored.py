@@ -319,6 +319,8 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     shards: dict[str, ShardPosition]
     #: topic -> partition -> the record before the next offset; absent: only its place is known.
     judged: dict[str, dict[str, JudgedRecord]] = {}
+    #: Compacted topic -> partition -> where it ends at least, by all that was written into it.
+    saved: dict[str, dict[str, int]] = {}
 
 
 class _Position1(msgspec.Struct, frozen=True):

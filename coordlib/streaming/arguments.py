@@ -54,7 +54,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--accept-loss",
         action="store_true",
-        help="rebuild also where requests are lost, or records of the topics, with what is left",
+        help="rebuild also where requests are lost, or records of the topics, with what is left; "
+        "archive also where its topics have lost their ends",
     )
     parser.add_argument(
         "--shards",
@@ -69,8 +70,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parsed = parser.parse_args(arguments)
     if not parsed.without_archive and parsed.tables is None:
         parser.error("--tables is needed, or --without-archive")
-    if parsed.accept_loss and not parsed.rebuild:
-        parser.error("--accept-loss is of a start with --rebuild")
+    if parsed.accept_loss and parsed.without_archive and not parsed.rebuild:
+        parser.error("--accept-loss is of a start with --rebuild, or with an archive")
     return parsed
 
 
@@ -166,7 +167,7 @@ def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
         kafka=KafkaOptions.parse(arguments.kafka, config.kafka, arguments.kafka_file),
         status_file=arguments.status_file,
         is_rebuild=arguments.rebuild,
-        accepts_loss=arguments.accept_loss,
+        accepts_loss=arguments.accept_loss and arguments.rebuild,
         owned=_cell_of(arguments, config),
     )
 
@@ -204,6 +205,7 @@ def archive_options(arguments: argparse.Namespace, options: CoordinatorOptions) 
         kafka=options.kafka,
         interval_seconds=options.config.engine.archive_interval_ms / 1000,
         max_offsets_per_trigger=options.config.engine.archive_offsets_per_trigger,
+        accepts_loss=arguments.accept_loss,
     )
 
 

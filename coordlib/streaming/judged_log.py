@@ -1,9 +1,8 @@
 """Whether the inputs are still the logs that were judged, and what of them is lost.
 
-Retention, or an operator, removes requests before they were judged. A log loses its end by an
-unclean leader election, by a power cut, with a disk that is put back; and then it grows again, with
-other records at the offsets that were judged. So a start asks where each input begins and ends, and
-reads the newest judged record once more.
+Retention, or an operator, removes requests before they were judged; or a log is cut
+(`kafka/cut_logs.py`). So a start asks where each input begins and ends, and reads the newest judged
+record once more.
 
 What is lost is named, and skipped only where somebody has accepted that. No offset is judged twice,
 because ids and fencing tokens are offsets: a log that is shorter is filled up to the judged place,
@@ -13,9 +12,8 @@ and whatever stands below it is lost, whoever wrote it.  # INV-104
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from enum import StrEnum
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 from confluent_kafka import KafkaException, Producer
@@ -25,6 +23,16 @@ from coordlib.effects.routing import EVENTS, RESPONSES, Output
 from coordlib.errors import CannotReach, CoordError, StartRefused
 from coordlib.kafka.bounds import leader_epochs, log_bounds
 from coordlib.kafka.clients import open_admin, reaching, reason_of
+from coordlib.kafka.cut_logs import (
+    AGAIN_S,
+    Lost,
+    Read,
+    Why,
+    find_lost,
+    lost_at_two_looks,
+    named,
+    still_there,
+)
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.reading import records_at
 from coordlib.records import cells, codec
@@ -51,10 +59,6 @@ _PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 0.2
 #: How long a start, or a batch, waits for leaders.
 _LEADERS_S: Final = 60.0
-#: Between the look that misses records and the one that refuses a start.
-_AGAIN_S: Final = 5.0
-#: Partitions that a refusal names.
-_NAMED_MAX: Final = 20
 _ID_BYTES, _ID_DIGITS = 16, 8
 #: Records that are written at once where a log is filled.
 _FILLED_AT_ONCE: Final = 10_000
@@ -63,32 +67,6 @@ _ORDINAL: Final = 1_000_000
 #: What a log is filled with: nobody judges it.
 FILLER: Final = codec.encode(Tick(v=1, published=-1))
 _WHERE: Final = "Check that the broker runs and that this job may read and write its topics."
-
-
-class Why(StrEnum):
-    """How requests were lost."""
-
-    REMOVED = "removed before they were judged"
-    SHORTER = "the log is shorter than what was judged of it"
-    OTHER = "another record stands there than was judged: the log was cut, and has grown again"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-class Lost(NamedTuple):
-    """What is gone of one partition: offsets from `first` up to `end`, exclusive."""
-
-    place: Place
-    first: int
-    end: int
-    why: Why
-
-    def __str__(self) -> str:
-        where = f"{self.place.topic}, partition {self.place.partition}"
-        # Of a log that was cut and has grown again, the newest judged record alone is compared.
-        least = "at least " if self.why is Why.OTHER else ""
-        return f"{where}, {least}offsets {self.first} to {self.end - 1}: {self.why}"
 
 
 class Inputs(Protocol):
@@ -111,46 +89,29 @@ class Inputs(Protocol):
         """Give brokers that have just started, or lead no more, time before the next look."""
 
 
-def find_lost(marker: Marker, places: Iterable[Place], inputs: Inputs) -> list[Lost]:
+def lost_of(marker: Marker, places: Iterable[Place], inputs: Inputs) -> list[Lost]:
     """What is lost of these partitions of the inputs.
 
-    Of a record that retention has removed after it was judged nothing can be compared: there it is
-    asked only whether the log begins at or before the next one, and ends at or behind it. Of a
-    partition that the marker does not name, nothing was judged, and nothing is known to be lost.
+    Of a partition that the marker does not name, nothing was judged, and nothing is known to be
+    lost.
     """
-    lost: list[Lost] = []
-    known: dict[Place, JudgedRecord] = {}
-    newest: dict[Place, int] = {}
-    for place, (start, end) in inputs.bounds(places).items():
+    known: dict[Place, Read] = {}
+    for place in (bounds := inputs.bounds(places)):
         next_, record = _of(marker.next_offsets, place), _of(marker.judged, place)
-        if next_ is None:
-            continue
-        if start > next_:
-            lost.append(Lost(place, next_, start, Why.REMOVED))
-        elif end < next_:
-            lost.append(Lost(place, end, next_, Why.SHORTER))
-        elif record is not None and start < next_:
-            known[place], newest[place] = record, next_ - 1
-    for place, found in inputs.judged(newest).items():
-        if found != known[place]:
-            lost.append(Lost(place, newest[place], newest[place] + 1, Why.OTHER))
-    return sorted(lost)
+        if next_ is not None:
+            known[place] = Read(next_, next_ - 1, record)
+    return find_lost(known, bounds, inputs.judged)
 
 
 def refusal(lost: Iterable[Lost], plane: Plane, mend: str = "") -> StartRefused:
     """Names what is lost, and the way to go on."""
     return StartRefused(
         "The log of requests is not the one that was judged: requests are lost.",
-        f"prefix {plane.prefix}: {_named(list(lost))}",
+        f"prefix {plane.prefix}: {named(lost)}",
         mend
         or "To go on without them, name an empty folder and add --rebuild --accept-loss. Nobody is "
         "acknowledged for what is lost: members ask again, or their sessions end.",
     )
-
-
-def _named(lost: list[Lost]) -> str:
-    some = "; ".join(map(str, lost[:_NAMED_MAX]))
-    return some if len(lost) <= _NAMED_MAX else f"{some}; and {len(lost) - _NAMED_MAX} more"
 
 
 def skipped(marker: Marker, lost: list[Lost], now: Mapping[Place, JudgedRecord | None]) -> Marker:
@@ -250,12 +211,7 @@ class JudgedLog:
         if marker is None:
             self._begin(sink, places)
             return
-        # A broker that has just started, or leads no more, gives a wrong answer for a moment.
-        if not self._lost(marker, places):
-            return
-        inputs.wait()
-        if not (lost := self._lost(marker, places)):
-            _log.warning("what one look missed of the inputs is there")
+        if not (lost := lost_at_two_looks(lambda: self._lost(marker, places), inputs.wait)):
             return
         if not self._accepts_loss:
             raise refusal(lost, plane, self._mend)
@@ -319,14 +275,14 @@ class JudgedLog:
         if of_batch:
             raise CoordError(
                 "An input lost its end under the job. Nothing that was committed is missing.",
-                _named(of_batch),
+                named(of_batch),
                 "Start the job again: the batch is judged as the log has it now. If it is refused, "
                 "name an empty folder and add --rebuild.",
             )
         self._epochs |= epochs
 
     def _lost(self, marker: Marker, places: Iterable[Place]) -> list[Lost]:
-        lost = find_lost(marker, places, self._inputs)
+        lost = lost_of(marker, places, self._inputs)
         return [each for each in lost if not self._mend or each.why is not Why.REMOVED]
 
     def _cut(self, marker: Marker, places: Iterable[Place]) -> list[Lost]:
@@ -362,12 +318,7 @@ class KafkaInputs:
             else judged_record(record_of(self._letters[place.topic], message))
             for place, message in messages.items()
         }
-        missing = [place for place, record in found.items() if record is None]
-        if missing:  # removed since it was asked where the log begins?
-            starts = self.bounds(missing)
-            gone = [place for place in missing if starts[place].start > offsets[place]]
-            found = {place: record for place, record in found.items() if place not in gone}
-        return found
+        return still_there(found, offsets, self.bounds)
 
     def _asked(self, what: str, places: Collection[Place], ask: Callable[[], _T]) -> _T:
         """The answer, also while leaders move."""
@@ -383,7 +334,7 @@ class KafkaInputs:
             self._admin.forget(place.topic for place in places)
 
     def wait(self) -> None:
-        time.sleep(_AGAIN_S)
+        time.sleep(AGAIN_S)
 
     def fill(self, place: Place, end: int) -> None:
         producer = Producer({**self._options, "enable.idempotence": True, "log_level": 2})

@@ -191,6 +191,13 @@ class PlaneQuery:
             require_whole=require_whole,
         )
         self._settled, self._log = (folder, identity), log
+        bounds = self.bounds_of_saved(self.plane.shards(layout.shards))
+        for each in rebuild.cut(bounds, self.sink.marker):
+            mend = "keep the checkpoint: a rebuild would lack them"
+            _log.error("a compacted topic has lost records", where=each, mend=mend)
+        if is_rebuild:  # what is there is what the states are made of
+            there = ((place, log) for place, log in bounds.items() if log is not None and log.end)
+            self.sink.saved = {place: log.end - 1 for place, log in there}
         return folder
 
     def lost_checkpoint(self) -> str:

@@ -20,6 +20,8 @@ from coordlib.streaming.replay import Replay
 
 #: Of the entities without a saved head, those that a warning names.
 GROUPS_NAMED_MAX: Final = 10
+#: Partitions that a refusal names.
+_NAMED_MAX: Final = 20
 _log = structlog.get_logger()
 _NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, published=-1)
 
@@ -49,24 +51,39 @@ def seed_blobs(
     }
 
 
-def refuse_cut(bounds: Mapping[Place, Bounds | None]) -> None:
-    """Refuse to rebuild from compacted topics of which records have been deleted.
+def cut(bounds: Mapping[Place, Bounds | None], marker: Marker | None) -> list[str]:
+    """The compacted topics that lack records, each with what shows it.
 
-    Compaction leaves where a log begins alone: it begins later where somebody has deleted records,
-    or where the topic had another cleanup policy for a while. What had not been written again
-    since, is missing, and nothing in the rest tells so.
+    Compaction leaves where a log begins and ends alone. It begins later where somebody has deleted
+    records, or where the topic had another cleanup policy for a while; it ends before what was
+    written where a disk was put back, or by an unclean leader election. What had not been written
+    again since, is missing, and nothing in the rest tells so.  # INV-153
 
     Args:
-        bounds: of the partitions that the rebuild reads.
+        bounds: of the partitions that a rebuild reads.
     """
-    for place, found in sorted(bounds.items()):
+    saved = {} if marker is None else marker.saved
+    told: list[str] = []
+    for (topic, partition), found in sorted(bounds.items()):
+        end = saved.get(topic, {}).get(str(partition), 0)
         if found is not None and found.start > 0:
-            raise StartRefused(
-                "Records of a compacted topic have been deleted. What they held would be missing: "
-                "groups, offsets, partitions of clusters.",
-                f"{place.topic}, partition {place.partition}, begins at offset {found.start}",
-                "Restore the topic; or go on with what is left, and add --accept-loss.",
+            told.append(f"{topic}, partition {partition}, begins at offset {found.start}")
+        if found is not None and found.end < end:
+            told.append(
+                f"{topic}, partition {partition}, ends at offset {found.end}, and {end} was written"
             )
+    return told
+
+
+def refuse_cut(bounds: Mapping[Place, Bounds | None], marker: Marker | None) -> None:
+    """Refuse to rebuild from compacted topics that lack records; arguments of `cut`."""
+    if told := cut(bounds, marker):
+        raise StartRefused(
+            "Compacted topics have lost records. What these held would be missing: groups, "
+            "offsets, partitions of clusters.",
+            "; ".join(told[:_NAMED_MAX]),
+            "Restore the topics; or go on with what is left, and add --accept-loss.",
+        )
 
 
 def withdrawn(newest_by_key: NewestByKey, plane: Plane, replay: Replay) -> list[Output]:

@@ -13,6 +13,7 @@ registration is read by both, or by the later one alone: never do both go on.  #
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
@@ -43,8 +44,10 @@ from coordlib.streaming.sink_producer import TransactionalProducer
 _log = structlog.get_logger()
 _TIMEOUT_S = 60.0
 _LOOK_S = 10.0
-#: (topic, partition) -> offset of the newest record written there.
+#: (topic, partition) -> offset of the newest record written there, or the one behind it.
 Written = dict[tuple[str, int], int]
+#: Topic without prefix, partition, key, value.
+Rows = list[tuple[str, int, bytes, bytes | None]]
 
 
 class TransactionalSink:
@@ -77,6 +80,9 @@ class TransactionalSink:
         self.shown_ids = ShownIds({})
         #: Topic -> partition -> where its log begins: for the first marker of these shards.
         self.starts: dict[str, dict[str, int]] = {}
+        #: Where the compacted topics end at least; None: as the marker has it.
+        self.saved: Written | None = None
+        self._cut: set[tuple[str, int]] = set()
         self._crash = Crash.from_environment(plane.label)
 
     @property
@@ -226,12 +232,46 @@ class TransactionalSink:
         marker = next_marker(self.marker, batch, identity, self._plane.inputs, self.starts)
         rows = [(o.topic, o.partition, o.key, o.value) for o in batch.outputs]
         rows += [("progress", 0, key, value) for key, value in self.shown_ids.take()]
+        ends = self._saved_with(rows)
+        marker = msgspec.structs.replace(marker, saved=_by_topic(ends))
         own_key = cells.key_of(MARKER, self._plane.owned)
         rows.append(("progress", 0, own_key, codec.encode(marker)))
         written = self._transact(rows, batch.number)
+        self._note_saved(ends, written)
         self.progress.note_marker(marker, self._plane.owned)
         self._settle()
         return written
+
+    def _saved_with(self, rows: Rows) -> Written:
+        """Where the compacted topics end at least, when these rows are written.
+
+        Each batch of a partition stands behind the end of the transaction before it. What others
+        have written makes a log longer still.  # INV-153
+        """
+        ends, prefix = dict(self.saved or {}), self._plane.prefix
+        if self.saved is None and self.marker is not None:
+            saved = self.marker.saved.items()
+            ends = {(topic, int(at)): end for topic, each in saved for at, end in each.items()}
+        saving = (row[:2] for row in rows if row[0] in self._plane.restored_from)
+        for (topic, partition), count in Counter(saving).items():
+            place = f"{prefix}.{topic}", partition
+            ends[place] = count + (ends[place] + 1 if place in ends else 0)
+        return ends
+
+    def _note_saved(self, ends: Written, written: Written) -> None:
+        """Compare with where they were written to. What is too short stays so: a rebuild, which
+        reads these topics, is to refuse them."""
+        self.saved = {place: max(end, written.get(place, -1) + 1) for place, end in ends.items()}
+        for place, newest in sorted(written.items()):
+            if newest + 1 < ends.get(place, 0) and place not in self._cut:
+                self._cut.add(place)
+                _log.error(
+                    "a compacted topic has lost its end; groups go on with what the job has",
+                    topic=place[0],
+                    partition=place[1],
+                    records=ends[place] - newest - 1,
+                    mend="keep the checkpoint: a rebuild would lack them, and is refused",
+                )
 
     def _settle(self) -> None:
         """After a doubtful transaction: fence what may be late of it, and read what it has left.
@@ -265,9 +305,7 @@ class TransactionalSink:
             )
         self._is_doubtful = False
 
-    def _transact(
-        self, rows: list[tuple[str, int, bytes, bytes | None]], batch: int = -1
-    ) -> Written:
+    def _transact(self, rows: Rows, batch: int = -1) -> Written:
         assert not self._is_doubtful  # what is late would end this transaction
         delivered = _Delivered()
         # Offsets rise within a partition, so its last record tells how far it was written; the
@@ -388,6 +426,13 @@ class TransactionalSink:
         """
         timeout_ms = self._transaction_timeout_ms
         return timeout_ms is not None and self._spent_ms() >= timeout_ms
+
+
+def _by_topic(ends: Written) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), end in sorted(ends.items()):
+        found.setdefault(topic, {})[str(partition)] = end
+    return found
 
 
 class _Closed:

@@ -484,13 +484,16 @@ class Topics:
     """Topics of the engine on a real broker, and a transactional producer as the sink's."""
 
     def __init__(self, broker: "Broker") -> None:
-        from confluent_kafka import Producer
-
         from coordlib.kafka import topics
 
         self.prefix = f"t{uuid.uuid4().hex[:8]}"
         self.client = {"bootstrap.servers": broker.bootstrap_servers}
         topics.create(self.client, self.prefix, 2, 1, 1)
+        self.open_producer()
+
+    def open_producer(self) -> None:
+        from confluent_kafka import Producer
+
         self._producer = Producer(
             {**self.client, "transactional.id": self.prefix, "log_level": 0, "linger.ms": 0}
         )

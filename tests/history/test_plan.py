@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from coordlib.errors import StartRefused
 from coordlib.history.commit import Commit, Hole, Positions, Source, commit_in, merged
 from coordlib.history.plan import Range, plan, untold
+from coordlib.kafka.cut_logs import Lost, Why
 from coordlib.kafka.places import Bounds, Place
 
 EVENTS, GROUPS = Place("events", 0), Place("groups", 0)
@@ -64,24 +65,24 @@ def test_a_hole_is_told_once_and_what_it_grew_by_later() -> None:
     assert untold(holes, {"lag": {"0": 7, "1": 8}}) == (Hole("lag", 0, 7, 9),)
 
 
-def test_a_log_that_is_shorter_than_the_table_is_another_log() -> None:
-    """Topics deleted and made anew: to go on would leave out their first records without a word.
+def test_a_log_that_has_lost_its_end_goes_on_there_and_has_its_line() -> None:
+    """Once that is accepted. Of one that has grown again, what stands at offsets that were read is
+    left out.  # INV-152"""
+    cut = [Lost(SHARDS[0], 4, 10, Why.SHORTER), Lost(SHARDS[1], 9, 10, Why.OTHER)]
+    bounds = {SHARDS[0]: Bounds(0, 4), SHARDS[1]: Bounds(0, 12)}
+    next_: Positions = {"events": {"0": 10, "1": 10}}
 
-    A supervisor that starts the archive again meets them again, for ever.
-    """
-    with pytest.raises(StartRefused, match="shorter"):
-        plan({"events": {"0": 10}}, {EVENTS: Bounds(0, 9)}, 100, {})
+    found = plan(next_, bounds, 100, next_, cut)
 
-
-def test_samples_of_lag_may_begin_anew() -> None:
-    """Their topic may be lost and made anew, unlike the others: that must not hold up history."""
-    lag = Place("lag", 0)
-
-    found = plan({"lag": {"0": 10}}, {lag: Bounds(0, 3)}, 100, {"lag": {"0": 10}})
-
-    assert found.ranges == (Range("lag", 0, 0, 3),)
-    ends = Commit("a", 1, {"lag": {"0": 10}}).following("a", found.until, 0, found.until, ())
-    assert ends.next == {"lag": {"0": 3}}
+    assert found.ranges == (Range("events", 1, 10, 12),)
+    assert found.holes == (
+        Hole("events", 0, 4, 10, Why.SHORTER),
+        Hole("events", 1, 9, 10, Why.OTHER),
+    )
+    ends = Commit("a", 1, next_).following("a", found.until, 0, found.until, found.holes)
+    assert ends.next == {"events": {"0": 4, "1": 12}}
+    assert ends.told == {}, "the next cut of this log has a line, too"
+    assert untold(found.holes, {"events": {"0": 10, "1": 10}}) == found.holes
 
 
 def test_a_batch_that_not_all_tables_have_is_completed_first() -> None:
@@ -152,11 +153,14 @@ def test_every_record_is_read_once_or_in_a_hole(
 
 
 def test_a_commit_is_read_back_as_it_was_written() -> None:
+    ends, until = {"events": {"0": 9}}, {"lag": {"0": 7}}
     commit = Commit("a", 3, {"events": {"0": 4}}, 2).following(
-        "b", {"events": {"0": 9}}, 1, {"lag": {"0": 7}}, (Hole("lag", 0, 2, 5),)
+        "b", ends, 1, until, (Hole("lag", 0, 2, 5),), read={"events": {"0": (8, 1_000, "d")}}
     )
 
-    assert commit == Commit("b", 4, {"events": {"0": 9}}, 3, {"lag": {"0": 7}}, {"lag": {"0": 5}})
+    assert commit == Commit(
+        *("b", 4, ends, 3, until, {"lag": {"0": 5}}), read={"events": {"0": (8, 1_000, "d")}}
+    )
     assert Commit.from_json(commit.to_json(1)) == commit
 
 
@@ -202,12 +206,13 @@ def test_a_topic_that_may_be_made_anew_is_read_from_its_beginning(topic: str) ->
     ends = {topic: {"0": 7}, "events": {"0": 9}}
     holes = (Hole(topic, 0, 2, 5),)
     source = Source("coord", {"events": "e1", topic: "l1"})
-    commit = Commit.first(source).following("a", ends, 0, ends, holes)
+    read = {topic: {"0": (6, 1_000, "d")}}
+    commit = Commit.first(source).following("a", ends, 0, ends, holes, read=read)
 
     later = commit.continued(Source("coord", {"events": "e1", topic: "l2"}), "T")
 
     assert later.next == later.until == {"events": {"0": 9}}
-    assert (later.told, later.topic_ids[topic]) == ({}, "l2")
+    assert (later.told, later.read, later.topic_ids[topic]) == ({}, {}, "l2")
 
 
 def test_a_table_of_an_older_version_is_refused() -> None:

@@ -1,6 +1,6 @@
 """The log of requests loses its end, as by an unclean election or with a disk that is put back."""
 
-import os
+import json
 from collections.abc import Callable
 from pathlib import Path
 from signal import SIGCONT, SIGSTOP
@@ -15,6 +15,7 @@ from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
 from coordlib.records.partitioner import shard_of
 from tests.stack.conftest import wait_until
+from tests.stack.cut import cut_log
 from tests.stack.wire import Wire
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
@@ -41,17 +42,11 @@ def end_of(stack: Stack) -> int:
         consumer.close()
 
 
-def cut(stack: Stack) -> None:
-    """Half of the log of shard 0 goes, while the broker is down."""
+def cut(stack: Stack, *topics: str) -> None:
+    """Half of these logs of shard 0 goes, while the broker is down."""
     stack.broker.stop()
-    (folder,) = (stack.home / "broker").glob("**/coord.requests-0")
-    for file in folder.iterdir():
-        if file.suffix == ".log":
-            os.truncate(file, file.stat().st_size // 2)
-        elif file.suffix in (".index", ".timeindex", ".snapshot"):
-            file.unlink()
-    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
-        (folder.parent / name).unlink(missing_ok=True)
+    for topic in topics or ("requests",):
+        cut_log(stack.home / "broker" / "segments", f"coord.{topic}-0")
     stack.broker.jars = ensure_jars(silent).broker
     stack.broker.start()
 
@@ -102,6 +97,40 @@ def test_a_log_that_was_cut_while_the_job_was_away(
     start_job()
 
 
+@pytest.mark.timeout(900)
+def test_the_other_topics_of_the_job_are_cut_while_it_is_away(
+    own_stack: Stack, start_job: Callable[..., None], tmp_path: Path
+) -> None:
+    """`coord.offsets`: no start goes on, as with the requests. `coord.committed`: a rebuild began
+    with older positions, and nobody was told.  # INV-104  # INV-153"""
+    start_job()
+    with Wire(own_stack.bootstrap_servers) as wire:
+        for number in range(40):
+            asked = commit(wire, number)
+        wire.answer(asked)
+        row = {"topic": "t", "partition": 1, "offset": 7, "generation": -1}
+        for _ in range(20):
+            value = {"v": 1, "type": "OffsetCommit", "group": "other", "offsets": [row]}
+            wire.send_raw(json.dumps(value).encode(), "other", "offsets", 0)
+        wire.answer(commit(wire, 41))
+        wire.answer(commit(wire, 42))
+    own_stack.stop_job()
+    cut(own_stack, "offsets", "committed")
+
+    with pytest.raises(Exception, match=r"coord\.offsets, partition 0, offsets"):
+        start_job()
+    own_stack.checkpoint.rename(tmp_path / "was")
+    with pytest.raises(Exception, match=r"coord\.committed, partition 0, ends at offset"):
+        start_job("--rebuild")
+    assert own_stack.job.exit_code == exit_codes.REFUSED
+    start_job("--rebuild", "--accept-loss")
+    with Wire(own_stack.bootstrap_servers) as wire:
+        assert wire.answer(commit(wire, 200))["error"] == "NONE"
+    own_stack.stop_job()
+    own_stack.checkpoint.rename(tmp_path / "accepted")
+    start_job("--rebuild")
+
+
 def test_a_log_that_is_cut_under_the_job_while_members_write(
     own_stack: Stack, start_job: Callable[..., None]
 ) -> None:
@@ -130,6 +159,6 @@ def test_a_log_that_is_cut_under_the_job_while_members_write(
     wait_until("the job ends", lambda: not own_stack.job.is_running, 120)
 
     assert own_stack.job.exit_code == exit_codes.REFUSED
-    assert "another record stands there than was judged" in own_stack.last_job_lines(60)
+    assert "another record stands there than was read" in own_stack.last_job_lines(60)
     with pytest.raises(Exception, match="another record stands there"):
         start_job()

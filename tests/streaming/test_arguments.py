@@ -6,6 +6,7 @@ import pytest
 
 from coordlib.errors import SetupError
 from coordlib.streaming.arguments import (
+    archive_options,
     claims_beside,
     claims_options,
     coordinator_options,
@@ -69,12 +70,16 @@ def test_a_rebuild_of_the_groups_is_one_of_the_claims_where_their_folder_is_empt
     assert (one.is_rebuild, one.rebuilds_if_empty) == (True, False)
 
 
-def test_loss_is_accepted_by_a_rebuild_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lost_requests_are_accepted_by_a_rebuild_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """An archive of the same start accepts what its topics have lost."""
     with pytest.raises(SystemExit):
         beside("--accept-loss")
     assert "--rebuild" in capsys.readouterr().err
-    given = parse_arguments([*PLACES, "--without-archive", "--rebuild", "--accept-loss"])
-    assert coordinator_options(given).accepts_loss
+    for rebuild in ((), ("--rebuild",)):
+        given = parse_arguments([*PLACES, "--tables", "t", *rebuild, "--accept-loss"])
+        options = coordinator_options(given)
+        assert options.accepts_loss == bool(rebuild)
+        assert archive_options(given, options).accepts_loss
 
 
 @pytest.mark.parametrize("topic", ["__marshal.5s", "__marshal.3601s", "m.0s"])

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from coordlib.coordinators.shard.shard import InputRecord
 from coordlib.effects.routing import Output
 from coordlib.errors import CannotReach, CoordError, StartRefused
+from coordlib.kafka.cut_logs import Lost, Why
 from coordlib.kafka.places import Bounds, Place
 from coordlib.records import codec
 from coordlib.records import responses as rs
@@ -27,7 +28,7 @@ from coordlib.records.stored import ShardPosition as Position
 from coordlib.streaming import judged_log
 from coordlib.streaming.batch import Batch, judged_record
 from coordlib.streaming.checkpoint import Identity
-from coordlib.streaming.judged_log import JudgedLog, KafkaInputs, Lost, Why, find_lost
+from coordlib.streaming.judged_log import JudgedLog, KafkaInputs, lost_of
 from coordlib.streaming.marker import next_marker
 from coordlib.streaming.plane import groups
 
@@ -154,7 +155,7 @@ def logs() -> Logs:
 
 
 def lost(logs: Logs, marker: Marker) -> list[Lost]:
-    return find_lost(marker, logs.of, logs)
+    return lost_of(marker, logs.of, logs)
 
 
 def settle(logs: Logs, marker: Marker, accepted: bool = False) -> Any:
@@ -472,17 +473,29 @@ def test_records_of_the_batch_alone_are_gone(logs: Logs, place: Place) -> None:
     assert not isinstance(told.value, StartRefused)
 
 
-def test_into_a_topic_of_others_nothing_is_written(logs: Logs, place: Place) -> None:
-    """Claims: a log that was cut has to be made anew; what was removed unread is met elsewhere."""
-    marker, log = logs.marker(), logs.of[place]
-    sink: Any = Sink(marker)
-    job = JudgedLog(PLANE, logs, mend="Make it anew.")
-    log.grow(5)
-    log.remove(12)
-    job.settle(sink, LAYOUT)
-    log.start = 0
-    log.cut(4)
+@pytest.mark.parametrize(("end", "more"), [(0, 0), (4, 0), (9, 0), (0, 10), (4, 6), (9, 40)])
+def test_into_a_topic_of_others_nothing_is_written(
+    logs: Logs, place: Place, end: int, more: int
+) -> None:
+    """Claims: a log that has lost its end, or all, or has grown again, has to be made anew."""
+    sink: Any = Sink(logs.marker())
+    log = logs.of[place]
+    log.cut(end)
+    log.grow(more)
 
     with pytest.raises(StartRefused, match=r"Make it anew\."):
-        job.settle(sink, LAYOUT)
-    assert (log.end, sink.lines) == (0, [])
+        JudgedLog(PLANE, logs, mend="Make it anew.").settle(sink, LAYOUT)
+    assert log.end == end + more
+
+
+@pytest.mark.parametrize("before", [1, 5, JUDGED, JUDGED + 2, JUDGED + 5])
+def test_what_was_removed_of_a_topic_of_others_is_met_elsewhere(
+    logs: Logs, place: Place, before: int
+) -> None:
+    """At the begin, in the middle, or all: claims are learnt anew behind it."""
+    sink: Any = Sink(logs.marker())
+    logs.of[place].grow(5)
+    logs.of[place].remove(before)
+
+    JudgedLog(PLANE, logs, mend="Make it anew.").settle(sink, LAYOUT)
+    assert sink.lines == []

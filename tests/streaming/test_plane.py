@@ -27,7 +27,7 @@ IDENTITY = Identity(checkpoint="c", prefix="coord", shards=1, incarnation="i")
 OF_BEFORE = (
     "e349dd0d1d2825a1311eb41dc55b2ff2851832dbc7a3e1b5191d9743aef63860",
     "b6ae806f7081549ae2aafecb90d5aed85ae46e40747931375751228d9ee4bd62",
-    "7ea91fe6685a5b592d42cef0f360fb639adf395d5caa0784917b48728e877703",
+    "ce8c6a8d31a59a8831857a7c5afba0d6274d7d7a6a42b530ae7d5b4cad742d88",
 )
 
 

@@ -306,6 +306,31 @@ def test_a_rebuild_from_a_topic_of_which_records_were_deleted(start, made, admin
     start(made, "lost", is_rebuild=True, accepts_loss=True)
 
 
+def test_a_compacted_topic_that_ends_before_what_was_written(start, made, broker):
+    """A marker of a longer topic says what a topic says that has lost its end. With its checkpoint
+    the job goes on; a rebuild would lack what stood there, and nobody would be told.  # INV-153"""
+    client = {"bootstrap.servers": broker.bootstrap_servers}
+
+    def marker() -> Marker:
+        return decode_marker(compacted.newest_by_key(client, f"{made}.progress", 0)[MARKER_KEY])
+
+    start(made, until=lambda: len(marker().shards) == 2)
+    beyond = {f"{made}.groups": {"0": 50}, f"{made}.outbox": {"1": 70}}
+    with closing(Producer(client)) as producer:
+        altered = codec.encode(msgspec.structs.replace(marker(), saved=beyond))
+        producer.produce(f"{made}.progress", altered, MARKER_KEY, partition=0)
+        producer.flush(60)
+
+    for _ in range(2):
+        start(made)
+        told = refusal(start, made, "lost", is_rebuild=True)
+        assert f"{made}.groups, partition 0, ends at offset 0, and 50 was written" in told
+        assert f"{made}.outbox, partition 1, ends at offset 0, and 70 was written" in told
+        assert "--accept-loss" in told
+    start(made, "lost", is_rebuild=True, accepts_loss=True, until=lambda: not marker().saved)
+    start(made, "again", is_rebuild=True)
+
+
 def test_requests_that_were_removed_unread_are_skipped_on_demand(start, made, admin, broker):
     """The job was away for longer than the topics keep records, and the way out that it named ended
     in the same refusal.  # INV-104"""

@@ -360,6 +360,10 @@ class Cluster:
             if owner in (None, transaction.owner):
                 self._mark(transaction, place)
 
+    def end_when_marked(self, place: Place) -> int:
+        """Where a partition ends when the end markers that are under way have come."""
+        return self.partitions[place].end + sum(at == place for _, at in self._unmarked)
+
     def is_ending(self, transactional_id: str) -> bool:
         """Whether markers of its newest transaction are still on their way."""
         return any(each.owner == transactional_id for each, _ in self._unmarked)

@@ -128,6 +128,12 @@ class Engine:
         """A batch has been committed; perhaps its driver has not heard so."""
         if marker is not None and marker.next_offsets not in self.cuts[-1:]:
             self.cuts.append(marker.next_offsets)
+            for topic, ends in marker.saved.items():
+                for partition, end in ends.items():
+                    found = self.cluster.end_when_marked((topic, int(partition)))
+                    if found < end:  # INV-153: else a rebuild is refused that lacks nothing
+                        where = f"{topic}-{partition} ends at {found}, the marker has {end}"
+                        self.problems.append(f"INV-153: {where}")
 
     def batch_ms(self) -> float:
         return self.usual_ms() + sum(self.extra_ms)
