@@ -9,7 +9,9 @@ from confluent_kafka import OFFSET_INVALID, TopicPartition
 from coordlib.client.committed_reader import CommittedReader
 from coordlib.client.shell import uninterrupted
 from coordlib.client.shell.handing_out import FRESH_MS
+from coordlib.client.transactions.verdict import TornTransaction
 from coordlib.errors import CannotReach, CoordError
+from coordlib.records.data_headers import Txn
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program, offsets_of
 from tests.client.test_interrupted import LOGS, Given, read_log
@@ -120,6 +122,22 @@ def test_a_member_that_fails_says_so_before_anything_at_hand(a: Program) -> None
     a.consumer.member.fail(ValueError("odd"))
     with pytest.raises(CoordError, match="odd"):
         a.consumer.poll(0)
+
+
+def test_a_torn_transaction_behind_what_is_at_hand_is_forgotten_with_it(a: Program) -> None:
+    """The program goes back, or loses the partition: a reader raises it again where it still is."""
+    a.consumer.seek(T0)
+    torn: list[Exception] = [TornTransaction(Txn("i", "a", 1, 0), "a record is missing", "t-0")]
+
+    def fail() -> None:
+        if not a.reader.ahead and torn:
+            raise torn.pop()
+
+    a.reader.before_poll = fail
+    assert a.consumer.poll(0) is not None
+    assert not torn
+    a.consumer.seek(TopicPartition("t", 0, 7))
+    assert all(a.consumer.poll(0) is not None for _ in range(6))
 
 
 def test_a_problem_that_was_met_ahead_comes_behind_the_messages(

@@ -29,6 +29,7 @@ from coordlib.client.shell.starts import Start
 from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.unit import Outcome, Unit
+from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
 from coordlib.errors import CoordError
 from coordlib.kafka.denied import denial, reading
 
@@ -149,7 +150,7 @@ class Reading:
         for start in self._starts:
             start.partitions = tuple(each for each in start.partitions if each not in gone)
         self._starts = [start for start in self._starts if start.partitions]
-        self.out.forget(gone)
+        self._forget(gone)
         paused = tuple(sorted(self._paused & self._read & gone))
         self._paused -= gone
         for each in gone:
@@ -166,6 +167,15 @@ class Reading:
             self._reader.incremental_unassign(of.kafka_of(stops))
         elif stops:
             self._reader.unassign()
+
+    def _forget(self, gone: set[TopicPartition]) -> None:
+        """Hand out nothing of these that is at hand.
+
+        What was met behind it is met again, where it is still so.
+        """
+        self.out.forget(gone)
+        if isinstance(self.problem, TornTransaction | UndecidedTransaction):
+            self.problem = None
 
     def let_go(self, partitions: Iterable[TopicPartition]) -> None:
         """As `drop`, by the user. Raises CoordError: it is closed."""
@@ -337,7 +347,7 @@ class Reading:
             (ours,) = of.ours([partition])
             if ours in self._read:
                 seek_to(self._reader, partition)
-                self.out.forget({ours})
+                self._forget({ours})
             elif any(ours in start.partitions for start in self._starts):
                 self._sought[ours] = partition.offset
             else:
