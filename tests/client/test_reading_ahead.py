@@ -137,7 +137,7 @@ def test_a_torn_transaction_behind_what_is_at_hand_is_forgotten_with_it(a: Progr
     assert a.consumer.poll(0) is not None
     assert not torn
     a.consumer.seek(TopicPartition("t", 0, 7))
-    assert all(a.consumer.poll(0) is not None for _ in range(6))
+    assert all(a.consumer.poll(0) is not None for _ in range(5))
 
 
 def test_a_problem_that_was_met_ahead_comes_behind_the_messages(
