@@ -1,6 +1,8 @@
 """INV-130. A topic is deleted and made anew under consumers of both kinds of groups."""
 
+from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -226,3 +228,82 @@ def test_an_offset_without_an_id_is_of_the_topic_of_now(kind: dict[str, Any]) ->
     a.log.make_anew("t")
     a.log.tell_topics()
     assert {offset for offset, _ in committed(a).values()} == {1, 2}
+
+
+class Course:
+    """One program at a time, in a group whose topic is made anew now and then."""
+
+    def __init__(self, seed: int, kind: dict[str, Any], met: Counter[str]) -> None:
+        self.luck, self.kind, self.met = Random(seed), kind, met
+        self.program = reading(kind)
+        #: Ids that a listing has shown and another one replaced.
+        self.old: set[str] = set()
+        self.shown = self.log.id_of("t")
+        #: Begins of partitions since the topic is the one that it is, the first one counts.
+        self.begun: dict[int, int] = {}
+        self.seen = 1
+
+    @property
+    def log(self) -> FakeLog:
+        return self.program.log
+
+    def note_begins(self) -> None:
+        for begins in self.program.reader.started[self.seen :]:
+            for partition, offset in begins:
+                self.begun.setdefault(partition, offset)
+        self.seen = len(self.program.reader.started)
+
+    def happen(self, number: int) -> None:
+        dice = self.luck.random()
+        if dice < 0.15:
+            self.met["made anew"] += 1
+            self.note_begins()
+            self.log.make_anew("t")
+            self.begun = {}
+        elif dice < 0.35:
+            self.log.tell_topics()
+            if self.shown != self.log.id_of("t"):
+                self.old.add(self.shown)
+                self.shown = self.log.id_of("t")
+        elif dice < 0.45:
+            self.restart(f"p{number}")
+        elif dice < 0.75:
+            self.log.now_ms += COMMITS_MS
+            commit(self.program)
+        else:
+            self.log.advance(LOOK_MS, self.program.consumer.member.poll)
+        for _ in range(3):
+            self.program.poll()
+        self.note_begins()
+        self.check()
+
+    def restart(self, client: str) -> None:
+        self.program.consumer.member.close(timeout_s=0)
+        self.log.advance(20_000)
+        self.program, self.seen = Program(self.log, client, **self.kind), 0
+        for _ in range(4):
+            self.program.settle()
+
+    def check(self) -> None:
+        for offset, topic_id in committed(self.program).values():
+            self.met["offsets are served"] += 1
+            assert topic_id not in self.old, f"{offset} is of a topic of before"
+
+
+@kinds
+def test_whatever_happens_no_offset_of_a_topic_of_before_is_read_from(kind: dict[str, Any]) -> None:
+    """INV-130: no record of the new one is skipped but for what is fetched until it is noticed."""
+    met: Counter[str] = Counter()
+    for seed in range(20):
+        course = Course(seed, kind, met)
+        for number in range(40):
+            course.happen(number)
+        course.log.advance(2 * LOOK_MS, course.program.consumer.member.poll)
+        for _ in range(3):
+            course.program.poll()
+        course.note_begins()
+        wrong = {p: at for p, at in course.begun.items() if at != OFFSET_BEGINNING}
+        is_anew = course.log.id_of("t") != course.log.id_of("t")[:8] + f"{0:014d}"
+        assert not is_anew or (course.begun and not wrong), f"seed {seed}: {course.begun}"
+
+    assert min(met["made anew"], met["offsets are served"]) > 50, met
