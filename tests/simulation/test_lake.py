@@ -63,7 +63,7 @@ def test_faults_of_the_lake_bring_members() -> None:
 
 
 #: Between them the table is away, and another one lies in its place.
-GOES = (3, 4)
+GOES = (10, 11)
 FAULTS = ("lake-dies-inside", "lake-acts-late", "lake-stalls-inside", "lake-joins")
 #: The rows of the crash table: these faults must bring them about, in one of two worlds at least.
 MET = {

@@ -119,6 +119,8 @@ def table_goes(world: World, luck: Random, for_ms: int) -> None:
         store.place = store.log
 
     def look() -> bool:
+        if world.scheduler.now_ms >= world.plan.length_ms:
+            return False  # faults are over: the world could end before it is back
         if store.place is not store.log or not committed_of(lake):
             return True  # a member that is the first to write may make a table
         drawn, may_be_a_copy = luck.random(), all(each.knows_commits for each in lake.living)
