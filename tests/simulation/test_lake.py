@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coordlib.client.transactions.delta_files import DeltaFiles
-from coordlib.client.transactions.in_doubt import Table, settle
-from coordlib.errors import CannotReach
+from coordlib.client.transactions.in_doubt import Table, Written, settle
+from coordlib.errors import AnotherTable, CannotReach
 from coordlib.records import requests as rq
 from tests.simulation.as_they_were import drawn
 from tests.tools.simulation import plan, run
@@ -156,6 +156,30 @@ def test_a_write_is_skipped_unless_its_token_is_greater(hand: Hand) -> None:
     assert put(lake, ((RAIN, 0, 0),), 11)
 
     assert [each.token for each in hand.store.log.commits] == [0, 9, 11]
+
+
+def test_a_batch_is_staged_for_the_table_that_was_looked_at(hand: Hand) -> None:
+    """INV-157: an old copy comes between the look and the rows' files."""
+    lake, rows = hand.spark(), ((RAIN, 0, 0),)
+    write(lake, rows, 7)
+    batch: Any = rows
+    lake.prepare(batch)
+    hand.store.place = hand.store.log.old_copy()
+    staged = lake.stage(batch)
+
+    with pytest.raises(AnotherTable):
+        staged.commit(9)
+    assert hand.store.astray == []
+
+
+def test_who_is_the_first_of_its_process_to_write_asks_again(hand: Hand) -> None:
+    """INV-120: it had asked before another member's first commit, and another table lies there."""
+    lake = hand.spark()
+    lake.ask_again = lambda: Written("the table", 0)
+    hand.store.place = DeltaLog("another")
+
+    with pytest.raises(AnotherTable):
+        put(lake, ((RAIN, 0, 0),), 7)
 
 
 def test_of_two_commits_of_one_application_at_once_one_conflicts(hand: Hand) -> None:
