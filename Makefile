@@ -88,7 +88,7 @@ demo: setup  ## a guided run in a folder of its own (ACT=name, several in quotes
 SEEDS ?= 20000
 .PHONY: nightly
 nightly: $(INSTALLED)  ## simulated worlds for hours: each situation must have been met (SEEDS=20000); all examples of properties
-	COORD_ALL_EXAMPLES=1 $(PYTEST) -m "hypothesis and not chaos" tests/coordinators
+	COORD_ALL_EXAMPLES=1 $(PYTEST) -m "hypothesis and not chaos" tests/core
 	@$(BIN)/python -m tests.tools.sim --seeds $(SEEDS)
 
 .PHONY: bench

@@ -108,7 +108,7 @@ REBALANCE_TIMEOUT_MAX_MS = 24 * 3_600_000  # beyond a day a dead member would ho
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000  # KAFKA-7610: a parked newcomer without an answer is dropped
 CLOCK_CAP_IDLE_MS = 600_000  # rule 1: CAP of a shard that waits for no member
 
-# Of claims; they are part of the protocol, so no setting changes them (coordinators/claims).
+# Of claims; they are part of the protocol, so no setting changes them (core/claims).
 CLAIM_BYTES_MAX = 2 * KIB  # a message: four names of 249 bytes and five numbers
 SLOTS_MAX = 50_000  # of a coordination partition; Marshal's own ceiling is 24,990 claims
 PAUSES_MAX = 10_000  # paused groups of a coordination partition

@@ -147,7 +147,7 @@ def describe(group: GroupName, /, *, where: WhereClaims = CLAIMS_HERE) -> int:
         The group's id.
     """
     from coordlib.cli.claims_view import paused_groups, rows_of
-    from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
+    from coordlib.core.claims.world import UNTRUSTED_TIME_MS
 
     begun: dict[tuple[int, int], int] = {}
 
@@ -292,7 +292,7 @@ def decode(
 
 
 def _message_row(number: int, record: Any, judgement: Any) -> tuple[object, ...]:
-    from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
+    from coordlib.core.claims.world import UNTRUSTED_TIME_MS
 
     stamp = record.timestamp_ms
     time = None if stamp == UNTRUSTED_TIME_MS else millis_text(stamp)
@@ -307,7 +307,7 @@ def _message_row(number: int, record: Any, judgement: Any) -> tuple[object, ...]
 
 
 def _partition_of(survey: "Survey", topic: str) -> int:
-    from coordlib.records.marshal import partition_of
+    from coordlib.core.wire.marshal import partition_of
 
     return partition_of(topic, survey.place.partitions)
 

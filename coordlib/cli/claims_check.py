@@ -63,8 +63,8 @@ class _Seen:
     foreign: set[str] = field(default_factory=set)
 
     def note(self, number: int, record: Any, judgement: Any) -> None:
-        from coordlib.coordinators.claims.slot import Verdict
-        from coordlib.records import marshal
+        from coordlib.core.claims.slot import Verdict
+        from coordlib.core.wire import marshal
 
         self.messages += 1
         coordinate = f"m{number}-{record.offset}"
@@ -132,7 +132,7 @@ def _look(where: WhereClaims) -> _Seen:
 
 
 def _rows_of(topic: str, seen: _Seen) -> list[tuple[object, ...]]:
-    from coordlib.records.marshal import SENTENCES, Fault
+    from coordlib.core.wire.marshal import SENTENCES, Fault
 
     rows: list[tuple[object, ...]] = []
     for error, (times, coordinate) in sorted(seen.rejected.items()):

@@ -11,8 +11,8 @@ from coordlib.exit_codes import FAILED, OK, UNHEALTHY
 
 if TYPE_CHECKING:
     from coordlib.client.claims.shell.survey import Survey
-    from coordlib.coordinators.claims.slot import Key
-    from coordlib.coordinators.claims.world import World
+    from coordlib.core.claims.slot import Key
+    from coordlib.core.claims.world import World
 
 COLUMNS: Final = ("PARTITION", "SNAPSHOT-OFFSET", "OK", "SLOTS", "DIFFERENCES", "NOTE")
 KEYS: Final = tuple(column.lower() for column in COLUMNS)
@@ -107,7 +107,7 @@ def _without_snapshot(survey: "Survey", number: int) -> Compared:
 
 def _folded(survey: "Survey", number: int, until: int | None = None) -> "World":
     """The log up to an offset, or to its end, as one that reads it alone."""
-    from coordlib.coordinators.claims.world import World
+    from coordlib.core.claims.world import World
 
     world = World(survey.place.topic, number, survey.place.partitions)
 

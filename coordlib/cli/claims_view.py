@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from coordlib.client.claims.view import LogView
-from coordlib.coordinators.claims.slot import NO_EPOCH, Slot
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims.slot import NO_EPOCH, Slot
+from coordlib.core.claims.world import World
 
 STATES: Final = ("live", "aging", "stale", "free", "paused")
 

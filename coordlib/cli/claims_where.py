@@ -10,8 +10,8 @@ from cyclopts import Parameter
 
 from coordlib.cli.names import require_topic
 from coordlib.cli.where import Where, WhereTables
+from coordlib.core.wire.own_topics import COORDINATION_TOPIC
 from coordlib.errors import SetupError
-from coordlib.records.own_topics import COORDINATION_TOPIC
 
 if TYPE_CHECKING:
     from coordlib.client.claims.shell.survey import Survey
@@ -26,7 +26,7 @@ def require_claims_topic(_: Any, name: str | None) -> None:
     """Raises SetupError for what is no topic, or names an interval beyond the bounds."""
     if name is None:
         return
-    from coordlib.records.marshal import heartbeat_interval_ms
+    from coordlib.core.wire.marshal import heartbeat_interval_ms
 
     require_topic(_, name)
     try:

@@ -26,8 +26,8 @@ from coordlib.cli.where import HERE, Where
 
 if TYPE_CHECKING:
     from coordlib.cli.cluster_view import ClusterView
-    from coordlib.coordinators.brokers.rows import Partition
-    from coordlib.coordinators.shard.table import Place
+    from coordlib.core.controller.rows import Partition
+    from coordlib.core.engine.table import Place
 
 
 def list_clusters(*, where: Where = HERE) -> int:

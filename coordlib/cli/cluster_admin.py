@@ -12,7 +12,7 @@ from coordlib.cli.where import HERE, Where
 from coordlib.errors import ErrorCode, GroupError
 
 if TYPE_CHECKING:
-    from coordlib.coordinators.brokers.cluster import Broker
+    from coordlib.core.controller.cluster import Broker
 
 
 def remove_broker(
@@ -40,7 +40,7 @@ def remove_broker(
     yes
         Remove without asking.
     """
-    from coordlib.records.brokers import CLUSTER
+    from coordlib.core.wire.brokers import CLUSTER
 
     known = _registered(where, cluster, broker)
     confirm(f"Removing broker {broker}", f"cluster {cluster}", yes)
@@ -93,7 +93,7 @@ def release(cluster: ClusterName, /, *, where: Where = HERE) -> int:
     cluster
         The cluster's name.
     """
-    from coordlib.records.brokers import CLUSTER
+    from coordlib.core.wire.brokers import CLUSTER
 
     with asking(where) as admin:
         admin.release_quarantine(cluster, space=CLUSTER)
@@ -110,7 +110,7 @@ def delete(cluster: ClusterName, /, *, yes: bool = False, where: Where = HERE) -
     yes
         Delete without asking.
     """
-    from coordlib.records.brokers import CLUSTER
+    from coordlib.core.wire.brokers import CLUSTER
 
     where.reach()
     confirm("Deleting a cluster", f"cluster {cluster}", yes)

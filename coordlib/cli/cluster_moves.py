@@ -15,7 +15,7 @@ from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
     from coordlib.client.machine.signals import TopicPartition
-    from coordlib.records import responses as rs
+    from coordlib.core.wire import responses as rs
 
 ROWS_PER_REQUEST: Final = 1_000  # with the longest topic names half of what a request may hold
 T = TypeVar("T")

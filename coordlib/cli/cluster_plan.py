@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.core.wire.envelope import Int32
 from coordlib.errors import SetupError
-from coordlib.records.envelope import Int32
 
 PLAN_BYTES_MAX: Final = 16 * 1024 * 1024
 _EXAMPLE: Final = (

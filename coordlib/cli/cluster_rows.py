@@ -9,9 +9,9 @@ from coordlib.cli.output import as_objects, duration_text, millis_text, say, vis
 
 if TYPE_CHECKING:
     from coordlib.cli.cluster_view import Awaited, ClusterView, SeenCluster
-    from coordlib.coordinators.brokers.cluster import Broker
-    from coordlib.coordinators.brokers.rows import Partition
-    from coordlib.coordinators.shard.table import Place
+    from coordlib.core.controller.cluster import Broker
+    from coordlib.core.controller.rows import Partition
+    from coordlib.core.engine.table import Place
 
 LIST_COLUMNS: Final = (
     "CLUSTER",
@@ -193,7 +193,7 @@ def partition_object(place: "Place", row: "Partition") -> dict[str, object]:
 
 def note_of(row: "Partition") -> str:
     """What is not usual about a partition, in words."""
-    from coordlib.coordinators.brokers import describe_group
+    from coordlib.core.controller import describe_group
 
     notes = []
     if row.guard >= 0:

@@ -16,7 +16,7 @@ from coordlib.cli.where import HERE, Where
 from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
-    from coordlib.records import responses as rs
+    from coordlib.core.wire import responses as rs
 
 _ASSIGNMENT: Final = re.compile(r"[0-9]{1,10}(:[0-9]{1,10})*(,[0-9]{1,10}(:[0-9]{1,10})*)*")
 
@@ -80,7 +80,7 @@ def create_topic(
     validate_only
         Have it judged, and create nothing.
     """
-    from coordlib.records import requests as rq
+    from coordlib.core.wire import requests as rq
 
     fields = replicas.fields()
     _require_acknowledgeable(min_isr, fields)

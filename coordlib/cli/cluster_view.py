@@ -13,18 +13,18 @@ import msgspec
 
 from coordlib.cli.group_view import AsOf, ClientOptions, read_as_of, shards_of
 from coordlib.cli.saved_heads import load_head
-from coordlib.coordinators.brokers import describe_group
-from coordlib.coordinators.brokers.cluster import Broker, Cluster
-from coordlib.coordinators.brokers.family import Clusters
-from coordlib.coordinators.brokers.kind import BROKERS
-from coordlib.coordinators.brokers.rows import PARTITIONS, TOPICS, Partition, Topic
-from coordlib.coordinators.brokers.states import ReplicaState
-from coordlib.coordinators.shard.table import Place
-from coordlib.effects.routing import CLUSTERS, METADATA
+from coordlib.core.controller import describe_group
+from coordlib.core.controller.cluster import Broker, Cluster
+from coordlib.core.controller.family import Clusters
+from coordlib.core.controller.kind import BROKERS
+from coordlib.core.controller.rows import PARTITIONS, TOPICS, Partition, Topic
+from coordlib.core.controller.states import ReplicaState
+from coordlib.core.engine.routing import CLUSTERS, METADATA
+from coordlib.core.engine.table import Place
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.kafka.compacted import newest_by_key
-from coordlib.records import responses as rs
-from coordlib.records.partitioner import shard_of
 
 #: Beside what DescribeGroup answers: moves, and partitions that nobody else may lead. They leave
 #: the state Stable, as no request of the controller to a broker is open.

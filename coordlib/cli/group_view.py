@@ -13,15 +13,19 @@ import msgspec
 
 from coordlib.cli.group_lag import read_lag
 from coordlib.cli.status import read_marker
-from coordlib.coordinators.groups.assigned import describe_group as assigned
-from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
-from coordlib.coordinators.groups.classic import describe_group as classic
-from coordlib.coordinators.groups.classic.group import Failure
-from coordlib.coordinators.groups.classic.group import Group as ClassicGroup
-from coordlib.coordinators.groups.offsets.pending_table import PENDING
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.kind import UnknownSavedVersion
-from coordlib.effects.routing import GROUPS, TRANSACTIONS
+from coordlib.core.engine.kind import UnknownSavedVersion
+from coordlib.core.engine.routing import GROUPS, TRANSACTIONS
+from coordlib.core.groups.assigned import describe_group as assigned
+from coordlib.core.groups.assigned.group import Group as AssignedGroup
+from coordlib.core.groups.classic import describe_group as classic
+from coordlib.core.groups.classic.group import Failure
+from coordlib.core.groups.classic.group import Group as ClassicGroup
+from coordlib.core.groups.offsets.pending_table import PENDING
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.stored import CommittedValue
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
@@ -32,10 +36,6 @@ from coordlib.kafka.layout import recorded_layout
 from coordlib.kafka.places import Place
 from coordlib.kafka.topic_ids import read_topic_ids
 from coordlib.lag.measure import UNKNOWN, Lag
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import responses as rs
-from coordlib.records.partitioner import shard_of
-from coordlib.records.stored import CommittedValue
 
 TIMEOUT_S = 5.0
 T = TypeVar("T")

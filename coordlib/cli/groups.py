@@ -74,7 +74,7 @@ def list_groups(
     """
     from coordlib.cli.group_topics import wants
     from coordlib.cli.group_view import read_groups
-    from coordlib.records.own_topics import own_topics
+    from coordlib.core.wire.own_topics import own_topics
 
     wanted = states_named(state or [], (*GROUP_STATES, QUARANTINED, UNREADABLE), "a group")
     topics = where.reach()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from coordlib.cli.output import counted
-from coordlib.records.transactions import COORDINATOR, DELTA, KAFKA
+from coordlib.core.wire.transactions import COORDINATOR, DELTA, KAFKA
 
 if TYPE_CHECKING:
     from coordlib.cli.transaction_view import SeenId, SeenPending
@@ -58,7 +58,7 @@ def of_coordinator(
 
 def _not_told(seen: "SeenId", unheard: tuple[int, ...]) -> Iterator[tuple[str, str]]:
     """Why a transaction that was decided is not complete, and what mends that."""
-    from coordlib.coordinators.transactions.transaction import count_of
+    from coordlib.core.transactions.transaction import count_of
 
     value = seen.value
     unwritten = 0 if value is None else count_of(value.unwritten)
@@ -151,8 +151,8 @@ def of_held_up(
 
 def first_record_of(each: "HeldUp") -> str:
     """What is known of the record with which the transaction begins."""
-    from coordlib.records import codec
-    from coordlib.records import requests as rq
+    from coordlib.core.wire import codec
+    from coordlib.core.wire import requests as rq
 
     if each.unread is not None:
         return f"its first record is not known: {each.unread}"

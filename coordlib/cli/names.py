@@ -26,7 +26,7 @@ def require_name(kind: str, option: str, name: str) -> None:
     Raises:
         SetupError: it is none.
     """
-    from coordlib.records.checks import is_name
+    from coordlib.core.wire.checks import is_name
 
     if not is_name(name, limits.NAME_LENGTH_MAX):
         raise SetupError(

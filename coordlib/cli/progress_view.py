@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from coordlib.core.wire import cells
+from coordlib.core.wire.cells import CELL, MARKER, CellValue, Owned
 from coordlib.errors import CoordError
-from coordlib.records import cells
-from coordlib.records.cells import CELL, MARKER, CellValue, Owned
 
 if TYPE_CHECKING:
+    from coordlib.core.wire.stored import Layout, Marker
     from coordlib.kafka.places import Place
-    from coordlib.records.stored import Layout, Marker
 
 
 @dataclass(slots=True)
@@ -50,8 +50,8 @@ class SeenProgress:
 
 def read_progress(client: Mapping[str, str], prefix: str) -> SeenProgress:
     """Raises CannotReach: the broker stopped answering; CoordError: another version wrote it."""
+    from coordlib.core.wire.stored import Layout, decode_marker
     from coordlib.kafka.compacted import newest_stamped
-    from coordlib.records.stored import Layout, decode_marker
 
     seen = SeenProgress()
     for key, stamped in newest_stamped(client, f"{prefix}.progress", 0).items():

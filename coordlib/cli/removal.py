@@ -14,7 +14,7 @@ from coordlib.errors import CoordError, ErrorCode
 
 if TYPE_CHECKING:
     from coordlib.client.admin import Admin
-    from coordlib.records import responses as rs
+    from coordlib.core.wire import responses as rs
 
 REFUSED_COLUMNS = ("GROUP", "CONSUMER-ID", "INSTANCE", "ERROR")
 
@@ -89,7 +89,7 @@ def _awaited(admin: "Admin", group: str) -> "list[rs.AwaitedMember] | None":
 
     The removal itself is done.
     """
-    from coordlib.records import responses as rs
+    from coordlib.core.wire import responses as rs
 
     try:
         waits_for = admin.describe_group(group).waits_for

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.shard.kind import Kind, UnknownSavedVersion
+from coordlib.core.engine.kind import Kind, UnknownSavedVersion
 
 
 class _Head(msgspec.Struct):

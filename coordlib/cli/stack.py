@@ -20,10 +20,10 @@ from coordlib.cli.where import (
     progress,
     require_topic_prefix,
 )
+from coordlib.core.wire.own_topics import COORDINATION_TOPIC
 from coordlib.errors import CoordError, SetupError
 from coordlib.kafka.roles import Role
 from coordlib.local.home import DEFAULT_STACK, command_for
-from coordlib.records.own_topics import COORDINATION_TOPIC
 
 if TYPE_CHECKING:
     from coordlib.local.stack import Stack

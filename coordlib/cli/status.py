@@ -13,9 +13,9 @@ from coordlib import exit_codes
 from coordlib.cli.output import counted, error_fields, now
 from coordlib.cli.progress_view import Lag, cell_rows, read_progress
 from coordlib.cli.where import WhereTables
+from coordlib.core.wire.own_topics import INPUTS, claims_prefix
 from coordlib.errors import CannotReach, CoordError, NotAllowed
 from coordlib.local.home import command_for
-from coordlib.records.own_topics import INPUTS, claims_prefix
 
 if TYPE_CHECKING:
     from coordlib.kafka.places import Place

@@ -9,7 +9,7 @@ from coordlib.cli.output import as_objects, duration_text, millis_text, say, vis
 
 if TYPE_CHECKING:
     from coordlib.cli.transaction_view import IdView, SeenId, SeenPending
-    from coordlib.coordinators.transactions.transaction import Transaction
+    from coordlib.core.transactions.transaction import Transaction
 
 ID_COLUMNS: Final = (
     "TRANSACTIONAL-ID",
@@ -65,7 +65,7 @@ def say_unreadable(ids: "Iterable[SeenId]") -> None:
 
 def id_row(seen: "SeenId", now_ms: int) -> tuple[object, ...]:
     """A line of ID_COLUMNS; OPEN-FOR in milliseconds."""
-    from coordlib.coordinators.transactions.transaction import count_of
+    from coordlib.core.transactions.transaction import count_of
 
     value = seen.value
     if value is None:

@@ -12,17 +12,17 @@ import msgspec
 
 from coordlib.cli.group_view import AsOf, ClientOptions, read_as_of, shards_of
 from coordlib.cli.saved_heads import load_head
-from coordlib.coordinators.groups.offsets.pending_table import PENDING
-from coordlib.coordinators.groups.offsets.txn_messages import key_of
-from coordlib.coordinators.transactions.family import Transactions
-from coordlib.coordinators.transactions.kind import PRODUCERS
-from coordlib.coordinators.transactions.states import DECIDED, State
-from coordlib.coordinators.transactions.transaction import Transaction
-from coordlib.effects.routing import OUTBOX, TRANSACTIONS
+from coordlib.core.engine.routing import OUTBOX, TRANSACTIONS
+from coordlib.core.groups.offsets.pending_table import PENDING
+from coordlib.core.groups.offsets.txn_messages import key_of
+from coordlib.core.transactions.family import Transactions
+from coordlib.core.transactions.kind import PRODUCERS
+from coordlib.core.transactions.states import DECIDED, State
+from coordlib.core.transactions.transaction import Transaction
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.stored import PendingValue
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.kafka.compacted import Stamped, newest_by_key, newest_stamped
-from coordlib.records.partitioner import shard_of
-from coordlib.records.stored import PendingValue
 
 #: A transaction of these states has begun and is not complete.
 OPEN: Final = DECIDED | {State.ONGOING}

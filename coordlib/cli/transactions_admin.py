@@ -83,7 +83,7 @@ def _too_late(name: str) -> GroupError:
 
 
 def _what_is_aborted(seen: "SeenId") -> str:
-    from coordlib.coordinators.transactions.transaction import count_of
+    from coordlib.core.transactions.transaction import count_of
 
     value = seen.value
     assert value is not None, "it is open"
@@ -135,7 +135,7 @@ def release(transactional_id: TransactionalId, /, *, yes: bool = False, where: W
         Release without asking.
     """
     from coordlib.cli.transaction_view import find_id
-    from coordlib.records.producers import TRANSACTION
+    from coordlib.core.wire.producers import TRANSACTION
 
     topics = where.reach()
     seen = find_id(where.client(), topics, where.topic_prefix(), transactional_id)

@@ -74,7 +74,7 @@ def _require_undecidable(where: Where, found: "SeenPending") -> None:
     """Raises GroupError: somebody else decides it, or has."""
     from coordlib.cli.hanging import is_record_gone
     from coordlib.cli.transactions_hanging import log_starts
-    from coordlib.records.transactions import COORDINATOR, KAFKA
+    from coordlib.core.wire.transactions import COORDINATOR, KAFKA
 
     entry, at = found.entry, f"group {found.group}, key {found.key}"
     if entry.decision:

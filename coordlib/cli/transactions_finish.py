@@ -15,7 +15,7 @@ from coordlib.errors import ErrorCode, GroupError, SetupError
 
 if TYPE_CHECKING:
     from coordlib.cli.transaction_view import SeenId
-    from coordlib.records.producers import EndedTransaction, TopicsOfCluster
+    from coordlib.core.wire.producers import EndedTransaction, TopicsOfCluster
 
 #: Of partitions whose marker was not written.
 COLUMNS: Final = PARTITION_COLUMNS[:3]
@@ -49,7 +49,7 @@ def finish(
     from coordlib.cli.transaction_view import find_id
     from coordlib.client.shell.data_cluster import write_markers
     from coordlib.client.transactions.unmarked import Unmarked
-    from coordlib.coordinators.transactions.transaction import as_rows
+    from coordlib.core.transactions.transaction import as_rows
 
     clusters = [where.client(), *map(_options, data_file or ())]
     topics = where.reach()
@@ -112,7 +112,7 @@ def _told(
     written: "Sequence[TopicsOfCluster]",
 ) -> int:
     """Name the partitions that were left out; the exit code."""
-    from coordlib.records.producers import places_of
+    from coordlib.core.wire.producers import places_of
 
     done = set(places_of(written))
     left = [place for place in places_of(rows) if place not in done]

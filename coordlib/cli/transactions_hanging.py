@@ -87,7 +87,7 @@ def find_hanging(
 
 def _log_starts(client: Mapping[str, str], prefix: str, seen: "Seen") -> dict[int, int]:
     """Where the requests of shards begin that wait for Kafka. Raises CannotReach."""
-    from coordlib.records.transactions import KAFKA
+    from coordlib.core.wire.transactions import KAFKA
 
     shards = {each.shard for each in seen.pending if each.entry.decided_by == KAFKA}
     return log_starts(client, prefix, shards)
@@ -113,7 +113,7 @@ def _members(
 ) -> dict[str, Collection[str]]:
     """The members of groups that wait for a Delta table; one that is not there has none."""
     from coordlib.cli.group_view import read_groups
-    from coordlib.records.transactions import DELTA
+    from coordlib.core.wire.transactions import DELTA
 
     asked = {each.group for each in seen.pending if each.entry.decided_by == DELTA}
     if not asked:

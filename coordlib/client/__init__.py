@@ -47,8 +47,8 @@ from coordlib.client.shell.transport import KafkaTransport
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
+from coordlib.core.wire.requests import Endpoint
 from coordlib.kafka.options import read_options
-from coordlib.records.requests import Endpoint
 
 #: The former name of `ClassicMember`, from when there was no other kind of member.
 GroupMember = ClassicMember

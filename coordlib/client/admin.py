@@ -18,13 +18,13 @@ from coordlib.client.machine.wording import WIRE_VERSION, Identity
 from coordlib.client.shell.transport import KafkaTransport, Transport
 from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transaction_admin import TransactionAdmin
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.brokers import CLUSTER
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.stored import GROUP_SPACE
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.limits import LEAVERS_MAX
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.brokers import CLUSTER
-from coordlib.records.partitioner import shard_of
-from coordlib.records.stored import GROUP_SPACE
 
 ANSWER_TIMEOUT_S = 30.0
 CHECK_S = 0.5  # how often a failure of the transport is looked for

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 from coordlib.client.brokers.picture import ClusterMetadata, Picture
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 
 CLUSTER_TIMEOUT_S: Final = 30.0
 

@@ -33,9 +33,9 @@ from coordlib.client.shell.transport import Transport
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.committed import PartitionReader
 from coordlib.client.transactions.verdict import GONE, OPEN, TornTransaction, UndecidedTransaction
+from coordlib.core.wire.data_headers import Txn, read_headers
 from coordlib.errors import CoordError
 from coordlib.kafka.denied import denial, reading
-from coordlib.records.data_headers import Txn, read_headers
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")

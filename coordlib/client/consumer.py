@@ -31,8 +31,8 @@ from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.unit import Outcome, Unit
 from coordlib.client.transactions.verdict import TornTransaction
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError
-from coordlib.records import requests as rq
 
 #: A waiting poll looks this often whether a callback is due, for which a rebalance waits.
 SLICE_S = 0.02

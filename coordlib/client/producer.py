@@ -24,9 +24,9 @@ from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.machine import Call, Machine, State
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.way import Way
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.transactions import COORDINATOR, KAFKA
 from coordlib.errors import CoordError, SetupError
-from coordlib.records import requests as rq
-from coordlib.records.transactions import COORDINATOR, KAFKA
 
 TIMEOUT_S: Final = 60.0
 

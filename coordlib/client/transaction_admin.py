@@ -3,8 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import Any, Final, Literal
 
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 
 TRANSACTION_TIMEOUT_S: Final = 30.0
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.demo import facts as of
 from coordlib.demo import recorded, show
 from coordlib.demo.members import Members
@@ -18,7 +19,6 @@ from coordlib.errors import CannotReach, NotReady
 from coordlib.kafka.cluster import create_topic
 from coordlib.local.progress import phase
 from coordlib.local.stack import Stack
-from coordlib.records.partitioner import shard_of
 
 #: Name of the stack, and prefix of its topics.
 NAME: Final = "demo"

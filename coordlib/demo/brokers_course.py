@@ -8,6 +8,8 @@ from typing import Any, Final
 from coordlib.checking.history import Happened
 from coordlib.client.admin import Admin
 from coordlib.client.shell.clock import boottime_ms
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.demo.brokers_facts import partitions_in_kafka
 from coordlib.demo.brokers_verdict import Hit, Row, store_of
 from coordlib.demo.members import STORE, Members
@@ -21,8 +23,6 @@ from coordlib.examples.store_wire import Address
 from coordlib.local.ports import LOOPBACK, free_ports
 from coordlib.local.progress import phase
 from coordlib.local.stack import Stack
-from coordlib.records import requests as rq
-from coordlib.records.partitioner import shard_of
 
 BROKERS: Final = (1, 2, 3)
 KILLED, SUSPENDED, STOPPED = BROKERS

@@ -9,11 +9,11 @@ import msgspec
 
 from coordlib.checking.history import Happened
 from coordlib.client.shell.clock import boottime_ms
+from coordlib.core.wire.clusters import PartitionValue
 from coordlib.demo.brokers_verdict import BrokerState, InSync, Led, Row
 from coordlib.errors import CannotReach
 from coordlib.history.sql import query_tables
 from coordlib.kafka.compacted import newest_by_key
-from coordlib.records.clusters import PartitionValue
 
 _LEADERS: Final = """
     SELECT partition, leader, incarnation, leader_epoch, fence, since, until, election

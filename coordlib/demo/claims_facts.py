@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coordlib.client.claims.shell.survey import Survey
-from coordlib.coordinators.claims.slot import Judgement, Verdict
+from coordlib.core.claims.slot import Judgement, Verdict
 from coordlib.demo.claims_verdict import Claimed, Won
 from coordlib.errors import CannotReach
 from coordlib.history.sql import query_tables

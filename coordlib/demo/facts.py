@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from coordlib.core.wire.stored import CommittedValue
 from coordlib.demo.verdict import Commit, Generation, Owner
 from coordlib.errors import CannotReach
 from coordlib.history.sql import query_tables
@@ -16,7 +17,6 @@ from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.places import Place
-from coordlib.records.stored import CommittedValue
 
 TIMEOUT_S = 10.0
 

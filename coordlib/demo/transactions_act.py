@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coordlib.client.machine.doubts import offset_of
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.demo import facts as of
 from coordlib.demo import recorded, show
 from coordlib.demo.act import HISTORY_TIMEOUT_S, NAME, Playable
@@ -33,7 +34,6 @@ from coordlib.demo.verdict import Check
 from coordlib.kafka.cluster import create_topic
 from coordlib.local.progress import phase
 from coordlib.local.stack import Stack
-from coordlib.records.partitioner import shard_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,9 @@ from coordlib.client import (
     TopicPartition,
 )
 from coordlib.client.shell.clock import boottime_ns
+from coordlib.core.wire import responses as rs
 from coordlib.examples.store_replica import Entry, Replica
 from coordlib.examples.store_wire import UNKNOWN, Address, Connection, Refused
-from coordlib.records import responses as rs
 
 #: A follower that has not had the whole log for so long leaves the ISR.
 SILENT_S: Final = 2.0

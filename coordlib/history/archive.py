@@ -32,6 +32,7 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
+from coordlib.core.wire.own_topics import ARCHIVED, CLAIMS_EVENTS, CLAIMS_LAG
 from coordlib.errors import StartRefused
 from coordlib.history import parse
 from coordlib.history.commit import (
@@ -51,7 +52,6 @@ from coordlib.kafka.cut_logs import Lost, Read, Why, named
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.places import Place
 from coordlib.kafka.plans import REPLACEABLE
-from coordlib.records.own_topics import ARCHIVED, CLAIMS_EVENTS, CLAIMS_LAG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
+from coordlib.core.wire.own_topics import CLAIMS_ARCHIVED
 from coordlib.errors import StartRefused
 from coordlib.kafka.cut_logs import Why
 from coordlib.kafka.plans import REPLACEABLE
-from coordlib.records.own_topics import CLAIMS_ARCHIVED
 
 _Each = TypeVar("_Each")
 _Value = TypeVar("_Value")

@@ -9,7 +9,7 @@ later batch have a later one than all before of their shard, so the newest row i
 `places` is equal where the offsets of two rows of a group are of the same partitions: of those only
 the newest row has to be unpacked.
 `lag` has one row per committed offset and sample; its columns are described with the topic
-`coord.lag` in records/README.md. It grows faster than the others;
+`coord.lag` in core/wire/README.md. It grows faster than the others;
 `coord history maintain` drops old samples (keeping.py).
 
 `kind` and `space` of a row are those of what `group_id` names; a null `space` is that of the

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from coordlib.core.wire.own_topics import ARCHIVED, CLAIMS_ARCHIVED, claims_prefix
 from coordlib.errors import CannotReach, CoordError, NotAllowed, StartRefused
 from coordlib.history.commit import NewestRead, Source
 from coordlib.history.plan import Range
@@ -41,7 +42,6 @@ from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.reading import records_at
 from coordlib.kafka.topic_ids import topic_id_of
 from coordlib.kafka.topics import look_up
-from coordlib.records.own_topics import ARCHIVED, CLAIMS_ARCHIVED, claims_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -9,9 +9,9 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from coordlib import exit_codes
+from coordlib.core.wire.cells import named
 from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
-from coordlib.records.cells import named
 from coordlib.redaction import secrets_of, without
 from coordlib.spark.reasons import reason_of
 from coordlib.streaming import failures, lifecycle, logs

@@ -8,6 +8,8 @@ time is in the log, and that it is not compacted, for a message has no key.
 from collections.abc import Iterable
 from typing import Final
 
+from coordlib.core.wire.marshal import heartbeat_interval_ms
+from coordlib.core.wire.own_topics import claims_prefix
 from coordlib.errors import SetupError, StartRefused
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.findings import (
@@ -33,8 +35,6 @@ from coordlib.kafka.topics import (
     present_topics,
     refuse_hidden,
 )
-from coordlib.records.marshal import heartbeat_interval_ms
-from coordlib.records.own_topics import claims_prefix
 
 #: Partitions of a coordination topic, where no number is given: enough for a laptop.
 PARTITIONS: Final = 4

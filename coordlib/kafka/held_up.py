@@ -11,6 +11,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Message
 
+from coordlib.core.wire.checks import is_name
+from coordlib.core.wire.transactions import TRANSACTIONAL_ID
 from coordlib.errors import NotAllowed
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
@@ -18,8 +20,6 @@ from coordlib.kafka.denied import is_denied, refusing
 from coordlib.kafka.places import Place
 from coordlib.kafka.reading import read_range
 from coordlib.limits import NAME_LENGTH_MAX
-from coordlib.records.checks import is_name
-from coordlib.records.transactions import TRANSACTIONAL_ID
 
 TIMEOUT_S = 10.0
 

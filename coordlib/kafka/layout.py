@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 from confluent_kafka import KafkaException, TopicCollection
 
+from coordlib.core.wire.stored import Layout
 from coordlib.errors import CannotReach
 from coordlib.kafka.client_keys import require_servers
 from coordlib.kafka.clients import open_admin
@@ -21,7 +22,6 @@ from coordlib.kafka.denied import describing, hidden, missing, reading
 from coordlib.kafka.findings import RECORDED, Counts
 from coordlib.kafka.plans import CLAIMS_TABLE, GROUPS_TABLE, read_plans
 from coordlib.kafka.topic_ids import topic_id_of
-from coordlib.records.stored import Layout
 
 INCARNATION_LENGTH = 8
 FIRST_LOOK_S = 5.0  # then it is asked why brokers do not answer; a reachable one does at once

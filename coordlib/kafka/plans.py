@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from coordlib.core.wire.own_topics import CLAIMS_LAG, LAG
 from coordlib.errors import SetupError
 from coordlib.installation import conf_file
-from coordlib.records.own_topics import CLAIMS_LAG, LAG
 
 #: Topics that may be lost and created again: no decision depends on them. By their names below the
 #: prefix of their plane, and below that of the groups.

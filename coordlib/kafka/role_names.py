@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from coordlib.core.wire.own_topics import claims_prefix, own_topics
 from coordlib.errors import SetupError
-from coordlib.records.own_topics import claims_prefix, own_topics
 
 #: Places in the names of rows, each filled by what is named.
 TOPIC, GROUP, COORDINATION = "{topic}", "{group}", "{claims}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from coordlib.core.wire.own_topics import ARCHIVED, CLAIMS, LAG, OUTPUTS
 from coordlib.errors import SetupError
 from coordlib.kafka.role_names import (
     COORDINATION,
@@ -20,7 +21,6 @@ from coordlib.kafka.role_names import (
     TRANSACTION,
     require_names,
 )
-from coordlib.records.own_topics import ARCHIVED, CLAIMS, LAG, OUTPUTS
 
 
 class Role(StrEnum):

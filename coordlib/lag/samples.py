@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
+from coordlib.core.wire.stored import LagLine, LagSample
 from coordlib.kafka.cluster import partitions_of
 from coordlib.kafka.places import Place
 from coordlib.kafka.reading import PartitionReader
 from coordlib.lag.measure import LogEnds, gap_ms
 from coordlib.limits import INT64_MAX
-from coordlib.records.stored import LagLine, LagSample
 
 #: The number of newest records that are read of a shard, those of all its groups.
 SAMPLES_READ_MAX: Final = 2_000

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 
 from coordlib import limits
 from coordlib.config import CoordinatorConfig, load_config
+from coordlib.core.wire.cells import Owned, ShardRange
 from coordlib.errors import SetupError
 from coordlib.folders import folder_named
 from coordlib.history.archive import ArchiveOptions
@@ -16,7 +17,6 @@ from coordlib.installation import settings_file
 from coordlib.kafka.coordination import require_name
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.topics import require_prefix
-from coordlib.records.cells import Owned, ShardRange
 from coordlib.redaction import secrets_of, without
 from coordlib.streaming.claims_options import ClaimsOptions
 from coordlib.streaming.query import CoordinatorOptions

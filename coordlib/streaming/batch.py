@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from coordlib import limits
-from coordlib.coordinators.shard.shard import InputRecord, Status
-from coordlib.effects.routing import Output
-from coordlib.records.stored import JudgedRecord
+from coordlib.core.engine.routing import Output
+from coordlib.core.engine.shard import InputRecord, Status
+from coordlib.core.wire.stored import JudgedRecord
 
 #: Of a record: it tells two apart that stand at one offset.
 _DIGEST_BYTES: Final = 16

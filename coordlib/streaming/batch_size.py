@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from coordlib import limits
-from coordlib.coordinators.shard import answered
+from coordlib.core.engine import answered
 
 #: Of a worker's memory. A record is held as Arrow's bytes and as Python's; the shard's state, its
 #: outputs and the interpreter need the rest.

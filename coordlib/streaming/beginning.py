@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import structlog
 
 from coordlib.config import EngineConfig
-from coordlib.records.stored import Marker
+from coordlib.core.wire.stored import Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.backlog import mean_bytes_waiting
 from coordlib.streaming.batch_size import BatchSize, beside_bytes, means_of

@@ -16,9 +16,9 @@ import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
+from coordlib.core.wire.cells import Owned, ShardRange, shards_of
+from coordlib.core.wire.stored import Marker
 from coordlib.errors import NotReady, StartRefused
-from coordlib.records.cells import Owned, ShardRange, shards_of
-from coordlib.records.stored import Marker
 from coordlib.streaming import keys
 
 _log = structlog.get_logger()

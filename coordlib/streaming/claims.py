@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from confluent_kafka import KafkaException
 
-from coordlib.coordinators.claims.blob import Coordination
-from coordlib.coordinators.claims.history import SPACE
-from coordlib.coordinators.shard.shard import ShardSettings
+from coordlib.core.claims.blob import Coordination
+from coordlib.core.claims.history import SPACE
+from coordlib.core.engine.shard import ShardSettings
+from coordlib.core.wire.own_topics import claims_prefix
+from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import CoordError, LogCut, StartRefused
 from coordlib.kafka import coordination
 from coordlib.kafka import topics as kafka_topics
-from coordlib.records.own_topics import claims_prefix
-from coordlib.records.stored import Layout, Marker
 from coordlib.streaming import failures
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.beside.lag_sampler import Whose

@@ -13,10 +13,10 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, Message
 
+from coordlib.core.wire import codec
+from coordlib.core.wire.control import signed_bytes, with_signature
+from coordlib.core.wire.requests import Control
 from coordlib.kafka.producer import LastingProducer
-from coordlib.records import codec
-from coordlib.records.control import signed_bytes, with_signature
-from coordlib.records.requests import Control
 
 _log = structlog.get_logger()
 

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from coordlib.core.wire.stored import ControlKey, ControlKeys, Marker
 from coordlib.errors import StartRefused
 from coordlib.kafka.places import Place
-from coordlib.records.stored import ControlKey, ControlKeys, Marker
 from coordlib.streaming.checkpoint import SECRET_FILE
 from coordlib.streaming.control import Signer
 from coordlib.streaming.judged_log import bounds_of

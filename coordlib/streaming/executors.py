@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 WAIT_TIMEOUT_S: Final = 120.0
 #: What decides, folders and files: two versions of it may give other outputs for the same log.
 _DECIDING: Final = (
-    *("records", "coordinators", "effects", "streaming"),
+    *("core", "streaming"),
     *("limits.py", "errors.py", "config.py"),
 )
 

@@ -19,7 +19,19 @@ import structlog
 from confluent_kafka import KafkaException, Producer
 from msgspec.structs import replace
 
-from coordlib.effects.routing import EVENTS, RESPONSES, Output
+from coordlib.core.engine.routing import EVENTS, RESPONSES, Output
+from coordlib.core.wire import cells, codec
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.requests import Tick
+from coordlib.core.wire.stored import (
+    EVENT_REQUESTS_LOST,
+    MARKER_VERSION,
+    Event,
+    JudgedRecord,
+    Layout,
+    Marker,
+    ShardPosition,
+)
 from coordlib.errors import CannotReach, CoordError, StartRefused
 from coordlib.kafka.bounds import leader_epochs, log_bounds
 from coordlib.kafka.clients import open_admin, reaching, reason_of
@@ -35,18 +47,6 @@ from coordlib.kafka.cut_logs import (
 )
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.reading import records_at
-from coordlib.records import cells, codec
-from coordlib.records import responses as rs
-from coordlib.records.requests import Tick
-from coordlib.records.stored import (
-    EVENT_REQUESTS_LOST,
-    MARKER_VERSION,
-    Event,
-    JudgedRecord,
-    Layout,
-    Marker,
-    ShardPosition,
-)
 from coordlib.streaming.batch import judged_record
 from coordlib.streaming.plane import Plane
 from coordlib.streaming.replay import record_of

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
+from coordlib.core.wire.cells import KEYS, MARKER, words
+from coordlib.core.wire.stored import ControlKeys, Layout, Marker, ShardPosition
 from coordlib.errors import ReplayDiffers, StartRefused
-from coordlib.records.cells import KEYS, MARKER, words
-from coordlib.records.stored import ControlKeys, Layout, Marker, ShardPosition
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.plane import Plane

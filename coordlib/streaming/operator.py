@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from coordlib.coordinators.shard.pages import BrokenPages, Packing, StoredPages, Turn
-from coordlib.coordinators.shard.shard import (
+from coordlib.core.engine.pages import BrokenPages, Packing, StoredPages, Turn
+from coordlib.core.engine.routing import Output
+from coordlib.core.engine.shard import (
     STATE_VERSION,
     UNTRUSTED_TIME_MS,
     InputRecord,
@@ -23,8 +24,7 @@ from coordlib.coordinators.shard.shard import (
     Status,
     UnknownStateVersion,
 )
-from coordlib.effects.routing import Output
-from coordlib.records.stored import JudgedRecord
+from coordlib.core.wire.stored import JudgedRecord
 from coordlib.streaming.batch import (
     EMPTY_ROW,
     PACKED_BYTES,

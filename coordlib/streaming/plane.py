@@ -10,22 +10,22 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from coordlib.coordinators.claims.blob import MESSAGES, coordination
-from coordlib.coordinators.claims.fold import fold as fold_claims
-from coordlib.coordinators.claims.pages import Snapshot, read_pages
-from coordlib.coordinators.claims.restore import begin_at, begin_late, belongs, positions_of
-from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.kind import UnknownSavedVersion
-from coordlib.coordinators.shard.pages import Kept, Packing, PagesFold, StoredPages, fold_pages
-from coordlib.coordinators.shard.restore import Topics, orphans, restore, topics_of
-from coordlib.coordinators.shard.shard import Fold, InputRecord, ShardSettings, fold
-from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, SNAPSHOTS
+from coordlib.core.claims.blob import MESSAGES, coordination
+from coordlib.core.claims.fold import fold as fold_claims
+from coordlib.core.claims.pages import Snapshot, read_pages
+from coordlib.core.claims.restore import begin_at, begin_late, belongs, positions_of
+from coordlib.core.claims.snapshot import UnreadableSnapshot
+from coordlib.core.claims.world import World
+from coordlib.core.engine.kind import UnknownSavedVersion
+from coordlib.core.engine.pages import Kept, Packing, PagesFold, StoredPages, fold_pages
+from coordlib.core.engine.restore import Topics, orphans, restore, topics_of
+from coordlib.core.engine.routing import ASSIGNMENTS, COMMITTED, SNAPSHOTS
+from coordlib.core.engine.shard import Fold, InputRecord, ShardSettings, fold
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire.cells import Owned, named, shards_of
+from coordlib.core.wire.own_topics import claims_prefix, own_topics
+from coordlib.core.wire.stored import CommittedValue, ShardPosition
 from coordlib.errors import SetupError
-from coordlib.records.cells import Owned, named, shards_of
-from coordlib.records.own_topics import claims_prefix, own_topics
-from coordlib.records.stored import CommittedValue, ShardPosition
 
 __all__ = [
     "CLAIMS",

@@ -20,7 +20,8 @@ import structlog
 from msgspec.structs import replace
 
 from coordlib.config import EngineConfig
-from coordlib.coordinators.shard.shard import ShardSettings
+from coordlib.core.engine.shard import ShardSettings
+from coordlib.core.wire.stored import Layout
 from coordlib.errors import CoordError, ReplayDiffers, TooMuchAtOnce, WorkerEnded
 from coordlib.kafka import compacted
 from coordlib.kafka.bounds import log_bounds
@@ -30,7 +31,6 @@ from coordlib.kafka.layout import Grown, grown, recorded_partitions
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.topics import look_up
-from coordlib.records.stored import Layout
 from coordlib.spark.stopping import stop_between_batches
 from coordlib.streaming import rebuild
 from coordlib.streaming.batch import Batch, assemble

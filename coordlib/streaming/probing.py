@@ -19,13 +19,13 @@ import structlog
 from confluent_kafka import Message
 from msgspec.structs import replace
 
-from coordlib.coordinators.shard.shard import InputRecord, ShardSettings
-from coordlib.coordinators.shard.transition import coordinate
+from coordlib.core.engine.shard import InputRecord, ShardSettings
+from coordlib.core.engine.transition import coordinate
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
 from coordlib.kafka.clients import reaching
 from coordlib.kafka.places import Place
 from coordlib.kafka.reading import read_range
-from coordlib.records import codec
-from coordlib.records import requests as rq
 from coordlib.streaming import rebuild
 from coordlib.streaming.checkpoint import CheckpointFolder, Identity, Probe
 from coordlib.streaming.judged_log import bounds_of

@@ -1,7 +1,7 @@
 """What stands in the progress topic, as one driver has read it: layout, markers, keys and cells.
 
 All drivers of a prefix write into its one partition: one after the other, or cells beside each
-other, each under keys of its own (`records/cells.py`).
+other, each under keys of its own (`core/wire/cells.py`).
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaException
 
+from coordlib.core.wire import cells, topic_ids
+from coordlib.core.wire.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue, Owned
+from coordlib.core.wire.stored import ControlKeys, Layout, Marker, SetAside, decode_marker
 from coordlib.errors import CoordError, StartRefused
 from coordlib.kafka.clients import reason_of
-from coordlib.records import cells, topic_ids
-from coordlib.records.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue, Owned
-from coordlib.records.stored import ControlKeys, Layout, Marker, SetAside, decode_marker
 from coordlib.streaming.marker import LAYOUT_KEY, decode_keys, decode_layout
 from coordlib.streaming.plane import Plane
 

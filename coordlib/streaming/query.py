@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 import structlog
 
 from coordlib.config import CoordinatorConfig
-from coordlib.coordinators.brokers.family import Clusters
-from coordlib.coordinators.brokers.settings import BrokersSettings
-from coordlib.coordinators.groups.family import Groups
-from coordlib.coordinators.groups.settings import GroupSettings
-from coordlib.coordinators.shard.shard import ShardSettings
-from coordlib.coordinators.transactions.family import Transactions
-from coordlib.coordinators.transactions.settings import TransactionsSettings
-from coordlib.effects.routing import OUTBOX, OUTPUT_TOPICS, RESPONSES
+from coordlib.core.controller.family import Clusters
+from coordlib.core.controller.settings import BrokersSettings
+from coordlib.core.engine.routing import OUTBOX, OUTPUT_TOPICS, RESPONSES
+from coordlib.core.engine.shard import ShardSettings
+from coordlib.core.groups.family import Groups
+from coordlib.core.groups.settings import GroupSettings
+from coordlib.core.transactions.family import Transactions
+from coordlib.core.transactions.settings import TransactionsSettings
+from coordlib.core.wire import topic_ids
+from coordlib.core.wire.cells import Owned, require_within, shards_of
+from coordlib.core.wire.stored import FEATURES, Layout, Marker
 from coordlib.kafka import topics
 from coordlib.kafka.compacted import newest_of_each
 from coordlib.kafka.options import KafkaOptions
-from coordlib.records import topic_ids
-from coordlib.records.cells import Owned, require_within, shards_of
-from coordlib.records.stored import FEATURES, Layout, Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.beside.decisions import DecisionWatch

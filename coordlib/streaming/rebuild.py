@@ -7,13 +7,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from coordlib.coordinators.shard.kind import UnknownSavedVersion
-from coordlib.coordinators.shard.restore import PROGRESS
-from coordlib.effects.routing import Output
+from coordlib.core.engine.kind import UnknownSavedVersion
+from coordlib.core.engine.restore import PROGRESS
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire import topic_ids
+from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import StartRefused
 from coordlib.kafka.places import Bounds, Place
-from coordlib.records import topic_ids
-from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming.plane import Plane, Restoring
 from coordlib.streaming.progress import NewestByKey
 from coordlib.streaming.replay import Replay

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 
-from coordlib.coordinators.shard.shard import UNTRUSTED_TIME_MS, InputRecord, ShardSettings
+from coordlib.core.engine.shard import UNTRUSTED_TIME_MS, InputRecord, ShardSettings
 from coordlib.errors import CannotReach
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching, reason_of

@@ -21,17 +21,24 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire import cells, codec
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue
+from coordlib.core.wire.stored import (
+    FEATURES,
+    SEALED_VERSION,
+    ControlKeys,
+    Layout,
+    Marker,
+    SetAside,
+)
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
 from coordlib.kafka.fatal_errors import FENCED
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.roles import Kind, Operation, Right
-from coordlib.records import cells, codec
-from coordlib.records import responses as rs
-from coordlib.records.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue
-from coordlib.records.stored import FEATURES, SEALED_VERSION, ControlKeys, Layout, Marker, SetAside
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.beside.shown_ids import ShownIds
 from coordlib.streaming.checkpoint import Identity

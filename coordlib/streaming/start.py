@@ -10,11 +10,11 @@ from typing import Final, Protocol
 import structlog
 from msgspec.structs import replace
 
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire.cells import Owned, read_by_all
+from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import StartRefused
 from coordlib.kafka.plans import REPLACEABLE
-from coordlib.records.cells import Owned, read_by_all
-from coordlib.records.stored import Layout, Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.checkpoint import Begun, Ended, Identity, Planned
 from coordlib.streaming.judged_log import JudgedLog

@@ -1,7 +1,7 @@
 """A shard's state as Spark's state store has it, and what a worker keeps of it.
 
 The JVM copies the state several times and writes it out, every batch: so it is compressed. The
-first byte names the form. A blob is one piece; a state in pages (coordinators/shard/pages.py) is
+first byte names the form. A blob is one piece; a state in pages (core/engine/pages.py) is
 packed page by page, so that a batch packs the pages that it changed.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.shard.pages import Kept, StoredPages
+from coordlib.core.engine.pages import Kept, StoredPages
 
 #: A blob or a part, and one that code of before has packed; a state in pages.
 _ZSTD: Final = b"\x01"

@@ -1,7 +1,7 @@
 """Strategies of users, by friendly name: entry points of the group `coordlib.strategies`.
 
 Each names a function that divides, as described in
-`coordinators/groups/dividing/strategies/model.py`:
+`core/groups/assignors/server_model.py`:
 
     [project.entry-points."coordlib.strategies"]
     by-customer = "shop.strategies:by_customer"
@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 
-from coordlib.coordinators.groups.dividing.strategies.model import Strategy
-from coordlib.coordinators.groups.dividing.strategies.registry import BUILT_IN
+from coordlib.core.groups.assignors.registry import BUILT_IN
+from coordlib.core.groups.assignors.server_model import Strategy
 from coordlib.errors import SetupError
 
 ENTRY_POINTS = "coordlib.strategies"

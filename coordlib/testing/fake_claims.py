@@ -17,11 +17,11 @@ from coordlib.client.claims import signals as sg
 from coordlib.client.claims.shell.transport import Coordination, Described, Handler
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims.world import World
+from coordlib.core.wire import marshal
+from coordlib.core.wire.marshal import AnyMessage
 from coordlib.errors import CannotReach
 from coordlib.kafka.places import Bounds
-from coordlib.records import marshal
-from coordlib.records.marshal import AnyMessage
 from coordlib.testing.fake_log import refuse_as_kafka
 
 EPOCH_MS: Final = 1_700_000_000_000  # log time at the beginning

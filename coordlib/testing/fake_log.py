@@ -19,19 +19,19 @@ from coordlib.client.machine.later_fields import as_read
 from coordlib.client.shell.concerned import concerns
 from coordlib.client.shell.transport import Handler
 from coordlib.config import GroupConfig
-from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
-from coordlib.coordinators.groups.settings import GroupSettings
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, Status, fold
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import RESPONSES, Output
+from coordlib.core.engine.routing import RESPONSES, Output
+from coordlib.core.engine.shard import InputRecord, ShardSettings, Status, fold
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.groups.settings import GroupSettings
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.own_topics import is_users, own_topics
+from coordlib.core.wire.stored import FEATURES, GROUP_SPACE
 from coordlib.errors import NotAllowed
 from coordlib.kafka.layout import Place
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.own_topics import is_users, own_topics
-from coordlib.records.stored import FEATURES, GROUP_SPACE
 from coordlib.streaming.beside.feeder import messages_of
 from coordlib.testing.signing import Keyholder
 

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard.shard import ShardSettings
-from coordlib.records.requests import Control
-from coordlib.records.stored import ControlKey
+from coordlib.core.engine.shard import ShardSettings
+from coordlib.core.wire.requests import Control
+from coordlib.core.wire.stored import ControlKey
 from coordlib.streaming.control import Signer
 from coordlib.streaming.signatures import Signatures
 

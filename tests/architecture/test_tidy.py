@@ -10,14 +10,10 @@ import pytest
 from coordlib.errors import ErrorCode
 
 ROOT = Path(__file__).parents[2]
-CORE = [
-    path
-    for folder in ("records", "coordinators", "effects")
-    for path in sorted((ROOT / "coordlib" / folder).rglob("*.py"))
-]
+CORE = [path for folder in ("core",) for path in sorted((ROOT / "coordlib" / folder).rglob("*.py"))]
 CORE_TESTS = [
     path
-    for folder in ("records", "coordinators", "effects", "transcripts", "architecture")
+    for folder in ("core", "transcripts", "architecture")
     for path in sorted((ROOT / "tests" / folder).rglob("test_*.py"))
     if "assignors" not in path.parts
 ]

@@ -12,9 +12,9 @@ from coordlib.cli.group_view import AsOf
 from coordlib.cli.where import Where
 from coordlib.client import admin
 from coordlib.client.admin import Admin
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire import requests as rq
 from coordlib.kafka.compacted import Stamped
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import EPOCH_MS, FakeLog
 from tests.tools.background import judged
 

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from coordlib.cli.group_view import SeenGroup, _group, _owners
-from coordlib.effects.routing import GROUPS
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
+from coordlib.core.engine.routing import GROUPS
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.testing.fake_log import FakeLog
 
 ENVELOPE: dict[str, Any] = {"v": 1, "group": "g"}

@@ -9,13 +9,13 @@ import pytest
 from coordlib import exit_codes
 from coordlib.cli import progress_view, status
 from coordlib.cli.progress_view import Lag, cell_rows, read_progress
+from coordlib.core.wire import cells, codec
+from coordlib.core.wire.cells import CellValue, Owned, ShardRange
+from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import CoordError
 from coordlib.kafka import compacted
 from coordlib.kafka.compacted import Stamped
 from coordlib.kafka.places import Place
-from coordlib.records import cells, codec
-from coordlib.records.cells import CellValue, Owned, ShardRange
-from coordlib.records.stored import Layout, Marker
 
 LOW, HIGH, MIDDLE = ShardRange(0, 1), ShardRange(2, 3), ShardRange(1, 2)
 NOW_MS = 100_000

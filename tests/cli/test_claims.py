@@ -11,11 +11,11 @@ import pytest
 
 from coordlib.cli.claims_verify import Compared, agreed, differences
 from coordlib.cli.main import main
-from coordlib.coordinators.claims.slot import Slot
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.shard.blob import InputRecord
+from coordlib.core.claims.slot import Slot
+from coordlib.core.claims.world import World
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.wire import marshal
 from coordlib.exit_codes import FAILED, INTERRUPTED, OK, UNHEALTHY, UNREACHABLE, USAGE
-from coordlib.records import marshal
 from tests.client.claims.place import Place, until
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from coordlib.cli.cluster_rows import BROKER_COLUMNS, LIST_COLUMNS, PARTITION_CO
 from coordlib.cli.cluster_view import NOT_BACK, NOT_IN_SYNC, SeenCluster, seen_clusters
 from coordlib.cli.main import main
 from coordlib.cli.where import Where
+from coordlib.core.wire import responses as rs
 from coordlib.exit_codes import FAILED, OK, USAGE
-from coordlib.records import responses as rs
 from tests.cli.shop import REACHED, WHERE, Shop, newest, open_shop
 from tests.tools import clusters as c
 from tests.tools.driving import Conversation, describe

@@ -11,10 +11,10 @@ import pytest
 from coordlib.cli import cluster_moves
 from coordlib.cli.cluster_view import NOT_DELETABLE, read_cluster
 from coordlib.cli.main import main
-from coordlib.coordinators.brokers.rows import Partition
+from coordlib.core.controller.rows import Partition
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.exit_codes import FAILED, OK, USAGE
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.cli.shop import REACHED, WHERE, Shop, ask, open_shop
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.cli.main import main
+from coordlib.core.wire import codec, stored
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.exit_codes import FAILED, OK
-from coordlib.records import codec, stored
-from coordlib.records.partitioner import shard_of
 from tests.cli.test_groups import SHARDS, Engine
 from tests.history.cluster_life import CLUSTER, a_life_of_a_cluster
 from tests.tools import clusters as c

@@ -3,10 +3,10 @@
 import pytest
 
 from coordlib.cli.group_lag import lag_now
+from coordlib.core.wire.stored import LagLine, LagSample
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag.measure import UNKNOWN, Lag
 from coordlib.lag.samples import _read, sampled_ends
-from coordlib.records.stored import LagLine, LagSample
 
 ORDERS = Place("orders", 0)
 

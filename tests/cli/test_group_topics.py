@@ -6,10 +6,10 @@ import pytest
 
 from coordlib.cli.group_topics import wants
 from coordlib.cli.group_view import SeenGroup, _group
-from coordlib.coordinators.groups.assigned.group import Group as AssignedGroup
-from coordlib.coordinators.groups.assigned.kind import ASSIGNED
-from coordlib.coordinators.groups.classic.kind import CLASSIC
-from coordlib.records import consumer_protocol as cp
+from coordlib.core.groups.assigned.group import Group as AssignedGroup
+from coordlib.core.groups.assigned.kind import ASSIGNED
+from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.core.wire import consumer_protocol as cp
 from tests.tools.assigned_groups import subscribe
 from tests.tools.driving import Conversation, commit, empty, join
 

@@ -8,15 +8,15 @@ import pytest
 from msgspec import UNSET
 
 from coordlib.cli.main import main
-from coordlib.coordinators.groups.assigned import group as assigned
-from coordlib.coordinators.groups.classic import group as classic
-from coordlib.coordinators.shard.clock import Timer
+from coordlib.core.engine.clock import Timer
+from coordlib.core.groups.assigned import group as assigned
+from coordlib.core.groups.classic import group as classic
+from coordlib.core.wire import codec, stored
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire.own_topics import OWN
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.exit_codes import FAILED, OK, UNHEALTHY, USAGE
 from coordlib.kafka import topics
-from coordlib.records import codec, stored
-from coordlib.records import consumer_protocol as cp
-from coordlib.records.own_topics import OWN
-from coordlib.records.partitioner import shard_of
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker

@@ -19,13 +19,13 @@ from coordlib.cli.hanging import (
 )
 from coordlib.cli.main import main
 from coordlib.cli.transaction_view import SeenId, SeenPending, seen_in
+from coordlib.core.wire import codec
+from coordlib.core.wire.stored import PendingOffset, PendingValue
 from coordlib.exit_codes import OK, UNHEALTHY, USAGE
 from coordlib.kafka import held_up as held_up_module
 from coordlib.kafka.compacted import Stamped
 from coordlib.kafka.held_up import HeldUp
 from coordlib.kafka.places import Place
-from coordlib.records import codec
-from coordlib.records.stored import PendingOffset, PendingValue
 from coordlib.testing.fake_log import EPOCH_MS, FakeLog
 from tests.cli.shop import WHERE, newest
 from tests.cli.till import Till, open_till

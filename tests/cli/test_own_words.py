@@ -10,12 +10,12 @@ from coordlib.cli import group_view
 from coordlib.cli.group_view import AsOf, GroupView, PartitionLine, SeenGroup, _lines
 from coordlib.cli.groups import _as_json, _print
 from coordlib.cli.output import now
-from coordlib.coordinators.groups.classic import group as classic
-from coordlib.coordinators.groups.offsets.pending_table import PENDING
+from coordlib.core.groups.classic import group as classic
+from coordlib.core.groups.offsets.pending_table import PENDING
+from coordlib.core.wire import codec, stored
+from coordlib.core.wire import consumer_protocol as cp
 from coordlib.kafka.places import Place
 from coordlib.lag.measure import UNKNOWN
-from coordlib.records import codec, stored
-from coordlib.records import consumer_protocol as cp
 
 TOLD_MS = 1_795_243_200_000
 

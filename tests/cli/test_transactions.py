@@ -18,7 +18,7 @@ from coordlib.cli.transaction_rows import (
 )
 from coordlib.cli.transaction_view import seen_in, unheard
 from coordlib.cli.transactions import STATES
-from coordlib.coordinators.transactions.states import State
+from coordlib.core.transactions.states import State
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.kafka.compacted import Stamped
 from coordlib.testing.fake_log import EPOCH_MS

@@ -10,10 +10,10 @@ import pytest
 
 from coordlib.cli.main import main
 from coordlib.cli.transaction_view import find_id
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.kafka import fencing
-from coordlib.records import requests as rq
 from tests.cli.shop import REACHED, WHERE
 from tests.cli.till import Till, open_till
 from tests.tools.defects import Defect, in_force

@@ -10,8 +10,8 @@ import pytest
 from coordlib.cli.main import main
 from coordlib.cli.transaction_view import find_id
 from coordlib.client.shell import data_cluster
+from coordlib.core.wire.producers import TopicsOfCluster
 from coordlib.exit_codes import FAILED, OK, USAGE
-from coordlib.records.producers import TopicsOfCluster
 from tests.cli.shop import REACHED, WHERE
 from tests.cli.till import Till, open_till
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.cli.main import main
+from coordlib.core.wire import codec, stored
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.transactions import TRANSACTIONAL_ID
 from coordlib.exit_codes import OK, UNHEALTHY
-from coordlib.records import codec, stored
-from coordlib.records.partitioner import shard_of
-from coordlib.records.transactions import TRANSACTIONAL_ID
 from tests.cli.test_groups import SHARDS, Engine
 from tests.tools import producers as p
 from tests.tools.driving import pending_commit

@@ -11,11 +11,11 @@ from coordlib.cli.group_topics import wants
 from coordlib.cli.group_view import SeenGroup, _group
 from coordlib.cli.main import main
 from coordlib.cli.where import Where
-from coordlib.coordinators import registry
-from coordlib.coordinators.groups.classic.kind import CLASSIC
+from coordlib.core import registry
+from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.core.wire import codec, stored
 from coordlib.exit_codes import OK
 from coordlib.lag.measure import UNKNOWN
-from coordlib.records import codec, stored
 from tests.tools.driving import settled
 
 WHERE = ["--bootstrap-servers", "localhost:9", "--prefix", "coord"]

@@ -8,8 +8,8 @@ import pytest
 
 from coordlib.cli import groups
 from coordlib.cli.group_view import GroupView, _group, _named
-from coordlib.coordinators.groups.classic.kind import CLASSIC
-from coordlib.records import responses as rs
+from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.core.wire import responses as rs
 from tests.tools import static_groups
 from tests.tools.driving import (
     FOLLOWER,

@@ -7,13 +7,13 @@ import pytest
 
 from coordlib.client.admin import Admin, _Question
 from coordlib.client.machine import signals as sg
-from coordlib.coordinators.groups.classic.kind import CLASSIC
-from coordlib.coordinators.shard import answered
-from coordlib.coordinators.shard.answered import Answered, Asked
+from coordlib.core.engine import answered
+from coordlib.core.engine.answered import Answered, Asked
+from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from coordlib.testing.fake_log import INCARNATION, FakeLog
 from tests.tools.background import judged
 
@@ -278,7 +278,7 @@ def test_a_question_that_has_to_wait_is_asked_again(
     monkeypatch.setattr(answered, "FREE_BYTES", 0)  # else so small an answer is not counted
     monkeypatch.setattr(answered, "FREE_SHARE", 0)
     monkeypatch.setattr(Answered, "must_wait", at_first)
-    monkeypatch.setattr("coordlib.coordinators.shard.shard.counted_bytes", lambda size, asked: size)
+    monkeypatch.setattr("coordlib.core.engine.shard.counted_bytes", lambda size, asked: size)
 
     assert [row.topic for row in admin.committed("g")] == ["t"]
     assert len(set(refused)) == 2  # ids are never used twice

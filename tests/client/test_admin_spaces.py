@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from coordlib.client.admin import Admin
-from coordlib.coordinators.groups.family import Groups
-from coordlib.coordinators.shard.family import Registry
+from coordlib.core.engine.family import Registry
+from coordlib.core.groups.family import Groups
+from coordlib.core.wire import requests as rq
 from coordlib.errors import ErrorCode, GroupError, SetupError
-from coordlib.records import requests as rq
 from coordlib.testing import fake_log
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client.test_admin import commit_as, log
-from tests.coordinators.shard.test_least_kinds import ClubFamily, Count, CounterFamily, Enter, asks
+from tests.core.engine.test_least_kinds import ClubFamily, Count, CounterFamily, Enter, asks
 
 __all__ = ["log"]
 

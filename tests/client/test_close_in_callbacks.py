@@ -17,8 +17,8 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, Partitions
 from coordlib.client.machine.steps import State
 from coordlib.client.shell import member
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client import cooperative
 from tests.client.assigned.play import Play, commit, revoked, t

@@ -10,8 +10,8 @@ from coordlib.client import Endpoint
 from coordlib.client.admin import Admin, _Question
 from coordlib.client.cluster_admin import CLUSTER_TIMEOUT_S
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.core.wire import requests as rq
 from coordlib.errors import GroupError
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_admin import log
 

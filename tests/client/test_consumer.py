@@ -18,8 +18,8 @@ from confluent_kafka import (
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.shell.settings import read_settings
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative
 

@@ -12,8 +12,8 @@ from coordlib.client.committed_reader import CommittedReader
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.machine.signals import Polled
 from coordlib.client.machine.signals import TopicPartition as Place
-from coordlib.records import requests as rq
-from coordlib.records.data_headers import Marker, Stamp, header_of
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.data_headers import Marker, Stamp, header_of
 from coordlib.testing import fake_claims
 from coordlib.testing.fake_claims import FakeClaimsLog
 from coordlib.testing.fake_log import FakeLog

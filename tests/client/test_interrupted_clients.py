@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition
 
 from coordlib.client.admin import Admin
 from coordlib.client.committed_reader import CommittedReader
+from coordlib.core.wire import requests as rq
 from coordlib.errors import GroupError
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
 from tests.client.brokers.world import CLUSTER, World
 from tests.client.interrupting import interrupt_everywhere

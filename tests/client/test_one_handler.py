@@ -17,11 +17,11 @@ from coordlib.client.shell.job_reads import JobReads
 from coordlib.client.shell.member import Member
 from coordlib.client.shell.proofs import Mark, Proofs
 from coordlib.client.shell.transport import KafkaTransport
+from coordlib.core.wire import codec
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.layout import Place
 from coordlib.kafka.producer import LastingProducer
-from coordlib.records import codec
-from coordlib.records import responses as rs
 from coordlib.testing.fake_log import FakeLog
 from tests.client.world import TIMING, World, t
 from tests.tools.background import judged

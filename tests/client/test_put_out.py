@@ -9,9 +9,9 @@ import pytest
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.steps import State
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client import cooperative
 from tests.client.classic.test_membership import MEMBER, T0, T1, Play, stopped
 from tests.client.world import User, World, t

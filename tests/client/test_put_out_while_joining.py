@@ -6,8 +6,8 @@ owners at any time. S = 8 s, RT = 12 s.
 """
 
 from coordlib.client.machine.steps import State
+from coordlib.core.wire import requests as rq
 from coordlib.errors import GroupError
-from coordlib.records import requests as rq
 from tests.client.world import User, World, t
 from tests.tools.core import with_groups
 

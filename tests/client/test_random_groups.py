@@ -15,7 +15,7 @@ from coordlib.client.classic.assignor import BOTH, EAGER, FunctionAssignor, Reba
 from coordlib.client.classic.division import AssignorFailed
 from coordlib.client.classic.membership import RETRY_MS
 from coordlib.client.machine.errors import AssignmentFailed
-from coordlib.records import requests as rq
+from coordlib.core.wire import requests as rq
 from tests.client import cooperative
 from tests.client.world import User, World
 from tests.tools.examples import seeds

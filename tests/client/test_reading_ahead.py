@@ -10,8 +10,8 @@ from coordlib.client.committed_reader import CommittedReader
 from coordlib.client.shell import uninterrupted
 from coordlib.client.shell.handing_out import FRESH_MS
 from coordlib.client.transactions.verdict import TornTransaction
+from coordlib.core.wire.data_headers import Txn
 from coordlib.errors import CannotReach, CoordError
-from coordlib.records.data_headers import Txn
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program, offsets_of
 from tests.client.test_interrupted import LOGS, Given, read_log

@@ -5,9 +5,9 @@ import pytest
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, TopicPartition
 from coordlib.client.machine.steps import State
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client.classic.test_membership import (
     IDENTITY,
     MEMBER,

@@ -6,9 +6,9 @@ import pytest
 
 from coordlib import limits
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
-from coordlib.records import codec
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program
 

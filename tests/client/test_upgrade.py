@@ -3,8 +3,8 @@
 from typing import Any
 
 from coordlib.client.classic.assignor import FunctionAssignor
-from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
-from coordlib.records import requests as rq
+from coordlib.core.groups.assignors import range as range_assignor
+from coordlib.core.wire import requests as rq
 from tests.client import cooperative
 from tests.client.world import User, World, t
 

@@ -11,10 +11,10 @@ import pytest
 from coordlib.client.classic.division import AssignorFailed
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.steps import State
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client import cooperative
 from tests.client.assigned.play import WANTED
 from tests.client.assigned.play import Play as AssignedPlay

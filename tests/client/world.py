@@ -11,8 +11,8 @@ from coordlib.client.classic.member import ClassicMember
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.member import Member
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 
 TIMING = Timing(

@@ -24,7 +24,7 @@ def test_every_test_of_kafka_has_a_row_and_every_row_a_test_of_ours() -> None:
 
 
 FOO: Name = ("S", "testFoo")
-OURS = "coordinators/shard/test_shard.py::test_foo"
+OURS = "core/engine/test_shard.py::test_foo"
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ OURS = "coordinators/shard/test_shard.py::test_foo"
         ([Row(*FOO)], "needs tests of ours or a reason"),
         ([Row(*FOO, why=" ")], "needs tests of ours or a reason"),
         ([Row(*FOO, (OURS,), why="It is not so.")], "needs tests of ours or a reason"),
-        ([Row(*FOO, ("coordinators/shard/test_shard.py::test_bar",))], "which is no test of ours"),
+        ([Row(*FOO, ("core/engine/test_shard.py::test_bar",))], "which is no test of ours"),
         (
-            [Row(*FOO, ("coordinators/shard/test_shard.py::test_foo[b]",))],
+            [Row(*FOO, ("core/engine/test_shard.py::test_foo[b]",))],
             "which is no test of ours",
         ),
         ([Row(*FOO, ("transcripts/none.txt",))], "which is no test of ours"),
@@ -60,8 +60,8 @@ def test_a_name_that_is_listed_twice_is_told() -> None:
 
 def test_what_is_collected_is_what_there_is() -> None:
     """Cases by pytest's own names; what is not there is left out, not invented."""
-    named = ("records/test_partitioner.py::x", "transcripts/poison-records.txt", "gone.py::y")
-    table = "coordinators/groups/classic/by_state/dynamic/first-join.txt"
+    named = ("core/wire/test_partitioner.py::x", "transcripts/poison-records.txt", "gone.py::y")
+    table = "core/groups/classic/by_state/dynamic/first-join.txt"
     named += (f"{table}::Nowhere",)
 
     found = collect([Row(*FOO, named)])
@@ -69,8 +69,8 @@ def test_what_is_collected_is_what_there_is() -> None:
     assert "transcripts/poison-records.txt" in found
     assert {table, f"{table}::absent", f"{table}::Stable"} <= found
     assert f"{table}::Nowhere" not in found
-    assert "records/test_partitioner.py::test_hashes_as_java_does" in found
-    assert "records/test_partitioner.py::test_hashes_as_java_does[a-97]" in found
+    assert "core/wire/test_partitioner.py::test_hashes_as_java_does" in found
+    assert "core/wire/test_partitioner.py::test_hashes_as_java_does[a-97]" in found
     assert not any(test.startswith("gone.py") or test.endswith("::x") for test in found)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from coordlib.client import BrokerFenced, Following, Leadership
-from coordlib.coordinators.shard.table import Place
+from coordlib.core.engine.table import Place
+from coordlib.core.wire import responses as rs
 from coordlib.examples.replicated_store import Store
-from coordlib.records import responses as rs
 
 TOPIC = "entries"
 PLACE = (TOPIC, 0)

@@ -10,16 +10,16 @@ import msgspec
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from coordlib.coordinators.groups.assigned.group import Member
-from coordlib.effects.routing import COMMITTED
-from coordlib.effects.routing import EVENTS as EVENTS_TOPIC
+from coordlib.core.engine.routing import COMMITTED
+from coordlib.core.engine.routing import EVENTS as EVENTS_TOPIC
+from coordlib.core.groups.assigned.group import Member
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.stored import LagSample
 from coordlib.history.tables import COLUMNS, EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
 from coordlib.kafka.places import Bounds
-from coordlib.records import requests as rq
-from coordlib.records.stored import LagSample
 from coordlib.streaming.beside.committed_log import CommittedOffsets, read_record
 from coordlib.streaming.beside.lag_sampler import LagSampler
-from tests.coordinators.groups.test_topics import listing
+from tests.core.groups.test_topics import listing
 from tests.tools.driving import Conversation, commit, heartbeat, leave
 
 START = datetime(2026, 3, 1, 15, 0, tzinfo=UTC)

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from coordlib.coordinators.claims.blob import Coordination
-from coordlib.coordinators.shard.blob import InputRecord, ShardSettings
-from coordlib.records import marshal as m
+from coordlib.core.claims.blob import Coordination
+from coordlib.core.engine.blob import InputRecord, ShardSettings
+from coordlib.core.wire import marshal as m
 from coordlib.streaming.plane import claims
 from tests.history.rows import START_MS, Log
 

@@ -9,13 +9,13 @@ import duckdb
 import msgspec
 import pytest
 
-from coordlib.coordinators.brokers import rows as kept
-from coordlib.coordinators.shard.table import Place
-from coordlib.effects.routing import METADATA, Output
+from coordlib.core.controller import rows as kept
+from coordlib.core.engine.routing import METADATA, Output
+from coordlib.core.engine.table import Place
+from coordlib.core.wire.clusters import PartitionValue
 from coordlib.history.delta_files import declare
 from coordlib.history.tables import COLUMNS, EVENTS
 from coordlib.history.views import register_duckdb
-from coordlib.records.clusters import PartitionValue
 from tests.history.cluster_life import (
     ASK_UNPROVED,
     CLUSTER,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from coordlib.cli.transaction_view import seen_in
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
 from coordlib.kafka.compacted import Stamped
 from tests.cli.shop import newest
 from tests.history.cluster_life import rows_of_events

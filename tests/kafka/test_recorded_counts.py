@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from coordlib.cli import group_view, status
+from coordlib.core.wire.stored import Layout
 from coordlib.kafka import layout, topics
 from coordlib.kafka.layout import Grown, find_place, grown
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.plans import CLAIMS_TABLE, read_plans
-from coordlib.records.stored import Layout
 
 CLIENT = {"bootstrap.servers": "127.0.0.1:1"}
 RECORD = Layout(shards=2, reply_partitions=16, topic_ids={"coord.requests": "abcdefghijkl"})

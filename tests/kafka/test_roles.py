@@ -2,9 +2,9 @@
 
 import pytest
 
+from coordlib.core.wire.own_topics import CLAIMS_OWN, OWN
 from coordlib.errors import SetupError
 from coordlib.kafka.roles import TABLE, Kind, Operation, Right, Role, options_of, rights
-from coordlib.records.own_topics import CLAIMS_OWN, OWN
 
 
 @pytest.mark.parametrize("role", Role)

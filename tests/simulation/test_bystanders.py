@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.records import requests as rq
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.wire import requests as rq
 from tests.simulation.test_checks import assert_breaks, edit
 from tests.tools.driving import Conversation, commit, describe, join
 from tests.tools.simulation import bystanders, checks, one_fold, plan

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.records import cells
+from coordlib.core.wire import cells
 from tests.tools.simulation import cells_beside
 from tests.tools.simulation.cells import CellsWorld
 

@@ -13,8 +13,8 @@ from coordlib.client.claims.fence import Fence
 from coordlib.client.claims.taking import Taking
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slots import Slots
-from coordlib.records import marshal
+from coordlib.core.claims.slots import Slots
+from coordlib.core.wire import marshal
 from tests.tools.simulation.campaign import CLAIMS, campaign, shrink
 from tests.tools.simulation.claims import plan
 from tests.tools.simulation.claims.logs import cut

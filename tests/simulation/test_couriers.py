@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from coordlib.records.data_headers import Marker, Stamp, header_of
+from coordlib.core.wire.data_headers import Marker, Stamp, header_of
 from tests.simulation.as_they_were import drawn
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.kinds import COURIER_KINDS

@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 
-from coordlib.coordinators.shard.control import ControlRecords
-from coordlib.records import codec
-from coordlib.records import requests as rq
+from coordlib.core.engine.control import ControlRecords
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
 from coordlib.streaming.signatures import ED25519
 from coordlib.testing.signing import stand_in
 from tests.simulation.test_checks import assert_breaks

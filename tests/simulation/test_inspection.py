@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.groups.offsets.table import OFFSETS
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import EffectTooLarge
+from coordlib.core.engine.routing import EffectTooLarge
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.groups.offsets.table import OFFSETS
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.core import InputRecord, Shard, decode_blob, fold
 from tests.tools.driving import SETTINGS, commit, describe, join, leave, settings

@@ -10,8 +10,8 @@ import pytest
 
 from coordlib.client.transactions.delta_files import DeltaFiles
 from coordlib.client.transactions.in_doubt import Table, Written, settle
+from coordlib.core.wire import requests as rq
 from coordlib.errors import AnotherTable, CannotReach
-from coordlib.records import requests as rq
 from tests.simulation.as_they_were import drawn
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.evidence import Asked

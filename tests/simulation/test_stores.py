@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from coordlib.client.brokers.signals import Leadership
-from coordlib.coordinators.brokers.states import BrokerState
+from coordlib.core.controller.states import BrokerState
 from tests.simulation.as_they_were import drawn
 from tests.tools import clusters as c
 from tests.tools.simulation import plan, run, sometimes_stores, store_checks

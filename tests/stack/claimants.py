@@ -14,20 +14,20 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, Producer
 
 from coordlib.cli.claims_verify import agreed, compare, differences
 from coordlib.client.claims.shell.survey import Survey
-from coordlib.coordinators.claims.blob import Coordination
-from coordlib.coordinators.claims.pages import read_pages
-from coordlib.coordinators.claims.slot import Judgement, Verdict
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.shard.blob import InputRecord, ShardSettings
-from coordlib.effects.routing import Output
+from coordlib.core.claims.blob import Coordination
+from coordlib.core.claims.pages import read_pages
+from coordlib.core.claims.slot import Judgement, Verdict
+from coordlib.core.claims.world import World
+from coordlib.core.engine.blob import InputRecord, ShardSettings
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire import marshal as m
+from coordlib.core.wire.stored import decode_marker
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.coordination import require
 from coordlib.kafka.places import Place
 from coordlib.kafka.reading import read_to_end
-from coordlib.records import marshal as m
-from coordlib.records.stored import decode_marker
 from coordlib.streaming.plane import claims
 from coordlib.streaming.replay import KafkaInput
 from tests.stack.conftest import wait_until

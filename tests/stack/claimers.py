@@ -18,11 +18,11 @@ from confluent_kafka import Producer
 from coordlib.checking.history import AT_MOST_ONCE, Happened, write
 from coordlib.client.claims.shell.survey import Survey
 from coordlib.client.shell.clock import boottime_ns
-from coordlib.coordinators.claims.slot import Judgement, Verdict
+from coordlib.core.claims.slot import Judgement, Verdict
+from coordlib.core.wire import marshal
+from coordlib.core.wire.marshal import AnyMessage
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination
-from coordlib.records import marshal
-from coordlib.records.marshal import AnyMessage
 from tests.stack.recorded import HISTORY, checked_history
 
 ROOT = Path(__file__).parents[2]

@@ -26,7 +26,7 @@ from coordlib.client import (
     exactly_once,
 )
 from coordlib.client.shell.data_cluster import MarkerWriter
-from coordlib.records.transactions import COORDINATOR
+from coordlib.core.wire.transactions import COORDINATOR
 
 #: The job may be started twice meanwhile.
 TIMEOUT_S = 120.0

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from coordlib.client import CommittedReader
 from coordlib.client.transactions.committed import PartitionReader
+from coordlib.core.wire.data_headers import read_headers
 from coordlib.kafka.reading import read_to_end
-from coordlib.records.data_headers import read_headers
 from tests.stack.conftest import wait_until
 from tests.stack.processes import ROOT
 from tests.stack.wire import close

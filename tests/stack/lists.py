@@ -16,9 +16,9 @@ from coordlib.checking.history import Happened
 from coordlib.client import CommittedReader, CoordinatedConsumer
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.transactions.verdict import UndecidedTransaction
+from coordlib.core.wire.transactions import COORDINATOR, KAFKA
 from coordlib.errors import CannotReach
 from coordlib.kafka.reading import read_to_end
-from coordlib.records.transactions import COORDINATOR, KAFKA
 from tests.stack.crew import Crew
 from tests.stack.processes import PATIENCE_S
 

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from coordlib.client.admin import Admin
+from coordlib.core.wire.requests import NewTopic
 from coordlib.local.stack import Stack
-from coordlib.records.requests import NewTopic
 from tests.stack.broker import TIMING
 from tests.stack.fleet import Fleet
 

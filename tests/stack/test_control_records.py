@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordlib.client.assigned import AssignedMember
 from coordlib.client.machine.wording import Timing
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.local.stack import Stack
-from coordlib.records.partitioner import shard_of
 from tests.stack.conftest import wait_until
 from tests.stack.wire import Wire
 

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from coordlib.cli.main import main
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.exit_codes import OK
-from coordlib.records.partitioner import shard_of
 from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, settle
 
 pytestmark = pytest.mark.stack

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordlib import exit_codes
+from coordlib.core.wire.own_topics import COORDINATION_TOPIC
 from coordlib.history.sql import query_tables
 from coordlib.kafka import coordination, topics
-from coordlib.records.own_topics import COORDINATION_TOPIC
 from tests.stack.conftest import wait_until
 from tests.stack.wire import RawMember, Wire
 

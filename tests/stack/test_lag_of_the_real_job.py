@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.stored import LagLine, LagSample
 from coordlib.kafka.compacted import newest_by_key
-from coordlib.records.partitioner import shard_of
-from coordlib.records.stored import LagLine, LagSample
 from tests.stack.flow import Flow
 from tests.stack.wire import Wire
 

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 from coordlib.client import CoordinatedProducer
 from coordlib.client.shell.by_kafka import ByKafka
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
 from coordlib.kafka import compacted, topics
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.reading import read_to_end

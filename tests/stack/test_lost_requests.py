@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from coordlib import exit_codes
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.local.jars import ensure_jars
 from coordlib.local.programs import belonging_to
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
-from coordlib.records.partitioner import shard_of
 from tests.stack.conftest import wait_until
 from tests.stack.cut import cut_log
 from tests.stack.wire import Wire

@@ -25,9 +25,9 @@ from coordlib.client import (
     Timing,
 )
 from coordlib.client.machine import signals as sg
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import CoordError
 from coordlib.local.stack import Stack
-from coordlib.records.partitioner import shard_of
 from tests.stack.conftest import wait_until
 from tests.stack.test_lost_requests import cut
 from tests.stack.wire import Wire

@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from coordlib.client import CommittedReader, CoordinatedConsumer
 from coordlib.client.claims import Marshaler
+from coordlib.core.wire import topic_ids
 from coordlib.kafka.topic_ids import read_topic_ids
 from coordlib.local.stack import Stack
-from coordlib.records import topic_ids
 from tests.stack.conftest import wait_until
 from tests.stack.wire import Wire, close
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from coordlib.core.wire.cells import ShardRange
 from coordlib.errors import SetupError
-from coordlib.records.cells import ShardRange
 from coordlib.streaming.arguments import coordinator_options, parse_arguments
 from coordlib.streaming.query import CoordinatorOptions
 

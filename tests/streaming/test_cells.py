@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from coordlib.core.wire.cells import NEVER_WAS, Owned, ShardRange
+from coordlib.core.wire.stored import SEALED_VERSION, ControlKeys, Layout, ShardPosition
 from coordlib.errors import DriverFenced, StartRefused
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
-from coordlib.records.cells import NEVER_WAS, Owned, ShardRange
-from coordlib.records.stored import SEALED_VERSION, ControlKeys, Layout, ShardPosition
 from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.control_keys import NEVER, begin

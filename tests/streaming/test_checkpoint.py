@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordlib.core.wire.stored import Marker
 from coordlib.errors import StartRefused
-from coordlib.records.stored import Marker
 from coordlib.streaming import rebuild
 from coordlib.streaming.beginning import beginning_of
 from coordlib.streaming.checkpoint import (

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.config import ClaimsConfig, CoordinatorConfig
+from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import CannotReach, LogCut, SetupError, StartRefused
-from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming import claims, failures
 from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.beside.status_file import StatusFile

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire.cells import ShardRange, composed
 from coordlib.errors import StartRefused
 from coordlib.kafka.places import Bounds, Place
-from coordlib.records.cells import ShardRange, composed
 from coordlib.streaming import rebuild
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.checkpoint import Identity

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
 from coordlib.kafka import producer
-from coordlib.records import codec
-from coordlib.records import requests as rq
 from coordlib.streaming import signatures
 from coordlib.streaming.control import ControlWriter, Signer
 from coordlib.testing.signing import Keyholder

@@ -7,18 +7,18 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.config import CoordinatorConfig
-from coordlib.coordinators.groups.family import Groups
-from coordlib.coordinators.groups.settings import GroupSettings
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.shard import InputRecord, ShardSettings, fold
-from coordlib.coordinators.transactions.family import Transactions
-from coordlib.coordinators.transactions.settings import TransactionsSettings
+from coordlib.core.engine.shard import InputRecord, ShardSettings, fold
+from coordlib.core.groups.family import Groups
+from coordlib.core.groups.settings import GroupSettings
+from coordlib.core.registry import REGISTRY
+from coordlib.core.transactions.family import Transactions
+from coordlib.core.transactions.settings import TransactionsSettings
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.cells import CELL, KEYS, CellValue, Owned, ShardRange, key_of
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.stored import ControlKey, ControlKeys, Layout, Marker, ShardPosition
 from coordlib.errors import DriverFenced, StartRefused
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.cells import CELL, KEYS, CellValue, Owned, ShardRange, key_of
-from coordlib.records.partitioner import shard_of
-from coordlib.records.stored import ControlKey, ControlKeys, Layout, Marker, ShardPosition
 from coordlib.streaming.control_keys import NEVER, Authority, begin
 from coordlib.streaming.marker import KEYS_KEY, LAYOUT_KEY, MARKER_KEY
 from coordlib.streaming.plane import groups

@@ -8,15 +8,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
-from coordlib.coordinators.shard.shard import InputRecord
-from coordlib.effects.routing import Output
-from coordlib.errors import CannotReach, CoordError, StartRefused
-from coordlib.kafka.cut_logs import Lost, Why
-from coordlib.kafka.places import Bounds, Place
-from coordlib.records import codec
-from coordlib.records import responses as rs
-from coordlib.records.cells import ShardRange, composed
-from coordlib.records.stored import (
+from coordlib.core.engine.routing import Output
+from coordlib.core.engine.shard import InputRecord
+from coordlib.core.wire import codec
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.cells import ShardRange, composed
+from coordlib.core.wire.stored import (
     EVENT_REQUESTS_LOST,
     Event,
     JudgedRecord,
@@ -24,7 +21,10 @@ from coordlib.records.stored import (
     Marker,
     decode_marker,
 )
-from coordlib.records.stored import ShardPosition as Position
+from coordlib.core.wire.stored import ShardPosition as Position
+from coordlib.errors import CannotReach, CoordError, StartRefused
+from coordlib.kafka.cut_logs import Lost, Why
+from coordlib.kafka.places import Bounds, Place
 from coordlib.streaming import judged_log
 from coordlib.streaming.batch import Batch, judged_record
 from coordlib.streaming.checkpoint import Identity

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire.stored import Layout, ShardPosition, decode_marker
 from coordlib.errors import ReplayDiffers, StartRefused
-from coordlib.records.stored import Layout, ShardPosition, decode_marker
 from coordlib.streaming.batch import Batch, BatchReport
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import check_identity, is_repeat, next_marker

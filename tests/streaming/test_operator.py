@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
 from coordlib.streaming.batch import (
     EMPTY_ROW,
     PACKED_BYTES,

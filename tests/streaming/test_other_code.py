@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from coordlib.config import CoordinatorConfig, GroupConfig
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker
 from coordlib.streaming.query import Coordinator, CoordinatorOptions

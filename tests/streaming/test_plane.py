@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from pyspark import cloudpickle
 
+from coordlib.core.wire import codec
+from coordlib.core.wire.own_topics import CLAIMS_OUTPUTS, own_topics
+from coordlib.core.wire.stored import Layout
 from coordlib.errors import SetupError
-from coordlib.records import codec
-from coordlib.records.own_topics import CLAIMS_OUTPUTS, own_topics
-from coordlib.records.stored import Layout
 from coordlib.streaming.batch import assemble
 from coordlib.streaming.checkpoint import Identity
 from coordlib.streaming.marker import next_marker

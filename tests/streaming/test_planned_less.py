@@ -8,6 +8,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from structlog.testing import capture_logs
 
+from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import (
     CannotReach,
     CoordError,
@@ -16,7 +17,6 @@ from coordlib.errors import (
     TooMuchAtOnce,
     WorkerEnded,
 )
-from coordlib.records.stored import Layout, Marker
 from coordlib.streaming import rebuild, start
 from coordlib.streaming.batch_size import BatchSize
 from coordlib.streaming.checkpoint import Begun, Ended, Identity, Planned

@@ -8,12 +8,12 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from coordlib.effects.routing import COMMITTED, EVENTS, RESPONSES, Output
+from coordlib.core.engine.routing import COMMITTED, EVENTS, RESPONSES, Output
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import TooMuchAtOnce
 from coordlib.kafka.places import Place
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.partitioner import shard_of
 from coordlib.streaming.batch import assemble
 from coordlib.streaming.checkpoint import Identity, Probe
 from coordlib.streaming.marker import next_marker

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordlib.core.wire.stored import FEATURES, Layout
 from coordlib.errors import StartRefused
 from coordlib.kafka.topics import Layout as Topics
-from coordlib.records.stored import FEATURES, Layout
 from coordlib.streaming import query, start
 from coordlib.streaming.plane import groups
 from coordlib.streaming.sink import TransactionalSink

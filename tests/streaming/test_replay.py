@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.coordinators.claims.blob import decode_blob
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.effects.routing import Output
+from coordlib.core.claims.blob import decode_blob
+from coordlib.core.claims.world import World
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import StartRefused
-from coordlib.records.stored import Marker, ShardPosition
 from coordlib.streaming import rebuild, replay
 from coordlib.streaming.replay import Replay
 from tests.history.claims_life import PLANE, SETTINGS, TOPIC, ClaimsLife, a_life_of_claims

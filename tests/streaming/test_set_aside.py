@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 
 from coordlib.config import CoordinatorConfig, GroupConfig
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire import codec
 from coordlib.errors import CoordError, TooMuchAtOnce
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker
-from coordlib.records import codec
 from coordlib.streaming import plane_query
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.query import Coordinator, CoordinatorOptions

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire import codec
+from coordlib.core.wire.requests import Topic, TopicMetadata
+from coordlib.core.wire.stored import ControlKeys, Layout
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS
-from coordlib.records import codec
-from coordlib.records.requests import Topic, TopicMetadata
-from coordlib.records.stored import ControlKeys, Layout
 from coordlib.streaming.batch import Batch
 from coordlib.streaming.beside.shown_ids import ShownIds
 from coordlib.streaming.checkpoint import Identity

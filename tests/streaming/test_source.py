@@ -7,7 +7,7 @@ import pyspark.sql
 import pytest
 
 from coordlib.config import EngineConfig
-from coordlib.records.cells import ShardRange
+from coordlib.core.wire.cells import ShardRange
 from coordlib.streaming.plane import Plane, claims, groups
 from coordlib.streaming.source import read_inputs
 

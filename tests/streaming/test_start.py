@@ -20,14 +20,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.stored import JudgedRecord, Layout, Marker, ShardPosition, decode_marker
 from coordlib.errors import StartRefused
 from coordlib.kafka import compacted, topics
 from coordlib.kafka.plans import read_plans
 from coordlib.local.broker import Broker
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.stored import JudgedRecord, Layout, Marker, ShardPosition, decode_marker
 from coordlib.streaming import query
 from coordlib.streaming.checkpoint import SECRET_FILE
 from coordlib.streaming.control_keys import Authority

@@ -5,7 +5,7 @@ import zlib
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.blob import InputRecord
+from coordlib.core.engine.blob import InputRecord
 from coordlib.streaming import operator
 from coordlib.streaming.operator import Judging
 from coordlib.streaming.plane import fold_group_pages, fold_groups

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from coordlib.coordinators.groups.dividing.strategies.model import Shares, Subscriber
+from coordlib.core.groups.assignors.server_model import Shares, Subscriber
 from coordlib.errors import SetupError
 from coordlib.streaming import strategies
 from coordlib.streaming.strategies import load_strategies

@@ -10,11 +10,11 @@ import pytest
 
 from coordlib import exit_codes
 from coordlib.checking.history import Happened
-from coordlib.coordinators.claims.slot import Verdict
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.shard.blob import InputRecord
+from coordlib.core.claims.slot import Verdict
+from coordlib.core.claims.world import World
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.wire import marshal
 from coordlib.errors import NotReady
-from coordlib.records import marshal
 from tests.tools.bench import claims_job, claims_writer
 from tests.tools.bench.claims_joins import compared
 from tests.tools.bench.claims_log import GROUPS, Owners, claims_of, topics_of_all

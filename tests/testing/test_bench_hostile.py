@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.streaming.signatures import ED25519
 from tests.tools.bench import core, core_transactions
 from tests.tools.bench.crowd import Record

@@ -5,11 +5,11 @@ from collections import Counter
 
 import psutil
 
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.stored import Marker, ShardPosition
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.stored import Marker, ShardPosition
 from tests.tools.bench.core import SETTINGS
 from tests.tools.bench.crowd import Crowd, Record
 from tests.tools.bench.crowd_ids import Ids

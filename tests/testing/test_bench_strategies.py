@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coordlib.coordinators.groups.dividing.strategies.registry import BUILT_IN
+from coordlib.core.groups.assignors.registry import BUILT_IN
 from tests.tools.bench import strategies
 from tests.tools.bench.expressions import run_expression, run_group
 from tests.tools.bench.strategies import Size, run, run_joins

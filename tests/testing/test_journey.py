@@ -52,9 +52,9 @@ def test_a_journey_does_not_grow(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "file"),
     [
-        ("heartbeat", "coordinators/groups/classic/heartbeat.py"),
-        ("commit", "coordinators/groups/offsets/offset_commit.py"),
-        ("join", "coordinators/groups/classic/rebalance.py"),
+        ("heartbeat", "core/groups/classic/heartbeat.py"),
+        ("commit", "core/groups/offsets/offset_commit.py"),
+        ("join", "core/groups/classic/rebalance.py"),
     ],
 )
 def test_the_request_is_judged_and_not_refused_on_the_way(name: str, file: str) -> None:

@@ -7,9 +7,9 @@ it with what groups really do.
 
 from typing import Final
 
-from coordlib.coordinators.groups.assigned import timers
-from coordlib.coordinators.groups.assigned.group import State
-from coordlib.coordinators.groups.offsets import retention
+from coordlib.core.groups.assigned import timers
+from coordlib.core.groups.assigned.group import State
+from coordlib.core.groups.offsets import retention
 
 SUBSCRIBE: Final = "Subscribe"
 RELEASE: Final = "Release"

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import UNSET
 
-from coordlib.coordinators.groups.assigned.group import Group, Member, Partitions
-from coordlib.coordinators.groups.dividing.strategies.model import Strategy
-from coordlib.records import requests as rq
+from coordlib.core.groups.assigned.group import Group, Member, Partitions
+from coordlib.core.groups.assignors.server_model import Strategy
+from coordlib.core.wire import requests as rq
 from tests.tools.core import ShardSettings
 from tests.tools.driving import SETTINGS, Conversation, leave, settings
 

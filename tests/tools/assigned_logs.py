@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from coordlib.coordinators.groups.dividing.strategies import uniform
-from coordlib.coordinators.groups.dividing.strategies.model import Shares, Subscriber
-from coordlib.effects.routing import RESPONSES
-from coordlib.records import requests as rq
+from coordlib.core.engine.routing import RESPONSES
+from coordlib.core.groups.assignors import uniform
+from coordlib.core.groups.assignors.server_model import Shares, Subscriber
+from coordlib.core.wire import requests as rq
 from tests.tools import driving
 from tests.tools.assigned_groups import let_go, subscribe, topics
 from tests.tools.core import InputRecord, ShardSettings, of_groups

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from coordlib.coordinators.groups.dividing.assignors.model import NO_GENERATION, Member
+from coordlib.core.groups.assignors.model import NO_GENERATION, Member
 from tests.tools.assignor_group import ASSIGNORS, Cluster, Group, Held, Partition, described
 
 Count = Annotated[int, msgspec.Meta(ge=0)]

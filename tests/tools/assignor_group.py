@@ -9,19 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from coordlib.coordinators.groups.dividing.assignors import (
-    cooperative_sticky,
-    roundrobin,
-    sticky,
-    sticky_data,
-)
-from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
-from coordlib.coordinators.groups.dividing.assignors.model import (
-    NO_GENERATION,
-    Assignments,
-    Member,
-    ReplicaRacks,
-)
+from coordlib.core.groups.assignors import cooperative_sticky, roundrobin, sticky, sticky_data
+from coordlib.core.groups.assignors import range as range_assignor
+from coordlib.core.groups.assignors.model import NO_GENERATION, Assignments, Member, ReplicaRacks
 from tests.tools.oracles import server_range, uniform, uniform_different
 
 Partition = tuple[str, int]

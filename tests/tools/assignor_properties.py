@@ -6,7 +6,7 @@ Each function answers what is wrong, or None.
 from collections.abc import Mapping
 from itertools import combinations
 
-from coordlib.coordinators.groups.dividing.assignors.model import Member
+from coordlib.core.groups.assignors.model import Member
 from tests.tools.assignor_group import Group, Held, Partition
 
 Members = Mapping[str, Member]

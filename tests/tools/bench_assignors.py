@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from coordlib.coordinators.groups.dividing.assignors.model import Assignments, Member
+from coordlib.core.groups.assignors.model import Assignments, Member
 from tests.tools.assignor_group import ASSIGNORS, Cluster, described, pairs
 from tests.tools.bench.figures import tell, tell_machine
 

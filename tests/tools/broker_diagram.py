@@ -10,8 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.coordinators.brokers import states
-from coordlib.coordinators.brokers.states import BrokerState, PartitionState, ReplicaState
+from coordlib.core.controller import states
+from coordlib.core.controller.states import BrokerState, PartitionState, ReplicaState
 
 PAGE: Final = Path(str(states.__file__)).with_name("README.md")
 #: Kafka's names.

@@ -10,11 +10,11 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from coordlib.coordinators.brokers import telling
-from coordlib.coordinators.shard.table import Place
-from coordlib.effects.routing import RESPONSES
-from coordlib.records import requests as rq
-from coordlib.records.clusters import PartitionValue
+from coordlib.core.controller import telling
+from coordlib.core.engine.routing import RESPONSES
+from coordlib.core.engine.table import Place
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.clusters import PartitionValue
 from tests.tools import clusters as c
 from tests.tools.broker_processes import Disk, Process
 from tests.tools.cluster_soundness import (

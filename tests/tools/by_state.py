@@ -41,7 +41,7 @@ from tests.tools.driving import FOLLOWER, LEADER, Conversation
 from tests.tools.transcript import RULER, Session
 
 TESTS: Final = Path(__file__).parents[1]
-GROUPS: Final = TESTS / "coordinators" / "groups"
+GROUPS: Final = TESTS / "core" / "groups"
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -69,8 +69,8 @@ SETTINGS: Final[Mapping[Path, Setting]] = {
     GROUPS / "classic/by_state/announced": Setting(
         announced_groups.STATES, _CLASSIC, announced_groups.names
     ),
-    TESTS / "coordinators/brokers/by_state": Setting(clusters.STATES, {}),
-    TESTS / "coordinators/transactions/by_state": Setting(producers.STATES, {}),
+    TESTS / "core/controller/by_state": Setting(clusters.STATES, {}),
+    TESTS / "core/transactions/by_state": Setting(producers.STATES, {}),
     GROUPS / "assigned/by_state": Setting(
         assigned_groups.STATES, {"a": (assigned_groups.A, 2), "b": (assigned_groups.B, 2)}
     ),

@@ -8,9 +8,9 @@ table, and tests compare it with what groups really do.
 
 from typing import Final
 
-from coordlib.coordinators.groups.classic import timers
-from coordlib.coordinators.groups.classic.group import State
-from coordlib.coordinators.groups.offsets import retention
+from coordlib.core.groups.classic import timers
+from coordlib.core.groups.classic.group import State
+from coordlib.core.groups.offsets import retention
 
 JOIN: Final = "JoinGroup"
 SYNC: Final = "SyncGroup"

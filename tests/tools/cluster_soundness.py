@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from coordlib.coordinators.brokers import rows as kept
-from coordlib.coordinators.brokers.cluster import Cluster
-from coordlib.coordinators.brokers.rows import Partition, Topic
-from coordlib.coordinators.brokers.states import ReplicaState
-from coordlib.coordinators.shard.table import Place
-from coordlib.effects.routing import METADATA, Output
-from coordlib.records import codec
-from coordlib.records.clusters import PartitionValue
+from coordlib.core.controller import rows as kept
+from coordlib.core.controller.cluster import Cluster
+from coordlib.core.controller.rows import Partition, Topic
+from coordlib.core.controller.states import ReplicaState
+from coordlib.core.engine.routing import METADATA, Output
+from coordlib.core.engine.table import Place
+from coordlib.core.wire import codec
+from coordlib.core.wire.clusters import PartitionValue
 
 Rows = Mapping[Place, Partition]
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.brokers.cluster import Cluster
-from coordlib.coordinators.brokers.rows import PARTITIONS, TOPICS, Partition, Topic
-from coordlib.coordinators.shard.row import Row
-from coordlib.coordinators.shard.table import Place
-from coordlib.records import requests as rq
+from coordlib.core.controller.cluster import Cluster
+from coordlib.core.controller.rows import PARTITIONS, TOPICS, Partition, Topic
+from coordlib.core.engine.row import Row
+from coordlib.core.engine.table import Place
+from coordlib.core.wire import requests as rq
 from tests.tools.core import Shard
 from tests.tools.driving import Conversation
 

@@ -9,15 +9,10 @@ from typing import Any
 import msgspec
 
 from coordlib.config import GroupConfig, ShardConfig
-from coordlib.coordinators.groups.family import Groups
-from coordlib.coordinators.groups.offsets.table import OFFSETS
-from coordlib.coordinators.groups.settings import GroupSettings
-from coordlib.coordinators.groups.step import AroundGroup
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard import blob as blobs
-from coordlib.coordinators.shard import restore as restoring
-from coordlib.coordinators.shard import shard as shards
-from coordlib.coordinators.shard.blob import (
+from coordlib.core.engine import blob as blobs
+from coordlib.core.engine import restore as restoring
+from coordlib.core.engine import shard as shards
+from coordlib.core.engine.blob import (
     STATE_VERSION,
     UNTRUSTED_TIME_MS,
     Fold,
@@ -27,13 +22,18 @@ from coordlib.coordinators.shard.blob import (
     StoredShard,
     UnknownStateVersion,
 )
-from coordlib.coordinators.shard.family import Registry
-from coordlib.coordinators.shard.kind import Facts, Known
-from coordlib.coordinators.shard.row import Row
-from coordlib.coordinators.shard.step import Around
-from coordlib.coordinators.shard.table import Entries
-from coordlib.effects.routing import COMMITTED, GROUPS, Output
-from coordlib.records.stored import ShardPosition
+from coordlib.core.engine.family import Registry
+from coordlib.core.engine.kind import Facts, Known
+from coordlib.core.engine.routing import COMMITTED, GROUPS, Output
+from coordlib.core.engine.row import Row
+from coordlib.core.engine.step import Around
+from coordlib.core.engine.table import Entries
+from coordlib.core.groups.family import Groups
+from coordlib.core.groups.offsets.table import OFFSETS
+from coordlib.core.groups.settings import GroupSettings
+from coordlib.core.groups.step import AroundGroup
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire.stored import ShardPosition
 
 __all__ = [
     "STATE_VERSION",
@@ -95,12 +95,12 @@ def fold(
     settings: ShardSettings,
     registry: Registry | None = None,
 ) -> Fold:
-    """As `coordlib.coordinators.shard.shard.fold`."""
+    """As `coordlib.core.engine.shard.fold`."""
     return shards.fold(blob, records, settings, registry or REGISTRY)
 
 
 def decode_blob(blob: bytes | None, registry: Registry | None = None) -> StoredShard:
-    """As `coordlib.coordinators.shard.blob.decode_blob`."""
+    """As `coordlib.core.engine.blob.decode_blob`."""
     return blobs.decode_blob(blob, registry or REGISTRY)
 
 
@@ -138,7 +138,7 @@ def restored(
 
 
 def orphans(groups: Iterable[bytes], committed: Iterable[bytes]) -> list[str]:
-    """As `coordlib.coordinators.shard.restore.orphans`, by keys alone."""
+    """As `coordlib.core.engine.restore.orphans`, by keys alone."""
     topics = {GROUPS: dict.fromkeys(groups, b""), COMMITTED: dict.fromkeys(committed, b"")}
     return restoring.orphans(topics, REGISTRY)
 

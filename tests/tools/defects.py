@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-from coordlib.coordinators.groups.classic.step import Step
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.transition import REQUESTS
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.classic.step import Step
+from coordlib.core.registry import REGISTRY
 
 #: A step that no request has asked for.
 DEADLINE: Final = "deadline"

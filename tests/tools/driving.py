@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from msgspec import Raw
 
-from coordlib.coordinators.groups.classic.group import Group
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import OUTBOX, Output
-from coordlib.records import codec
-from coordlib.records import requests as rq
+from coordlib.core.engine.routing import OUTBOX, Output
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.classic.group import Group
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
 from tests.tools.core import Fold, InputRecord, Shard, ShardSettings, of_groups, with_groups
 from tests.tools.notation import render
 

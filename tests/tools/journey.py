@@ -25,11 +25,11 @@ import msgspec
 
 import coordlib
 from coordlib.client.classic.member import ClassicMember
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.coordinators.shard.shard import Shard
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.records import codec
-from coordlib.records import requests as rq
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.engine.shard import Shard
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
 from coordlib.streaming import operator
 from coordlib.streaming.plane import fold_groups
 from coordlib.testing.fake_log import FakeLog

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.records import marshal
-from coordlib.records.marshal import AnyMessage, Rejected, ReleaseGroup
+from coordlib.core.claims.world import World
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.wire import marshal
+from coordlib.core.wire.marshal import AnyMessage, Rejected, ReleaseGroup
 
 #: Differences that are shown; all are counted.
 SHOWN_MAX: Final = 20

@@ -1,6 +1,6 @@
 """Small changes in the core's rules, one by one: which of them does no test notice?
 
-    python -m tests.tools.mutation [--every 20] [--of 'coordlib.coordinators.groups.offsets.*']
+    python -m tests.tools.mutation [--every 20] [--of 'coordlib.core.groups.offsets.*']
 
 mutmut makes the changes and runs the tests; this chooses which are tried, and counts. Of all
 coordinators there are thousands, each of which may take a minute: so every n-th is tried, always
@@ -23,7 +23,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 COPY: Final = ROOT / ".coord" / "mutation"
 #: mutmut knows its changes only after a run: these are few.
-FIRST: Final = "coordlib.coordinators.shard.clock.*"
+FIRST: Final = "coordlib.core.engine.clock.*"
 EVERY: Final = 20
 #: In the copy: of which code it is.
 STAMP: Final = "copy-of.txt"
@@ -45,8 +45,8 @@ def sample(names: Iterable[str], pattern: str, every: int) -> list[str]:
 
 
 def module_of(name: str) -> str:
-    """`coordlib.coordinators.shard.agenda.xǁAgendaǁnote__mutmut_3` -> `shard.agenda`."""
-    return name.rpartition(".")[0].removeprefix("coordlib.coordinators.")
+    """`coordlib.core.engine.agenda.xǁAgendaǁnote__mutmut_3` -> `shard.agenda`."""
+    return name.rpartition(".")[0].removeprefix("coordlib.core.")
 
 
 def report(tried: Iterable[str], codes: dict[str, int | None]) -> str:

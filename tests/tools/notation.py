@@ -27,7 +27,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordlib.effects.routing import (
+from coordlib.core.engine.routing import (
     ASSIGNMENTS,
     CLUSTERS,
     COMMITTED,
@@ -40,8 +40,8 @@ from coordlib.effects.routing import (
     TRANSACTIONS,
     Output,
 )
+from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import ErrorCode
-from coordlib.records import consumer_protocol as cp
 
 _USUAL: Final[tuple[Any, ...]] = (None, "", 0, -1, [], {}, False)
 _ENVELOPE: Final = frozenset({"v", "type", "id", "client", "group", "cause", "error", "message"})

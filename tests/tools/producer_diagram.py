@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.coordinators.transactions import states
-from coordlib.coordinators.transactions.states import State
-from coordlib.coordinators.transactions.tables import ABORTS, INIT, TABLE, Sender
+from coordlib.core.transactions import states
+from coordlib.core.transactions.states import State
+from coordlib.core.transactions.tables import ABORTS, INIT, TABLE, Sender
 from tests.tools.broker_diagram import states_drawn
 
 PAGE: Final = Path(str(states.__file__)).with_name("README.md")

@@ -28,10 +28,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from coordlib.coordinators.transactions.transaction import Transaction
-from coordlib.effects.routing import RESPONSES
-from coordlib.records import requests as rq
-from coordlib.records.producers import TRANSACTION
+from coordlib.core.engine.routing import RESPONSES
+from coordlib.core.transactions.transaction import Transaction
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.producers import TRANSACTION
 from tests.tools import producers as p
 from tests.tools.driving import Conversation
 

@@ -11,9 +11,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from coordlib.coordinators.transactions.transaction import Transaction
-from coordlib.records import requests as rq
-from coordlib.records.producers import TRANSACTION
+from coordlib.core.transactions.transaction import Transaction
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.producers import TRANSACTION
 from tests.tools.driving import SETTINGS, Conversation
 
 #: Longer than what these conversations take, unless one waits for it.

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import RESPONSES
-from coordlib.records import codec
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
+from coordlib.core.engine.routing import RESPONSES
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.wire import codec
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
 from tests.tools import driving
 from tests.tools.core import InputRecord, ShardSettings
 from tests.tools.driving import Conversation

@@ -26,17 +26,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from coordlib.config import BrokersConfig, GroupConfig, ShardConfig, TransactionsConfig
-from coordlib.coordinators.brokers.family import Clusters
-from coordlib.coordinators.brokers.settings import BrokersSettings
-from coordlib.coordinators.claims.blob import Coordination
-from coordlib.coordinators.claims.history import SPACE as CLAIMS_SPACE
-from coordlib.coordinators.groups.family import Groups
-from coordlib.coordinators.groups.settings import GroupSettings
-from coordlib.coordinators.shard.pages import Kept, Packing
-from coordlib.coordinators.transactions.family import Transactions
-from coordlib.coordinators.transactions.settings import TransactionsSettings
-from coordlib.effects.routing import Output
-from coordlib.records.stored import ControlKey, ShardPosition
+from coordlib.core.claims.blob import Coordination
+from coordlib.core.claims.history import SPACE as CLAIMS_SPACE
+from coordlib.core.controller.family import Clusters
+from coordlib.core.controller.settings import BrokersSettings
+from coordlib.core.engine.pages import Kept, Packing
+from coordlib.core.engine.routing import Output
+from coordlib.core.groups.family import Groups
+from coordlib.core.groups.settings import GroupSettings
+from coordlib.core.transactions.family import Transactions
+from coordlib.core.transactions.settings import TransactionsSettings
+from coordlib.core.wire.stored import ControlKey, ShardPosition
 from coordlib.streaming.plane import Plane, Restoring, claims, groups
 from coordlib.testing import signing
 from tests.tools.assigned_logs import brittle

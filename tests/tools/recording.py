@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.brokers.family import Clusters
-from coordlib.coordinators.claims.blob import MESSAGES
-from coordlib.coordinators.claims.history import SPACE as CLAIMS_SPACE
-from coordlib.coordinators.groups.family import Groups
-from coordlib.coordinators.transactions.family import Transactions
+from coordlib.core.claims.blob import MESSAGES
+from coordlib.core.claims.history import SPACE as CLAIMS_SPACE
+from coordlib.core.controller.family import Clusters
+from coordlib.core.groups.family import Groups
+from coordlib.core.transactions.family import Transactions
 from coordlib.testing import signing
 from tests.tools import (
     assigned_logs,

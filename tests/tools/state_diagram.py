@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.groups.assigned import group as assigned_group
-from coordlib.coordinators.groups.assigned import kind as assigned_kind
-from coordlib.coordinators.groups.assigned import timers as assigned_timers
-from coordlib.coordinators.groups.classic import group, guards, pending, timers
-from coordlib.coordinators.groups.classic.kind import CLASSIC
-from coordlib.coordinators.groups.offsets import retention
+from coordlib.core.groups.assigned import group as assigned_group
+from coordlib.core.groups.assigned import kind as assigned_kind
+from coordlib.core.groups.assigned import timers as assigned_timers
+from coordlib.core.groups.classic import group, guards, pending, timers
+from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.core.groups.offsets import retention
 from tests.tools import assigned_causes, broker_diagram, classic_causes, producer_diagram
 from tests.tools.claims import page as claims_page
 

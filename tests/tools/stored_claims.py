@@ -15,17 +15,17 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.claims import restore
-from coordlib.coordinators.claims.blob import STATE_VERSION
-from coordlib.coordinators.claims.fold import fold
-from coordlib.coordinators.claims.pages import read_pages
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.effects.routing import SNAPSHOTS
+from coordlib.core.claims import restore
+from coordlib.core.claims.blob import STATE_VERSION
+from coordlib.core.claims.fold import fold
+from coordlib.core.claims.pages import read_pages
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.engine.routing import SNAPSHOTS
 from tests.tools.claims import driving
 from tests.tools.claims.driving import Talk, message, process_of
 from tests.tools.stored_state import lines_of
 
-FOLDER: Final = Path("tests/coordinators/claims/stored_states")
+FOLDER: Final = Path("tests/core/claims/stored_states")
 SETTINGS: Final = driving.settings()
 HI_MS: Final = 60_000
 #: The state of each fixture, by the end of its name.

@@ -18,9 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from coordlib.coordinators.groups.dividing.strategies.model import Shares
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.effects.routing import (
+from coordlib.core.engine.routing import (
     CLUSTERS,
     COMMITTED,
     GROUPS,
@@ -29,15 +27,17 @@ from coordlib.effects.routing import (
     TRANSACTIONS,
     Output,
 )
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records.stored import ShardPosition, position_of_1
+from coordlib.core.groups.assignors.server_model import Shares
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.stored import ShardPosition, position_of_1
 from tests.tools import driving, stored_clusters, stored_transactions
 from tests.tools.assigned_groups import group_of, let_go, subscribe, topic_id, topics
 from tests.tools.core import STATE_VERSION, InputRecord, fold, restore
 from tests.tools.driving import Conversation, commit, heartbeat, join, leave, sync
 
-FOLDER: Final = Path("tests/coordinators/shard/stored_states")
+FOLDER: Final = Path("tests/core/engine/stored_states")
 #: What the names of the fixtures of clusters and transactions say beside their version.
 OF_CLUSTERS: Final = "-clusters"
 OF_TRANSACTIONS: Final = "-transactions"

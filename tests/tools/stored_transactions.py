@@ -9,10 +9,10 @@ from typing import Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from coordlib.coordinators.transactions.transaction import Transaction
-from coordlib.records import requests as rq
-from coordlib.records.producers import TRANSACTION
-from coordlib.records.stored import GROUP_SPACE
+from coordlib.core.transactions.transaction import Transaction
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.wire.stored import GROUP_SPACE
 from tests.tools import driving
 from tests.tools import producers as p
 from tests.tools.assigned_groups import topic_id

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.coordinators.groups.dividing.assignors.model import Assignments, Member
+from coordlib.core.groups.assignors.model import Assignments, Member
 from tests.tools.assignor_cases import BadFile, Case, Scale, read_cases, readable
 from tests.tools.assignor_group import (
     ASSIGNORS,

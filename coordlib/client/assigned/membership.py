@@ -21,8 +21,8 @@ from coordlib.client.machine.life import Life
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.machine.steps import State, Step
 from coordlib.client.machine.wording import Identity, Timing
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode
-from coordlib.records import responses as rs
 
 SUBSCRIPTION_CHANGED = "subscription changed"
 #: The coordinator knows no such member, or not in such a generation: everything is lost.

@@ -21,9 +21,9 @@ from coordlib.client.machine.asks import Asks, error_of, refusal_of
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
 from coordlib.client.machine.steps import ENDED
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError, ErrorCode
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 #: How long a commit waits for its callback to return.
 KEPT_MS = 500

@@ -20,8 +20,8 @@ from coordlib.client.machine.asks import Asks
 from coordlib.client.machine.fence import Fence, Stop
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.machine.wording import Identity
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError
-from coordlib.records import responses as rs
 
 REPLACED = "a newer process is registered as this broker"
 

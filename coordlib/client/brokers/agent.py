@@ -19,9 +19,9 @@ from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.shell.names import Name, default_client_id
 from coordlib.client.shell.transport import KafkaTransport, Transport
 from coordlib.client.shell.uninterrupted import uninterrupted
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import SetupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 
 class BrokerAgent(Running):

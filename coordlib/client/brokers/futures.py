@@ -4,8 +4,8 @@ from concurrent.futures import Future
 
 from coordlib.client.brokers.signals import Altered
 from coordlib.client.shell.open_futures import OpenFutures
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, CoordError
-from coordlib.records import responses as rs
 
 
 class Futures:

@@ -19,9 +19,9 @@ from coordlib.client.brokers.standing import BrokerStanding
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import error_of, known, refusal_of
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 NO_ISR = (
     "isr names the brokers of a partition by id, each with the incarnation that it told: a broker "

@@ -19,9 +19,9 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import error_of, known, refusal_of, throttle_ms
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.machine.steps import Step
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError, ErrorCode
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 DECLARED_INACTIVE = "the controller has declared it Inactive"
 REFUSED = "the controller expects no heartbeats of it"

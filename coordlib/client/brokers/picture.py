@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from coordlib.client.machine.asks import known
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.records import responses as rs
+from coordlib.core.wire import responses as rs
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from coordlib.client.brokers.standing import BrokerStanding
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import error_of, refusal_of, throttle_ms
 from coordlib.client.machine.steps import Step
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 #: Of one question; 125 KB with the longest names.
 TOPICS_MAX: Final = 500

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from coordlib.client.brokers.signals import Call, Callback, Following, Leadership
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 
 NOBODY = -1
 

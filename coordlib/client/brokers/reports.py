@@ -2,8 +2,8 @@
 
 from coordlib.client.brokers.standing import BrokerStanding
 from coordlib.client.machine.asks import Asks
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError
-from coordlib.records import requests as rq
 
 #: Far below what a request may have, with the longest names.
 ROWS_MAX = 1_000

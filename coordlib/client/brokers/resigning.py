@@ -11,9 +11,9 @@ from coordlib.client.brokers.standing import BrokerStanding
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import Asks, error_of
 from coordlib.client.machine.signals import Partitions
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError, ErrorCode
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 
 class Resigning:

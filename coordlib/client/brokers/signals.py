@@ -10,8 +10,8 @@ from typing import Any
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError
-from coordlib.records import responses as rs
 
 
 class Callback(Enum):

@@ -12,10 +12,10 @@ from coordlib.client.machine.fence import margin_of
 from coordlib.client.machine.steps import Step
 from coordlib.client.machine.wording import Identity, Timing, Wording
 from coordlib.client.shell.name_checks import require_name
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.brokers import CLUSTER
+from coordlib.core.wire.checks import is_name
 from coordlib.errors import SetupError
-from coordlib.records import requests as rq
-from coordlib.records.brokers import CLUSTER
-from coordlib.records.checks import is_name
 
 #: Brokers have no generation; the field is the members' (rule 13).
 GENERATION: Final = 0

@@ -20,9 +20,9 @@ from coordlib.client.claims.shell.writing import commit, made_of
 from coordlib.client.claims.view import LogView
 from coordlib.client.closing import Closing
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slot import Judgement
+from coordlib.core.claims.slot import Judgement
+from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach, CoordError, NotAllowed, SetupError
-from coordlib.records import marshal
 
 _log = logging.getLogger("coordlib.client")
 

@@ -11,7 +11,7 @@ from coordlib.client.claims.health import Health
 from coordlib.client.claims.standing import BEAT_PARTS, RETRY_PARTS, Standing
 from coordlib.client.claims.tracking import CommitTracker
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slot import is_other_topic
+from coordlib.core.claims.slot import is_other_topic
 
 
 class Holding:

@@ -20,9 +20,9 @@ from coordlib.client.claims.standing import Identity
 from coordlib.client.claims.view import LogView
 from coordlib.client.shell.callbacks import Callbacks, UserCall, weakly
 from coordlib.client.shell.uninterrupted import uninterrupted
-from coordlib.coordinators.claims.slot import Judgement
+from coordlib.core.claims.slot import Judgement
+from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach, CoordError
-from coordlib.records import marshal
 
 _log = logging.getLogger("coordlib.client")
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from coordlib import limits
+from coordlib.core.wire.checks import is_name, is_topic
 from coordlib.errors import SetupError
-from coordlib.records.checks import is_name, is_topic
 
 Delivery = Literal["at-least-once", "at-most-once"]
 AT_LEAST_ONCE: Final[Delivery] = "at-least-once"

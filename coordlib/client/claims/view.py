@@ -7,9 +7,9 @@ from typing import Final
 
 from coordlib.client.claims import signals as sg
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slot import NO_EPOCH, Judgement, Key, Slot, Verdict
-from coordlib.coordinators.claims.world import Record, World
-from coordlib.records import marshal
+from coordlib.core.claims.slot import NO_EPOCH, Judgement, Key, Slot, Verdict
+from coordlib.core.claims.world import Record, World
+from coordlib.core.wire import marshal
 
 #: For so many intervals of its log a late reader gives up what somebody else says to have.
 DOUBT_INTERVALS: Final = 8

@@ -13,19 +13,19 @@ from enum import Enum
 from typing import Protocol, runtime_checkable
 
 from coordlib.client.machine.signals import Partitions, TopicPartition
-from coordlib.coordinators.groups.dividing.assignors import (
+from coordlib.core.groups.assignors import (
     cooperative_sticky,
     model,
     roundrobin,
     sticky,
     sticky_data,
 )
-from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
-from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.core.groups.assignors import range as range_assignor
+from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import SetupError
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 _log = logging.getLogger("coordlib.client")
 

@@ -22,15 +22,15 @@ from coordlib.client.classic.assignor import (
 )
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.wire import codec
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.checks import is_name
+from coordlib.core.wire.codec import printable
+from coordlib.core.wire.stored import ASSIGNMENT_ERRORS
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, NotAllowed
-from coordlib.records import codec
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.checks import is_name
-from coordlib.records.codec import printable
-from coordlib.records.stored import ASSIGNMENT_ERRORS
 
 _log = logging.getLogger("coordlib.client")
 

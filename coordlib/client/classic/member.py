@@ -16,7 +16,7 @@ from coordlib.client.shell.member import Member, OnPartitions
 from coordlib.client.shell.name_checks import is_pool, topics_of
 from coordlib.client.shell.names import Name
 from coordlib.client.shell.transport import Transport
-from coordlib.records import consumer_protocol as cp
+from coordlib.core.wire import consumer_protocol as cp
 
 
 class ClassicMember(Member[ClassicMembership]):

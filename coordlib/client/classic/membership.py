@@ -20,10 +20,10 @@ from coordlib.client.machine.signals import Partitions
 from coordlib.client.machine.standing import ClassicStanding
 from coordlib.client.machine.steps import ENDED, IN_GENERATION, State, Step
 from coordlib.client.machine.wording import Identity, Timing
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError, ErrorCode
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 REBALANCING = "group is rebalancing"
 METADATA_CHANGED = "metadata changed"

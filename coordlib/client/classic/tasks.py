@@ -13,9 +13,9 @@ from coordlib import limits
 from coordlib.client.classic.assignor import Assignor, RebalanceMode, mode_of
 from coordlib.client.classic.division import Metadata
 from coordlib.client.shell.name_checks import require_name
-from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import CannotReach, SetupError
-from coordlib.records import consumer_protocol as cp
 
 #: Pool -> number of tasks. Asked by the leader, from any thread; may block. If it raises, the
 #: leader asks again later.

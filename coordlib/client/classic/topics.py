@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from coordlib.client.machine.asks import backoff_ms
+from coordlib.core.wire.own_topics import is_users
 from coordlib.errors import SetupError
-from coordlib.records.own_topics import is_users
 
 #: How often a leader looks while a topic of its group is missing: as the job does for others.
 MISSING_REFRESH_MS: Final = 5_000

@@ -20,9 +20,9 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.client.machine.signals import Answer, Output, Send
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 RETRY_FIRST_MS = 200
 RETRY_MAX_MS = 5_000

@@ -14,8 +14,8 @@ from typing import Final
 from msgspec import UNSET
 
 from coordlib.client.machine.signals import LookInto, TopicPartition
-from coordlib.records import responses as rs
-from coordlib.records.transactions import DELTA
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.transactions import DELTA
 
 #: For the sender's own word.
 DOUBT_MS: Final = 2_000

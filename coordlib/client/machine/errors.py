@@ -1,8 +1,8 @@
 """Errors that a member raises, beside those of `coordlib.errors`."""
 
 from coordlib.client.machine.fence import Stop
+from coordlib.core.wire.codec import printable
 from coordlib.errors import ErrorCode, GroupError
-from coordlib.records.codec import printable
 
 
 class AssignmentFailed(GroupError):

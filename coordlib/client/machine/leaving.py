@@ -12,8 +12,8 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import Asks, error_of
 from coordlib.client.machine.standing import Standing
 from coordlib.client.machine.steps import ACTIVE, State
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError, ErrorCode
-from coordlib.records import responses as rs
 
 
 class Leaving:

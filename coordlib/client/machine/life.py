@@ -21,9 +21,9 @@ from coordlib.client.machine.ownership import Ownership
 from coordlib.client.machine.signals import Partitions
 from coordlib.client.machine.standing import Standing
 from coordlib.client.machine.steps import ACTIVE, ENDED, State, Step
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.producers import ABORT
 from coordlib.errors import CoordError
-from coordlib.records import responses as rs
-from coordlib.records.producers import ABORT
 
 
 class Life(ABC):

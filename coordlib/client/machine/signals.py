@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.producers import Result
 from coordlib.errors import CoordError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.producers import Result
 
 
 class TopicPartition(NamedTuple):

@@ -16,8 +16,8 @@ from coordlib.client.machine.heartbeats import Heartbeats
 from coordlib.client.machine.ownership import Ownership
 from coordlib.client.machine.steps import IN_GENERATION, VALID_PREVIOUS_STATES, State, Step
 from coordlib.client.machine.wording import Identity, Timing, Wording
+from coordlib.core.wire.own_topics import own_topics
 from coordlib.errors import CoordError
-from coordlib.records.own_topics import own_topics
 
 StateT = TypeVar("StateT", bound=Enum)
 OutputT = TypeVar("OutputT")

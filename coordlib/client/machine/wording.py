@@ -11,10 +11,10 @@ from msgspec import UNSET, UnsetType
 
 from coordlib.client.classic.assignor import Assignor, SubscriptionState
 from coordlib.client.machine.signals import Subscription, WhyNot
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records.producers import Result
-from coordlib.records.transactions import DELTA
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.producers import Result
+from coordlib.core.wire.transactions import DELTA
 
 WIRE_VERSION = 1
 #: Of a correlation id's number; no client counts that far, and more would be slow to read.
@@ -47,7 +47,7 @@ class Identity:
     protocol_type: str = cp.CONSUMER
 
     def member_at(self, offset: int) -> str:
-        """The member id that a first JoinGroup at this log offset gives (records/README.md)."""
+        """The member id that a first JoinGroup at this log offset gives (core/wire/README.md)."""
         return f"{self.client}-{self.incarnation}-{self.shard}-{offset}"
 
 

@@ -3,7 +3,7 @@
     produce ─▶ AddPartitionsToTxn ─▶ NONE ─▶ the record is written
     commit ─▶ all records acknowledged ─▶ EndTxn ─▶ NONE: decided ─▶ markers ─▶ TxnMarkersWritten
 
-All happens in the calls of the program, each step whole (`shell/uninterrupted.py`, INV-155). What
+All happens in the calls of the program, each step whole (`uninterrupted.py`, INV-155). What
 is said, and when, stands in `client/transactions/life.py`. If the process dies behind the decision,
 the next one of its id writes the markers, or `coord transactions finish` does.
 """
@@ -37,11 +37,11 @@ from coordlib.client.transactions.life import Life
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.unmarked import Place
 from coordlib.client.transactions.way import OnDelivery
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.producers import ABORT, COMMIT
 from coordlib.errors import CoordError
 from coordlib.kafka.fatal_errors import is_fatal
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.producers import ABORT, COMMIT
 
 _POLL_S: Final = 0.02
 #: Partitions that come within this time are named to the coordinator together.

@@ -30,12 +30,12 @@ from coordlib.client.transactions.errors import (
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.question import OffsetsNotWritten, OffsetsQuestion
 from coordlib.client.transactions.way import OnDelivery
+from coordlib.core.wire import requests as rq
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.denied import is_denied, missing, unwritable, writing
 from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.roles import Kind, Operation, Right
-from coordlib.records import requests as rq
 
 NEW_EPOCH: Final = "coord.new.epoch"
 NEW_EPOCH_AFTER: Final = "coord.new.epoch.after.ms"

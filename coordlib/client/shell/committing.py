@@ -16,9 +16,9 @@ from coordlib.client.shell.member import Member
 from coordlib.client.shell.reading import Reading
 from coordlib.client.shell.topic_ids import COMMITS_MS
 from coordlib.client.transactions.errors import Severity, TransactionError
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 _ABORT = "Abort the transaction: the consumer begins the topic anew."
 OnCommit = Callable[[Any, list[Any]], None]

@@ -1,7 +1,7 @@
 """Which of the members that share a transport a response is for."""
 
 from coordlib.client.machine.wording import Identity
-from coordlib.records import responses as rs
+from coordlib.core.wire import responses as rs
 
 
 def concerns(identity: Identity, message: rs.AnyResponse) -> bool:

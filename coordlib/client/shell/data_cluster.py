@@ -17,14 +17,14 @@ from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  
 
 from coordlib.client.shell.uninterrupted import in_users_thread
 from coordlib.client.transactions.unmarked import Place, Unmarked
+from coordlib.core.wire.data_headers import Value, header_of
+from coordlib.core.wire.producers import TopicsOfCluster, rows_of_places
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.client_keys import for_producer, require_servers
 from coordlib.kafka.clients import open_admin, opening, reaching
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.roles import Kind, Operation, Right
-from coordlib.records.data_headers import Value, header_of
-from coordlib.records.producers import TopicsOfCluster, rows_of_places
 
 METADATA_TIMEOUT_S: Final = 10.0
 _WAIT_S: Final = 0.05

@@ -12,9 +12,9 @@ from coordlib.client.shell.names import default_client_id
 from coordlib.client.shell.transport import KafkaTransport, Transport, identity_at
 from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.verdict import verdict_of
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.data_headers import Txn
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.data_headers import Txn
 
 #: A verdict; None: ask again; or why the question's handler has failed.
 _Answer = tuple["_Question", str | Exception | None]

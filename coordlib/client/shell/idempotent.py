@@ -26,11 +26,11 @@ from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.unmarked import Place
 from coordlib.client.transactions.way import OnDelivery
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.data_headers import Stamp
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.fatal_errors import is_fatal
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.data_headers import Stamp
 
 _POLL_S: Final = 0.02
 ID_TIMEOUT_S: Final = 30.0

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 
 from coordlib.client.machine.later_fields import as_read
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach
-from coordlib.records import requests as rq
 
 #: From one look at the record to the next, while a field is missing in it.
 LOOK_INTERVAL_MS = 60_000

@@ -28,9 +28,9 @@ from coordlib.client.shell.offsets import once, parts_of_commit, parts_of_fetch,
 from coordlib.client.shell.transport import KafkaTransport, Transport
 from coordlib.client.shell.uninterrupted import uninterrupted
 from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 OnPartitions = Callable[[Partitions], None]
 OnCall = Callable[[Callback, Partitions], None]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coordlib import limits
+from coordlib.core.wire.checks import is_name, is_topic
 from coordlib.errors import SetupError
-from coordlib.records.checks import is_name, is_topic
 
 _SHOWN_MAX = 300
 

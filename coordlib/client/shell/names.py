@@ -9,7 +9,7 @@ from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.host import own_host
 from coordlib.client.shell.name_checks import require_name
 from coordlib.client.shell.transport import Transport, identity_at
-from coordlib.records import consumer_protocol as cp
+from coordlib.core.wire import consumer_protocol as cp
 
 
 def default_client_id() -> str:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from coordlib import limits
 from coordlib.client.classic.assignor import by_topic
 from coordlib.client.machine.signals import Partitions, TopicPartition
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 NamedT = TypeVar("NamedT")
 RowT = TypeVar("RowT")

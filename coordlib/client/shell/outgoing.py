@@ -12,8 +12,8 @@ from coordlib.client.shell.data_cluster import DataCluster
 from coordlib.client.shell.uninterrupted import for_user
 from coordlib.client.transactions.unmarked import Place
 from coordlib.client.transactions.way import OnDelivery
+from coordlib.core.wire.data_headers import Stamp, Value, header_of, names_ours
 from coordlib.errors import SetupError
-from coordlib.records.data_headers import Stamp, Value, header_of, names_ours
 
 #: As `queue.buffering.max.messages` of librdkafka.
 HELD_MAX: Final = 100_000

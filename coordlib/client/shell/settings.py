@@ -18,9 +18,9 @@ from coordlib.client.classic.strategy import find_assignors
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.coordinator_options import DECIDED_BY, whole
 from coordlib.client.shell.transport import Transport
+from coordlib.core.wire.transactions import COORDINATOR, KAFKA
 from coordlib.errors import SetupError
 from coordlib.kafka.client_keys import refuse_transactional
-from coordlib.records.transactions import COORDINATOR, KAFKA
 
 OnCommit = Callable[[Any, list[Any]], None]
 

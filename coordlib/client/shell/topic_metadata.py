@@ -15,7 +15,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.core.groups.assignors.model import ReplicaRacks
 from coordlib.errors import CannotReach
 from coordlib.kafka.clients import open_admin, reason_of
 from coordlib.kafka.denied import hidden, missing, reading

@@ -30,7 +30,11 @@ from coordlib.client.shell.proofs import LOST, Mark, Proofs, Written
 from coordlib.client.shell.response_reader import ResponseReader, ResponsesGone
 from coordlib.client.shell.topic_metadata import read_counts, read_racks
 from coordlib.client.shell.uninterrupted import uninterrupted
-from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.partitioner import reply_partition_of, shard_of
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka.client_keys import refuse_transactional, shared
 from coordlib.kafka.clients import opening, reason_of
@@ -39,10 +43,6 @@ from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.layout import Place, find_place, read_features
 from coordlib.kafka.producer import LastingProducer
 from coordlib.kafka.topic_ids import TopicIdReader
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.partitioner import reply_partition_of, shard_of
 
 _log = logging.getLogger("coordlib.client")
 

@@ -17,15 +17,15 @@ from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.names import Name, default_client_id
 from coordlib.client.shell.offsets import parts_of_commit
 from coordlib.client.spark.positions import end_offsets
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.client_keys import for_producer, refuse_transactional
 from coordlib.kafka.clients import reason_of
 from coordlib.kafka.denied import denial, writing
 from coordlib.kafka.layout import find_place
 from coordlib.kafka.producer import LastingProducer
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.partitioner import shard_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,8 +18,8 @@ from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.offsets import under_ids
 from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.transactions.in_doubt import Written, metadata_of, newest_of, tables_in
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach
-from coordlib.records import requests as rq
 
 if TYPE_CHECKING:
     from coordlib.client.assigned.member import AssignedMember

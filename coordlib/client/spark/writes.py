@@ -28,8 +28,8 @@ from coordlib.client.spark.delta import How, SparkTable, StagedBatch
 from coordlib.client.spark.share import Share
 from coordlib.client.spark.tables import Tables
 from coordlib.client.transactions.in_doubt import app_id
+from coordlib.core.wire.producers import ABORT, COMMIT, Result
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
-from coordlib.records.producers import ABORT, COMMIT, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

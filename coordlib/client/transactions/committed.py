@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from coordlib.client.transactions.verdict import GONE, OPEN, TornTransaction
-from coordlib.records.data_headers import Marker, Stamp, Txn
-from coordlib.records.producers import COMMIT
+from coordlib.core.wire.data_headers import Marker, Stamp, Txn
+from coordlib.core.wire.producers import COMMIT
 
 #: Without a marker for so long, the coordinator is asked; then at growing intervals.
 ASK_AFTER_MS: Final = 1_000

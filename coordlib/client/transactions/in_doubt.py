@@ -28,9 +28,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from coordlib import limits
 from coordlib.client.machine.wording import Identity
+from coordlib.core.wire.producers import ABORT, COMMIT, Result
 from coordlib.errors import AnotherTable, CannotReach, SetupError
 from coordlib.history.commit import digest_of, number_in_commit
-from coordlib.records.producers import ABORT, COMMIT, Result
 
 #: The table property that says for how long; as text of Spark's, such as `interval 7 days`.
 RETENTION: Final = "delta.setTransactionRetentionDuration"

@@ -20,11 +20,10 @@ from coordlib.client.transactions.machine import severity_of
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.client.transactions.said import Question, Transaction
 from coordlib.client.transactions.unmarked import Place, Unmarked
-from coordlib.errors import ErrorCode
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.data_headers import Stamp, Txn
-from coordlib.records.producers import (
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.data_headers import Stamp, Txn
+from coordlib.core.wire.producers import (
     ABORT,
     COMMIT,
     EndedTransaction,
@@ -32,6 +31,7 @@ from coordlib.records.producers import (
     places_of,
     rows_of_places,
 )
+from coordlib.errors import ErrorCode
 
 #: After this time it is asked by itself whether the transaction before has ended.
 ENDS_WITHIN_MS: Final = 2_000

@@ -18,10 +18,10 @@ from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.machine import severity_of
 from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.transactions import KAFKA, TRANSACTIONAL_ID
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.transactions import KAFKA, TRANSACTIONAL_ID
 
 _POLL_S: Final = 0.02
 _LATE: Final = "The coordinator has not answered yet."

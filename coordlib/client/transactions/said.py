@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from coordlib.client.transactions.unmarked import Place
-from coordlib.records import requests as rq
-from coordlib.records.producers import Result
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.producers import Result
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.records import requests as rq
+from coordlib.core.wire import requests as rq
 
 
 class Outcome(Enum):

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coordlib.records.data_headers import Marker, Txn
-from coordlib.records.producers import EndedTransaction, Result, TopicsOfCluster, places_of
+from coordlib.core.wire.data_headers import Marker, Txn
+from coordlib.core.wire.producers import EndedTransaction, Result, TopicsOfCluster, places_of
 
 
 class Place(NamedTuple):

@@ -4,9 +4,9 @@ from typing import Final
 
 from msgspec import UNSET
 
+from coordlib.core.wire.data_headers import Txn
+from coordlib.core.wire.producers import DescribeTransactionResponse
 from coordlib.errors import CoordError, ErrorCode
-from coordlib.records.data_headers import Txn
-from coordlib.records.producers import DescribeTransactionResponse
 
 #: What the coordinator says of a transaction, beside "commit" and "abort".
 OPEN: Final = "open"

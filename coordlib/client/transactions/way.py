@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.records import requests as rq
+from coordlib.core.wire import requests as rq
 
 #: Called with an error, or None, and the record.
 OnDelivery = Callable[[Any, Any], None]

@@ -22,10 +22,10 @@ import structlog
 from confluent_kafka import KafkaException
 
 from coordlib import limits
-from coordlib.coordinators.shard.shard import Status
+from coordlib.core.engine.shard import Status
+from coordlib.core.wire.requests import TxnDecided
 from coordlib.errors import CannotReach
 from coordlib.kafka.clients import reason_of
-from coordlib.records.requests import TxnDecided
 from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.crash import Crash
 

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from coordlib.coordinators.shard.channels import HEARD, SENT
-from coordlib.effects.routing import OUTBOX, Output
-from coordlib.records.outbox import HeardValue, SentValue
-from coordlib.records.requests import FromShard
+from coordlib.core.engine.channels import HEARD, SENT
+from coordlib.core.engine.routing import OUTBOX, Output
+from coordlib.core.wire.outbox import HeardValue, SentValue
+from coordlib.core.wire.requests import FromShard
 from coordlib.streaming.beside.turns import Turns
 from coordlib.streaming.crash import Crash
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from coordlib.core.wire.requests import TxnDecided
 from coordlib.kafka.bounds import every_offset
 from coordlib.kafka.clients import has_moved, open_admin, reader_config
 from coordlib.kafka.reading import PASSING
-from coordlib.records.requests import TxnDecided
 from coordlib.streaming.beside.decisions import Look, Seen
 from coordlib.streaming.control import ControlWriter
 

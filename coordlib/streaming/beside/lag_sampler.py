@@ -12,6 +12,9 @@ import structlog
 from confluent_kafka import KafkaError, Message
 from msgspec import UNSET, UnsetType
 
+from coordlib.core.wire import codec
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.stored import LagLine, LagSample
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.producer import LastingProducer
 from coordlib.lag.measure import (
@@ -23,9 +26,6 @@ from coordlib.lag.measure import (
     measure,
 )
 from coordlib.limits import MIB
-from coordlib.records import codec
-from coordlib.records.partitioner import shard_of
-from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming.beside.committed_log import CommittedOffsets
 
 LINES_MAX: Final = 1_000  # per record: with the longest of topic names about 500 KB

@@ -30,12 +30,12 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from coordlib.core.wire.patterns import BadPattern, Pattern, compile_pattern
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.denied import denial, reading
 from coordlib.kafka.places import Place
 from coordlib.kafka.roles import Kind, Operation, Right
-from coordlib.records.patterns import BadPattern, Pattern, compile_pattern
 from coordlib.streaming.beside.committed_log import CommittedOffsets
 from coordlib.streaming.beside.troubles import Trouble, Troubles
 

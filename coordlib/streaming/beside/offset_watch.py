@@ -14,6 +14,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from coordlib.config import EngineConfig
+from coordlib.core.wire.stored import LagSample
 from coordlib.errors import NotAllowed
 from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
@@ -22,7 +23,6 @@ from coordlib.kafka.denied import describing, missing
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag.measure import SAMPLES_MAX, LogEnds
 from coordlib.lag.samples import newest_samples, sampled_ends
-from coordlib.records.stored import LagSample
 from coordlib.streaming.beside.committed_log import (
     LEFT_OUT_MAX,
     OFFSETS_MAX,

@@ -14,11 +14,11 @@ import msgspec
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from coordlib.coordinators.shard.channels import HEARD
-from coordlib.effects.routing import OUTBOX
+from coordlib.core.engine.channels import HEARD
+from coordlib.core.engine.routing import OUTBOX
+from coordlib.core.wire.outbox import HeardValue
 from coordlib.kafka.clients import reader_config
 from coordlib.kafka.reading import PASSING
-from coordlib.records.outbox import HeardValue
 from coordlib.streaming.beside.feeder import Pair
 from coordlib.streaming.beside.turns import Turns
 

@@ -7,9 +7,9 @@ shard has judged a listing of which a rebuild would not have the ids.  # INV-150
 import threading
 from collections.abc import Collection
 
-from coordlib.coordinators.groups.topics import learn_ids
-from coordlib.records import topic_ids
-from coordlib.records.requests import TopicMetadata
+from coordlib.core.groups.topics import learn_ids
+from coordlib.core.wire import topic_ids
+from coordlib.core.wire.requests import TopicMetadata
 
 
 class ShownIds:

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 from confluent_kafka import KafkaException
 from msgspec import UNSET
 
-from coordlib.coordinators.shard.shard import Status
+from coordlib.core.engine.shard import Status
+from coordlib.core.wire.requests import Tick
 from coordlib.kafka.bounds import every_offset
 from coordlib.kafka.clients import has_moved, open_admin
-from coordlib.records.requests import Tick
 from coordlib.streaming.beside.turns import Turns
 from coordlib.streaming.control import ControlWriter
 from coordlib.streaming.crash import Crash

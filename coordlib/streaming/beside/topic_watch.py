@@ -33,10 +33,10 @@ from confluent_kafka import KafkaException
 from msgspec import UNSET
 
 from coordlib import limits
+from coordlib.core.wire.own_topics import is_users, own_topics
+from coordlib.core.wire.requests import Topic, TopicMetadata
 from coordlib.kafka.clients import open_admin, reason_of
 from coordlib.kafka.topic_ids import read_topic_ids
-from coordlib.records.own_topics import is_users, own_topics
-from coordlib.records.requests import Topic, TopicMetadata
 from coordlib.streaming.beside.shown_ids import ShownIds
 from coordlib.streaming.beside.troubles import Troubles
 from coordlib.streaming.control import ControlWriter

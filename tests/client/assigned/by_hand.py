@@ -5,10 +5,10 @@ from typing import Any
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.shell.transport import Handler
-from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.kafka.layout import Place
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client.assigned.play import Demands, picture
 
 PLACE = Place("coord", 1, 1, "AbCdEfGh")

@@ -6,8 +6,8 @@ from coordlib.client.assigned.membership import AssignedMembership
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback, Partitions, TopicPartition
 from coordlib.client.machine.wording import Timing
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from tests.client.classic.test_membership import IDENTITY, MEMBER
 from tests.client.classic.test_membership import Play as ClassicPlay
 

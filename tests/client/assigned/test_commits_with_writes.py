@@ -10,8 +10,8 @@ from coordlib.client.machine.asks import UNSTABLE_RETRY_MAX_MS
 from coordlib.client.machine.doubts import DOUBT_MS, offset_of
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach, ErrorCode, GroupError
-from coordlib.records import requests as rq
 from tests.client.assigned.world import AssignedUser, AssignedWorld
 from tests.client.transactions.test_in_doubt import FakeTable
 from tests.client.world import t

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from coordlib.client.shell.settings import read_settings
+from coordlib.core.wire import requests as rq
 from coordlib.errors import SetupError
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import CONFIG, Program
 

@@ -5,7 +5,7 @@ S = 8 s, RT = 12 s, a heartbeat every 2 s. `World.check` refuses two owners at e
 
 from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.records import requests as rq
+from coordlib.core.wire import requests as rq
 from coordlib.testing.fake_log import INCARNATION
 from tests.client.assigned.world import AssignedWorld, t
 

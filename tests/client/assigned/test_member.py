@@ -8,9 +8,9 @@ import pytest
 from coordlib.client import AssignedMember
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.machine.wording import Timing
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, GroupError, SetupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client.assigned.by_hand import ByHand
 from tests.client.assigned.play import t
 

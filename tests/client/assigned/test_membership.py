@@ -6,9 +6,9 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.signals import Callback, TopicPartition
 from coordlib.client.machine.steps import State
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client.assigned.play import (
     MEMBER,
     WANTED,

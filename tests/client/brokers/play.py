@@ -9,8 +9,8 @@ from coordlib.client.brokers.wording import BrokerTiming, Registration
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.machine.wording import Identity
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 
 IDENTITY = Identity("shop", "app", "cafe", shard=1, reply=3, incarnation="AbCdEfGh")
 MEMBER = "app-AbCdEfGh-1-40"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from coordlib.client import BrokerAgent, BrokerReplaced, BrokerTiming, Endpoint
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError, GroupError, NotReady, SetupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from coordlib.testing.fake_log import FakeLog
 from tests.client.brokers.world import CLUSTER, T0, TIMING, World, outcome
 from tests.tools import clusters as c

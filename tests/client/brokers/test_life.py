@@ -9,9 +9,9 @@ from coordlib.client.brokers.signals import Call, Callback
 from coordlib.client.brokers.standing import State
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.fence import Stop
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client.brokers.play import (
     ENDPOINT,
     MEMBER,

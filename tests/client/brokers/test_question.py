@@ -9,8 +9,8 @@ from coordlib.client.brokers import signals as bs
 from coordlib.client.brokers.errors import BrokerFenced, MetadataRefused
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from tests.client.brokers.play import ENDPOINT, MEMBER, T0, Play, row
 
 TOO_LARGE = {"error": "INVALID_REQUEST", "message": "more than 16 MiB"}

@@ -13,7 +13,7 @@ import pytest
 
 from coordlib.client.brokers.errors import BrokerReplaced
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.records import requests as rq
+from coordlib.core.wire import requests as rq
 from tests.client.brokers.world import CLUSTER, Store, World
 from tests.tools import clusters as c
 

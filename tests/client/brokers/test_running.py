@@ -11,8 +11,8 @@ import pytest
 from coordlib.client import BrokerAgent, BrokerFenced, Endpoint
 from coordlib.client.brokers.folder import Folder
 from coordlib.client.brokers.running import STOP_TIMEOUT_S
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
 from tests.client.brokers.world import CLUSTER, T0, TIMING, World
 from tests.tools import clusters as c

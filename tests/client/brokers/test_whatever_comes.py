@@ -11,9 +11,9 @@ import pytest
 from coordlib.client.brokers import signals as bs
 from coordlib.client.brokers.standing import State
 from coordlib.client.machine import signals as sg
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client.brokers.play import MEMBER, T0, T1, Play, row
 
 ANSWER_TO: dict[type[rq.Request], type[rs.Response]] = {

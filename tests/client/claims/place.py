@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from coordlib.client.claims import ConsumerOptions, MarshalConsumer, Marshaler
 from coordlib.client.claims.shell.survey import Survey
-from coordlib.coordinators.claims.pages import pages_of
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims.pages import pages_of
+from coordlib.core.claims.world import World
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination
 

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from coordlib.coordinators.claims.slot import NO_EPOCH, Slot
+from coordlib.core.claims.slot import NO_EPOCH, Slot
+from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach
-from coordlib.records import marshal
 from tests.client.claims.world import GROUP, HI_MS, User, World, t
 
 AMO = {"delivery": "at-most-once"}

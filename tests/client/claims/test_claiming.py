@@ -6,8 +6,8 @@ import pytest
 
 from coordlib.client.claims.errors import ClaimLost, ForeignToken, UnseenOffset
 from coordlib.client.claims.options import ConsumerOptions
+from coordlib.core.wire import marshal
 from coordlib.errors import CoordError, SetupError
-from coordlib.records import marshal
 from coordlib.testing.fake_claims import FakeClaimsLog
 from tests.client.claims.world import (
     CLAIM,

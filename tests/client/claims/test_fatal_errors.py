@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.shell.kafka import KafkaClaims
 from coordlib.client.claims.shell.transport import Coordination
+from coordlib.core.wire.marshal import Heartbeat
 from coordlib.errors import CannotReach
-from coordlib.records.marshal import Heartbeat
 from tests.kafka.queue_producer import Queue
 
 FATAL = KafkaError(KafkaError._FATAL, "the numbers are not in order", fatal=True)

@@ -134,7 +134,7 @@ def _flush(world: World, ticket: int) -> object:
 
 def test_a_late_reader_gives_up_what_somebody_else_says_to_have() -> None:
     """Section 5: below 8 intervals it may be the reader who is wrong."""
-    from coordlib.records import marshal
+    from coordlib.core.wire import marshal
 
     world = World({"t": 1})
     for _ in range(3):
@@ -151,7 +151,7 @@ def test_a_late_reader_gives_up_what_somebody_else_says_to_have() -> None:
 
 
 def test_one_that_began_exactly_does_not() -> None:
-    from coordlib.records import marshal
+    from coordlib.core.wire import marshal
 
     world = World({"t": 1})
     a = world.enter("a")

@@ -10,10 +10,10 @@ import pytest
 from coordlib.client.claims import admin
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.admin import ClaimsAdmin, StillPaused
+from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.exit_codes import FAILED, of_command
 from coordlib.kafka.denied import missing, writing
-from coordlib.records import marshal
 from tests.client.claims.test_admin import Admin, reading
 from tests.client.claims.world import GROUP, HI_MS, RELEASE, World, t
 

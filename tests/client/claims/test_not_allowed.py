@@ -21,7 +21,7 @@ from coordlib.client.claims.shell.log_reader import LogReader
 from coordlib.client.claims.shell.offsets import KafkaOffsets
 from coordlib.client.claims.shell.transport import Coordination
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.pages import Snapshot
+from coordlib.core.claims.pages import Snapshot
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka.denied import missing, reading, writing
 from coordlib.kafka.places import Bounds, Place

@@ -16,7 +16,7 @@ from coordlib.client.claims import (
 )
 from coordlib.client.claims.shell import kafka
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims.world import World
 from coordlib.errors import CannotReach, SetupError, StartRefused
 from coordlib.kafka.cluster import create_topic
 from tests.client.claims.place import Place, until

@@ -1,6 +1,6 @@
 """A paused group stops, and goes on by itself when the pause ends on the log's clock."""
 
-from coordlib.records import marshal
+from coordlib.core.wire import marshal
 from tests.client.claims.world import EPOCH_MS, GROUP, HI_MS, World, t
 
 

@@ -9,7 +9,7 @@ import pytest
 from coordlib.client.claims.shell import survey
 from coordlib.client.claims.shell.log_reader import LogRecord
 from coordlib.client.claims.view import LogView
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims.world import World
 from coordlib.errors import CannotReach
 
 

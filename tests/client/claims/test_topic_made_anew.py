@@ -6,8 +6,8 @@ import pytest
 
 from coordlib.client.claims.options import AT_LEAST_ONCE, AT_MOST_ONCE, Delivery
 from coordlib.client.machine.seen_ids import LAG_MS
+from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach
-from coordlib.records import marshal
 from coordlib.testing.fake_claims import EPOCH_MS
 from tests.client.claims.world import GROUP, HI_MS, World, t
 

@@ -4,7 +4,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.client.claims.view import LogView
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims.world import World
 from tests.tools.claims.driving import START_MS, message, record
 
 

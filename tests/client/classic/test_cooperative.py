@@ -7,10 +7,10 @@ from coordlib.client.machine.errors import MemberFenced
 from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.steps import State
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client import cooperative
 from tests.client.classic.test_membership import (
     MEMBER,

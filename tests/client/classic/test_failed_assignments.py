@@ -23,11 +23,11 @@ from coordlib.client.classic.membership import RETRY_MS
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Partitions
 from coordlib.client.machine.steps import State
+from coordlib.core.wire import codec
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
-from coordlib.records import codec
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client import cooperative
 from tests.client.classic.test_membership import MEMBER, Play, join_fields
 from tests.client.world import TIMING, User, World, t

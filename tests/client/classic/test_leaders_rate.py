@@ -4,8 +4,8 @@ import pytest
 
 from coordlib.client.machine.wording import Timing
 from coordlib.client.shell.settings import INTERVAL, read_settings
+from coordlib.core.wire import requests as rq
 from coordlib.errors import SetupError
-from coordlib.records import requests as rq
 from tests.client.world import User, World
 
 REST_MS = 10_000

@@ -11,10 +11,10 @@ from coordlib.client.machine.fence import Stop
 from coordlib.client.machine.signals import Callback, TopicPartition
 from coordlib.client.machine.steps import State
 from coordlib.client.machine.wording import Identity, Timing
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError, ErrorCode, GroupError
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 IDENTITY = Identity("orders", "app", "cafe", shard=1, reply=3, incarnation="AbCdEfGh")
 MEMBER = "app-AbCdEfGh-1-40"

@@ -17,9 +17,9 @@ from coordlib.client.classic.assignor import (
     mode_of,
 )
 from coordlib.client.classic.division import AssignorFailed, check, check_hand_overs, divide
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import responses as rs
 from coordlib.errors import SetupError
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import responses as rs
 from tests.client import cooperative
 from tests.client.world import World, t
 

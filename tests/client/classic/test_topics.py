@@ -3,9 +3,9 @@
 import pytest
 
 from coordlib.client.classic.topics import MISSING_REFRESH_MS, Topics
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.own_topics import own_topics
 from coordlib.errors import SetupError
-from coordlib.records import requests as rq
-from coordlib.records.own_topics import own_topics
 from coordlib.testing.fake_log import FakeLog
 from tests.client.world import User, World, t
 

@@ -23,9 +23,9 @@ from coordlib.client.classic.membership import RETRY_MS
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Partitions, TopicPartition
 from coordlib.client.machine.steps import State
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import responses as rs
 from coordlib.errors import NotAllowed, SetupError
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import responses as rs
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client import cooperative
 from tests.client.classic.test_membership import MEMBER, Play

@@ -6,9 +6,9 @@ import pytest
 
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.asks import Asks
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 
 THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 

@@ -10,8 +10,8 @@ from coordlib.client.classic.membership import ClassicMembership
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.life import Life
 from coordlib.client.machine.wording import Identity, Timing
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError
-from coordlib.records import responses as rs
 
 PROGRESS = rs.Progress(shard=1, offset=7, time_ms=0)
 SHARED: dict[str, sg.Input] = {

@@ -8,9 +8,9 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import Callback
 from coordlib.client.machine.steps import State
 from coordlib.client.shell import member as shell_member
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, ErrorCode, GroupError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.client import cooperative
 from tests.client.assigned.play import Play as AssignedPlay
 from tests.client.classic.test_membership import MEMBER, T0, Play, join_fields, notice, sync_fields

@@ -8,9 +8,9 @@ from confluent_kafka import KafkaError, KafkaException
 from coordlib.client.machine import signals as sg
 from coordlib.client.shell.response_reader import ResponsesGone
 from coordlib.client.shell.transport import KafkaTransport
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka import producer
-from coordlib.records import requests as rq
 from tests.client.test_one_handler import BareTransport, Handler
 from tests.kafka.queue_producer import Queue
 

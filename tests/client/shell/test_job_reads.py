@@ -10,11 +10,11 @@ from coordlib.client import ClassicMember, TopicPartition
 from coordlib.client.assigned import AssignedMember
 from coordlib.client.machine.later_fields import as_read
 from coordlib.client.shell.job_reads import LOOK_INTERVAL_MS, JobReads
-from coordlib.coordinators.registry import REGISTRY
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.api_versions import LATER_FEATURES, LATER_FIELDS
+from coordlib.core.wire.stored import FEATURES
 from coordlib.errors import CannotReach
-from coordlib.records import requests as rq
-from coordlib.records.api_versions import LATER_FEATURES, LATER_FIELDS
-from coordlib.records.stored import FEATURES
 from coordlib.testing.fake_log import FakeLog
 from tests.tools import producers
 from tests.tools.assigned_groups import subscribe

@@ -5,7 +5,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell import offsets as of
-from coordlib.records import responses as rs
+from coordlib.core.wire import responses as rs
 
 
 def test_partitions_without_a_position_are_not_committed() -> None:

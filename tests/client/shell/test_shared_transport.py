@@ -8,7 +8,7 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.concerned import concerns
 from coordlib.client.shell.member import Member
-from coordlib.records import responses as rs
+from coordlib.core.wire import responses as rs
 from coordlib.testing.fake_log import FakeLog
 
 

@@ -13,12 +13,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from coordlib.client.classic.assignor import BUILT_IN, FunctionAssignor, GroupMemberView
 from coordlib.client.shell.topic_metadata import racks_of, read_racks
 from coordlib.client.shell.transport import KafkaTransport
-from coordlib.coordinators.groups.dividing.assignors import range as range_assignor
-from coordlib.coordinators.groups.dividing.assignors.model import Member, ReplicaRacks
+from coordlib.core.groups.assignors import range as range_assignor
+from coordlib.core.groups.assignors.model import Member, ReplicaRacks
+from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import CannotReach
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker
-from coordlib.records import consumer_protocol as cp
 from tests.client import cooperative
 from tests.client.world import User, World, t
 

@@ -15,12 +15,12 @@ from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.response_reader import ResponseReader, ResponsesGone
 from coordlib.client.shell.transport import KafkaTransport
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.stored import FEATURES, Layout
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import find_place
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.stored import FEATURES, Layout
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker

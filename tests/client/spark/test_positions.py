@@ -17,8 +17,8 @@ from coordlib.client.spark.positions import (
     spark_partitions,
     starting_offsets,
 )
+from coordlib.core.wire import responses as rs
 from coordlib.errors import SetupError
-from coordlib.records import responses as rs
 from tests.client.world import t
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -15,8 +15,8 @@ from coordlib.client.spark.delta import How
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
 from coordlib.client.transactions.in_doubt import Written, metadata_of
+from coordlib.core.wire import requests as rq
 from coordlib.errors import AnotherTable, CoordError, SetupError
-from coordlib.records import requests as rq
 from tests.client.spark.test_share import share as share_of
 from tests.client.spark.world import ReaderWorld
 from tests.client.transactions.test_in_doubt import FakeTable

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import KafkaError, TopicPartition
 
 from coordlib.client.transactions.committed import PartitionReader
-from coordlib.records.data_headers import Marker, Stamp, read_headers
+from coordlib.core.wire.data_headers import Marker, Stamp, read_headers
 from coordlib.testing.fake_log import FakeLog
 
 PARTITIONS = 2

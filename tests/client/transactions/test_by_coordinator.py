@@ -18,10 +18,10 @@ from coordlib.client.shell.outgoing import Outgoing
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.machine import State
 from coordlib.client.transactions.unmarked import Place, Unmarked
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.data_headers import Marker, Stamp, Txn
+from coordlib.core.wire.producers import ABORT, COMMIT, TRANSACTION
 from coordlib.errors import CannotReach, SetupError
-from coordlib.records import requests as rq
-from coordlib.records.data_headers import Marker, Stamp, Txn
-from coordlib.records.producers import ABORT, COMMIT, TRANSACTION
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client.test_consumer import Program
 from tests.client.transactions.data import PATIENCE_S, FakeCluster

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from coordlib.client.transactions.committed import ASK_AFTER_MS, PartitionReader
 from coordlib.client.transactions.verdict import GONE, OPEN, TornTransaction, verdict_of
-from coordlib.records import responses as rs
-from coordlib.records.data_headers import Marker, Stamp, Txn
-from coordlib.records.producers import ABORT, COMMIT, EndedTransaction
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.data_headers import Marker, Stamp, Txn
+from coordlib.core.wire.producers import ABORT, COMMIT, EndedTransaction
 
 I = "FakeLog0"  # noqa: E741  # as the header has it
 

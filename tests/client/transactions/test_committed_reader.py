@@ -13,10 +13,10 @@ from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.shell.idempotent import IdempotentProducer
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.data_headers import Marker, Stamp, header_of
+from coordlib.core.wire.producers import COMMIT
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.records import requests as rq
-from coordlib.records.data_headers import Marker, Stamp, header_of
-from coordlib.records.producers import COMMIT
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import CONFIG
 from tests.client.transactions.data import PATIENCE_S, FakeCluster, FakeConsumer, FakeMessage

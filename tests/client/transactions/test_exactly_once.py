@@ -12,10 +12,10 @@ from coordlib.client.shell import by_kafka
 from coordlib.client.shell.transactional import TRANSACTION_TIMEOUT_MS, transaction_error
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.machine import State
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError, NotAllowed, SetupError
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MS
-from coordlib.records import codec
-from coordlib.records import requests as rq
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program
 from tests.client.transactions.data import PATIENCE_S

@@ -8,10 +8,10 @@ from coordlib.client.machine.wording import Identity
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.life import ENDS_WITHIN_MS, Life
 from coordlib.client.transactions.unmarked import Place
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.data_headers import Txn
-from coordlib.records.producers import ABORT, COMMIT, EndedTransaction, rows_of_places
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.data_headers import Txn
+from coordlib.core.wire.producers import ABORT, COMMIT, EndedTransaction, rows_of_places
 
 OUT = Place("there", "out", 0)
 ME = Identity(group="a", client="c", token="t0", shard=1, reply=0, incarnation="FakeLog0")

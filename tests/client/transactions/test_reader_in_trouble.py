@@ -10,8 +10,8 @@ from coordlib.client.committed_reader import CommittedReader
 from coordlib.client.consumer import CoordinatedConsumer
 from coordlib.client.shell.describing import _Question
 from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
+from coordlib.core.wire.data_headers import Stamp, Txn, header_of
 from coordlib.errors import CannotReach, CoordError
-from coordlib.records.data_headers import Stamp, Txn, header_of
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client.test_consumer import CONFIG
 from tests.client.transactions.data import PATIENCE_S, FakeCluster, FakeConsumer

@@ -2,7 +2,7 @@
 
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.transactions.unit import Unit
-from coordlib.records import requests as rq
+from coordlib.core.wire import requests as rq
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

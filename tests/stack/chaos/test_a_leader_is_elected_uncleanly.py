@@ -22,10 +22,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.transport import KafkaTransport
+from coordlib.core.wire import requests as rq
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
 from coordlib.local.progress import silent
-from coordlib.records import requests as rq
 from tests.stack.conftest import wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]

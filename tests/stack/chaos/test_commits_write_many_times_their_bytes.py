@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Producer
 
 from coordlib import limits
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import SetupError
 from coordlib.installation import conf_file
 from coordlib.local.stack import Stack
 from coordlib.local.submission import read_properties
-from coordlib.records.partitioner import shard_of
 from tests.stack.conftest import wait_until
 from tests.stack.truths import outputs_are_exactly_once
 from tests.stack.wire import RawMember, Wire, settle

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from coordlib.cli.main import main
+from coordlib.core.wire import codec
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.local.stack import Stack
-from coordlib.records import codec
-from coordlib.records.partitioner import shard_of
 from tests.stack.conftest import wait_until
 from tests.stack.wire import Wire
 from tests.tools import driving

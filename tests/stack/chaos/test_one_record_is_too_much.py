@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Producer
 
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import SetupError
 from coordlib.local.stack import Stack
-from coordlib.records.partitioner import shard_of
 from tests.stack.conftest import wait_until
 from tests.stack.truths import outputs_are_exactly_once
 from tests.stack.wire import RawMember, Wire, settle

@@ -19,9 +19,9 @@ from typing import Any, Final
 import pytest
 
 from coordlib.checking.history import Happened, write
+from coordlib.core.wire.transactions import COORDINATOR, KAFKA
 from coordlib.demo.table_facts import rows_in
 from coordlib.local.stack import Stack
-from coordlib.records.transactions import COORDINATOR, KAFKA
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import GROUP, Scene
 from tests.stack.lists import Lists, fetched, history_of, read_table

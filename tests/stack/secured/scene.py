@@ -20,6 +20,11 @@ from coordlib.client.admin import Admin
 from coordlib.client.claims import ConsumerOptions, Marshaler
 from coordlib.client.claims.shell.survey import Survey
 from coordlib.client.spark.progress import Publication
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.cells import ShardRange
+from coordlib.core.wire.producers import COMMIT, TRANSACTION
+from coordlib.core.wire.stored import Layout
+from coordlib.core.wire.transactions import COORDINATOR, KAFKA
 from coordlib.errors import CoordError, NotAllowed
 from coordlib.history.topics_read import ArchivedTopics
 from coordlib.kafka import coordination, topics
@@ -29,11 +34,6 @@ from coordlib.kafka.reading import read_to_end
 from coordlib.kafka.roles import Right, Role, options_of, rights
 from coordlib.local.private_files import write_private
 from coordlib.local.stack import Stack
-from coordlib.records import requests as rq
-from coordlib.records.cells import ShardRange
-from coordlib.records.producers import COMMIT, TRANSACTION
-from coordlib.records.stored import Layout
-from coordlib.records.transactions import COORDINATOR, KAFKA
 from coordlib.streaming.plane import Plane, claims, groups
 from coordlib.streaming.progress import OtherCells
 from coordlib.streaming.replay import KafkaInput

@@ -9,12 +9,12 @@ import pytest
 
 from coordlib import exit_codes
 from coordlib.client import CoordinatedConsumer
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.transactions import COORDINATOR
 from coordlib.errors import NotAllowed
 from coordlib.kafka import topics
 from coordlib.kafka.roles import Kind, Operation, Right, Role, rights
 from coordlib.local.stack import Stack
-from coordlib.records.partitioner import shard_of
-from coordlib.records.transactions import COORDINATOR
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.secured.scene import (
     COPYING,

@@ -7,10 +7,10 @@ import pytest
 
 from coordlib.client import CoordinatedConsumer
 from coordlib.client.admin import Admin
+from coordlib.core.wire import requests as rq
 from coordlib.errors import NotAllowed
 from coordlib.kafka.roles import Kind, Operation, Right, Role
 from coordlib.local.stack import Stack
-from coordlib.records import requests as rq
 from tests.stack.secured.scene import (
     CLUSTER,
     GROUP,

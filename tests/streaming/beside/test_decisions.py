@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib import limits
-from coordlib.coordinators.shard.shard import Status
+from coordlib.core.engine.shard import Status
+from coordlib.core.wire.requests import TxnDecided
+from coordlib.core.wire.stored import ShardPosition
 from coordlib.errors import CannotReach
-from coordlib.records.requests import TxnDecided
-from coordlib.records.stored import ShardPosition
 from coordlib.streaming.beside.decisions import (
     DECISIONS,
     GAP_MAX,

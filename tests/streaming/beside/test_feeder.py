@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.effects.routing import OUTBOX, RESPONSES, Output
-from coordlib.records.requests import FromShard
+from coordlib.core.engine.routing import OUTBOX, RESPONSES, Output
+from coordlib.core.wire.requests import FromShard
 from coordlib.streaming.beside import feeder
 from coordlib.streaming.beside.feeder import Channel, Feeder, Waiting, waiting_in
 

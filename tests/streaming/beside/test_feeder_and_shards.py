@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.blob import InputRecord, ShardSettings
-from coordlib.coordinators.shard.shard import Status, fold
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import COMMITTED, OUTBOX, RESPONSES, Output
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.partitioner import shard_of
+from coordlib.core.engine.blob import InputRecord, ShardSettings
+from coordlib.core.engine.routing import COMMITTED, OUTBOX, RESPONSES, Output
+from coordlib.core.engine.shard import Status, fold
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.streaming.beside.feeder import Feeder, waiting_in
 from coordlib.streaming.beside.ticks import TickWriter
 from tests.tools import producers as p

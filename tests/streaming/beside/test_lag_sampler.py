@@ -6,10 +6,10 @@ from collections.abc import Iterable
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from coordlib.core.wire.stored import LagLine, LagSample
 from coordlib.kafka import producer
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag.measure import SAMPLES_MAX, LogEnds
-from coordlib.records.stored import LagLine, LagSample
 from coordlib.streaming.beside import lag_sampler
 from coordlib.streaming.beside.committed_log import CommittedOffsets, read_record
 from coordlib.streaming.beside.lag_sampler import LagSampler, LagTopic, samples_max

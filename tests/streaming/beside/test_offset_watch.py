@@ -11,15 +11,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.config import EngineConfig
+from coordlib.core.wire import codec
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.stored import CommittedValue, LagLine, LagSample
 from coordlib.kafka import topics
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag import samples as lag_samples
-from coordlib.records import codec
-from coordlib.records.partitioner import shard_of
-from coordlib.records.stored import CommittedValue, LagLine, LagSample
 from coordlib.streaming.beside import committed_log, offset_watch
 from coordlib.streaming.beside.committed_log import CommittedOffsets
 from coordlib.streaming.beside.offset_watch import OffsetWatch

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.effects.routing import Output
-from coordlib.records.requests import FromShard
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire.requests import FromShard
 from coordlib.streaming.beside.feeder import Feeder, Waiting, waiting_in
 from coordlib.streaming.beside.outbox_log import tell
 from coordlib.streaming.beside.ticks import TickWriter

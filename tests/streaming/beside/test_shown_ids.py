@@ -3,8 +3,8 @@
 from typing import Any
 
 from coordlib import limits
-from coordlib.records import topic_ids
-from coordlib.records.requests import Topic, TopicMetadata
+from coordlib.core.wire import topic_ids
+from coordlib.core.wire.requests import Topic, TopicMetadata
 from coordlib.streaming.beside.shown_ids import ShownIds
 from coordlib.streaming.beside.topic_watch import TopicWatch
 from tests.streaming.beside.test_topic_watch import FakeCluster

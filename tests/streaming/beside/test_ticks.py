@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.records.requests import Tick
-from coordlib.records.stored import ShardPosition
+from coordlib.core.wire.requests import Tick
+from coordlib.core.wire.stored import ShardPosition
 from coordlib.streaming.beside import ticks
 from coordlib.streaming.beside.ticks import ShardTicks, TickWriter
 from tests.tools.core import Status

@@ -8,10 +8,10 @@ from msgspec import UNSET
 from structlog.testing import capture_logs
 
 from coordlib import limits
-from coordlib.coordinators.groups.topics import learn
+from coordlib.core.groups.topics import learn
+from coordlib.core.wire import codec
+from coordlib.core.wire.requests import TopicMetadata
 from coordlib.kafka import producer
-from coordlib.records import codec
-from coordlib.records.requests import TopicMetadata
 from coordlib.streaming.beside.topic_watch import (
     CHANGES_MAX,
     IDS_LOOKS,

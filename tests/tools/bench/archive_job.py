@@ -15,13 +15,13 @@ from unittest.mock import patch
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from coordlib.core.wire import codec, stored
 from coordlib.history import archive, delta_table
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.history.delta_append import Append
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.topics_read import ArchivedTopics
 from coordlib.kafka import topics
-from coordlib.records import codec, stored
 from coordlib.streaming import lifecycle, logs
 from coordlib.streaming.beside.status_file import StatusFile
 from tests.tools.bench.archive import Plan, read

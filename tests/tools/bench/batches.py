@@ -5,8 +5,8 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from coordlib.core.wire.stored import decode_marker
 from coordlib.errors import CannotReach
-from coordlib.records.stored import decode_marker
 from coordlib.streaming.marker import MARKER_KEY
 from tests.tools.bench.figures import spread
 from tests.tools.bench.gauges import Pace

@@ -22,10 +22,10 @@ from coordlib.client import BrokerFenced, BrokerTiming
 from coordlib.client.admin import Admin
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.transport import Transport
+from coordlib.core.wire.requests import NewTopic
 from coordlib.errors import CannotReach, SetupError
 from coordlib.local.progress import phase, to_stderr
 from coordlib.local.stack import Stack
-from coordlib.records.requests import NewTopic
 from tests.tools.bench.brokers_light import LightBrokers, open_transports
 from tests.tools.bench.brokers_terms import Place, Terms
 from tests.tools.bench.figures import spread, tell, tell_machine

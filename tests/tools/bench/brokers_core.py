@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from coordlib import limits
-from coordlib.coordinators.brokers.rows import PARTITIONS, Partition
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.pages import Kept, PagesFold, StoredPages, fold_pages, whole
-from coordlib.coordinators.shard.table import Place
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import EVENTS, RESPONSES
-from coordlib.records import codec
-from coordlib.records import requests as rq
+from coordlib.core.controller.rows import PARTITIONS, Partition
+from coordlib.core.engine.pages import Kept, PagesFold, StoredPages, fold_pages, whole
+from coordlib.core.engine.routing import EVENTS, RESPONSES
+from coordlib.core.engine.table import Place
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
 from tests.tools.bench.core_state import PACKING
 from tests.tools.bench.figures import Took, percentile, summary, tell, tell_machine, timed
 from tests.tools.core import InputRecord, Shard, ShardSettings

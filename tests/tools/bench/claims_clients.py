@@ -24,14 +24,14 @@ from coordlib.client.claims.shell.kafka import KafkaClaims
 from coordlib.client.claims.shell.writing import made_of
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slot import Judgement
+from coordlib.core.claims.slot import Judgement
+from coordlib.core.wire import marshal
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import PARTITIONS
 from coordlib.kafka.places import Place
 from coordlib.local.stack import Stack
-from coordlib.records import marshal
 from tests.tools.bench.figures import spread, tell, tell_machine
 from tests.tools.bench.stand import JOB_ARGS, fresh_stack
 

@@ -16,6 +16,8 @@ from uuid import uuid4
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
+from coordlib.core.wire.own_topics import claims_prefix
+from coordlib.core.wire.stored import decode_marker
 from coordlib.errors import CannotReach
 from coordlib.installation import checkout
 from coordlib.kafka.bounds import log_bounds
@@ -24,8 +26,6 @@ from coordlib.kafka.compacted import newest_of_each
 from coordlib.kafka.coordination import PARTITIONS
 from coordlib.kafka.places import Place
 from coordlib.local.stack import Stack
-from coordlib.records.own_topics import claims_prefix
-from coordlib.records.stored import decode_marker
 from coordlib.streaming.marker import MARKER_KEY
 from tests.tools.bench.batch_figures import Progress
 from tests.tools.bench.claims_writer import Clients

@@ -18,8 +18,9 @@ from coordlib.client.claims import ConsumerOptions, Marshaler
 from coordlib.client.claims.shell.kafka import KafkaClaims
 from coordlib.client.claims.shell.survey import Survey
 from coordlib.client.claims.view import LogView
-from coordlib.coordinators.claims.pages import pages_of
-from coordlib.effects.routing import Output, route
+from coordlib.core.claims.pages import pages_of
+from coordlib.core.engine.routing import Output, route
+from coordlib.core.wire.own_topics import claims_prefix
 from coordlib.errors import CannotReach
 from coordlib.kafka import coordination
 from coordlib.kafka.bounds import log_bounds
@@ -27,7 +28,6 @@ from coordlib.kafka.clients import open_admin
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.places import Bounds, Place
 from coordlib.local.progress import phase, to_stderr
-from coordlib.records.own_topics import claims_prefix
 from tests.tools.bench.claims_log import topics_of_all
 from tests.tools.bench.claims_writer import Clients
 from tests.tools.bench.figures import percentile, tell, tell_machine

@@ -25,8 +25,8 @@ from confluent_kafka import TopicPartition
 from coordlib.client.shell import response_reader
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.response_reader import ResponseReader
-from coordlib.records import codec
-from coordlib.records import responses as rs
+from coordlib.core.wire import codec
+from coordlib.core.wire import responses as rs
 
 STATISTICS_MS: Final = 5_000
 START_TIMEOUT_S: Final = 60.0

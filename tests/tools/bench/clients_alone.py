@@ -15,8 +15,8 @@ from typing import Final
 from confluent_kafka import Producer
 
 from coordlib.client.shell.clock import boottime_ms
-from coordlib.records import codec
-from coordlib.records import responses as rs
+from coordlib.core.wire import codec
+from coordlib.core.wire import responses as rs
 from tests.tools.bench.clients import Clients
 from tests.tools.bench.figures import tell, tell_machine
 

@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from coordlib.config import ShardConfig
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.coordinators.shard.pages import Kept, Packing, fold_pages
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.engine.pages import Kept, Packing, fold_pages
+from coordlib.core.registry import REGISTRY
 from coordlib.streaming.state import pack_pages, pack_state, unpack_pages, unpack_state
 from tests.tools.bench import core
 from tests.tools.bench.figures import Took, percentile, tell, tell_machine, timed

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.coordinators.transactions.settings import TransactionsSettings
-from coordlib.effects.routing import COMMITTED, OUTBOX, Output
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.producers import TRANSACTION
-from coordlib.records.stored import ControlKey
-from coordlib.records.transactions import KAFKA
+from coordlib.core.engine.routing import COMMITTED, OUTBOX, Output
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.transactions.settings import TransactionsSettings
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.wire.stored import ControlKey
+from coordlib.core.wire.transactions import KAFKA
 from coordlib.streaming.control import Signer
 from coordlib.streaming.signatures import ED25519
 from tests.tools.bench.figures import percentile

@@ -8,9 +8,9 @@ from typing import Final
 
 import psutil
 
+from coordlib.core.wire.stored import Marker
 from coordlib.local.programs import belonging_to
 from coordlib.local.stack import Stack
-from coordlib.records.stored import Marker
 from tests.tools.bench.figures import percentile, spread
 
 MIB: Final = 1024 * 1024

@@ -13,10 +13,10 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from coordlib.client.shell.failing import PRODUCER_CONFIG
+from coordlib.core.wire import cells, codec
+from coordlib.core.wire.stored import Marker, decode_marker
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import find_place
-from coordlib.records import cells, codec
-from coordlib.records.stored import Marker, decode_marker
 from tests.tools.bench.crowd import Crowd, Record
 from tests.tools.bench.crowd_ids import Ids
 from tests.tools.bench.gauges import Pace

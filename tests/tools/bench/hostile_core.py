@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.coordinators.shard.pages import fold_pages
-from coordlib.coordinators.shard.transition import REQUESTS
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.engine.pages import fold_pages
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.registry import REGISTRY
 from tests.tools.bench import core_transactions
 from tests.tools.bench.core_state import PACKING
 from tests.tools.bench.figures import tell, tell_machine

@@ -11,13 +11,13 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 
 from coordlib.config import BrokersConfig, GroupConfig, TransactionsConfig
-from coordlib.coordinators.shard.throttle import BURST_MS
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.control import with_signature
-from coordlib.records.partitioner import shard_of
-from coordlib.records.producers import TxnMarker
-from coordlib.records.transactions import KAFKA
+from coordlib.core.engine.throttle import BURST_MS
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.control import with_signature
+from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.producers import TxnMarker
+from coordlib.core.wire.transactions import KAFKA
 from tests.tools import driving
 from tests.tools.bench.crowd import METADATA, Record
 

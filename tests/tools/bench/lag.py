@@ -14,10 +14,10 @@ import tracemalloc
 from collections.abc import Iterable
 from typing import Final
 
+from coordlib.core.wire import codec
+from coordlib.core.wire.stored import LagSample
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag.measure import LogEnds
-from coordlib.records import codec
-from coordlib.records.stored import LagSample
 from coordlib.streaming.beside.committed_log import CommittedOffsets
 from coordlib.streaming.beside.lag_sampler import LagSampler, samples_max
 from tests.tools.bench.figures import summary, tell, tell_machine, timed

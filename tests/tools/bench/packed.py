@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from tests.tools.bench.figures import tell, tell_machine
 
 COUNT: Final = 1_000

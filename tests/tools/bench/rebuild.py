@@ -15,18 +15,18 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.coordinators.transactions.settings import TransactionsSettings
-from coordlib.effects.routing import RESPONSES, Output
+from coordlib.core.engine.routing import RESPONSES, Output
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.transactions.settings import TransactionsSettings
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.wire.stored import Marker
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka import topics
 from coordlib.local.progress import phase, to_stderr
 from coordlib.local.stack import Stack
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.producers import TRANSACTION
-from coordlib.records.stored import Marker
 from coordlib.streaming.beside.feeder import messages_of
 from coordlib.streaming.marker import MARKER_KEY
 from tests.tools.bench.crowd import Crowd, Record

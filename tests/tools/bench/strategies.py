@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.groups.dividing.strategies.model import DEFAULT, Shares, Subscriber
-from coordlib.coordinators.groups.dividing.strategies.registry import BUILT_IN, check_total
+from coordlib.core.groups.assignors.registry import BUILT_IN, check_total
+from coordlib.core.groups.assignors.server_model import DEFAULT, Shares, Subscriber
 from tests.tools.bench import expressions
 from tests.tools.bench.figures import Took, summary, tell, tell_machine, timed
 

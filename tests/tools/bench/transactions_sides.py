@@ -15,7 +15,7 @@ from coordlib.client import CoordinatedConsumer, CoordinatedProducer, Transactio
 from coordlib.client.machine.wording import Identity
 from coordlib.client.shell.transport import KafkaTransport
 from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.records.partitioner import shard_of
+from coordlib.core.wire.partitioner import shard_of
 
 OURS: Final = "ours"
 KAFKAS: Final = "kafka"

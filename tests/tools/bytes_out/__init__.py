@@ -29,13 +29,13 @@ __all__ = [
 ]
 HEAD: Final = """# Bytes out per byte in
 
-Written by `python -m tests.tools.bytes_out`; `tests/coordinators/shard/test_bytes_out.py` plays
+Written by `python -m tests.tools.bytes_out`; `tests/core/engine/test_bytes_out.py` plays
 each row, and fails where a type has none. The inputs are the worst that are accepted: the longest
 names, of characters that JSON writes twice as long, and no field that may be left out. Bytes are
 rounded.
 
 What bounds the outputs of a batch (`coordlib/streaming/batch_size.py`,
-`coordlib/coordinators/shard/answered.py`):
+`coordlib/core/engine/answered.py`):
 
 - **the plan**: so many outputs are planned for each record;
 - **it waits**: what is beyond the plan is counted until readers can see it. Where a shard has said

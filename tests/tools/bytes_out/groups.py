@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from coordlib import limits
-from coordlib.records import requests as rq
+from coordlib.core.wire import requests as rq
 from tests.tools import assigned_groups as assigned
 from tests.tools.bytes_out.measure import (
     CLIENT,

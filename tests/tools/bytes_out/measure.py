@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple, get_args
 import msgspec
 
 from coordlib import limits
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.answered import FREE_BYTES, FREE_SHARE, bytes_max
-from coordlib.coordinators.shard.outbox import size_of
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.records import marshal
-from coordlib.records import requests as rq
+from coordlib.core.engine.answered import FREE_BYTES, FREE_SHARE, bytes_max
+from coordlib.core.engine.outbox import size_of
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import marshal
+from coordlib.core.wire import requests as rq
 from coordlib.streaming.batch_size import WRITTEN_SHARE_BESIDE
 from tests.tools.driving import SETTINGS, Conversation
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.records import requests as rq
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.wire import requests as rq
 from tests.tools import assigned_groups as assigned
 from tests.tools.bytes_out.groups import members_of, synced
 from tests.tools.bytes_out.measure import (

@@ -7,13 +7,13 @@ talk.send(talk.text("claim", "a", "t/0"))
 import hashlib
 from typing import Any, Final
 
-from coordlib.coordinators.claims.blob import Coordination
-from coordlib.coordinators.claims.fold import Claims
-from coordlib.coordinators.claims.slot import Judgement
-from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
-from coordlib.coordinators.shard.blob import InputRecord, ShardSettings
-from coordlib.effects.routing import Output
-from coordlib.records import marshal
+from coordlib.core.claims.blob import Coordination
+from coordlib.core.claims.fold import Claims
+from coordlib.core.claims.slot import Judgement
+from coordlib.core.claims.world import UNTRUSTED_TIME_MS
+from coordlib.core.engine.blob import InputRecord, ShardSettings
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire import marshal
 
 START_MS: Final = 1_500_000_000_000
 TOPIC: Final = "__marshal"

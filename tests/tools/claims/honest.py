@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.records import marshal
-from coordlib.records.marshal import instance_of
+from coordlib.core.claims.world import World
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.wire import marshal
+from coordlib.core.wire.marshal import instance_of
 from tests.tools.claims import driving
 
 HI_MS: Final = 60_000

@@ -3,9 +3,9 @@
 from random import Random
 from typing import Any, Final
 
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.records import marshal
+from coordlib.core.claims.world import World
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.wire import marshal
 from tests.tools.claims import driving
 from tests.tools.claims.driving import record
 

@@ -7,8 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from coordlib.coordinators.claims import state
-from coordlib.coordinators.claims.state import TRANSITIONS, State
+from coordlib.core.claims import state
+from coordlib.core.claims.state import TRANSITIONS, State
 
 PAGE: Final = Path(str(state.__file__)).with_name("README.md")
 BEGIN: Final = "<!-- drawn from the code by `make diagrams`: begin -->"

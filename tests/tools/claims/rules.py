@@ -7,9 +7,9 @@ this, too: a mistake would have to be made twice.
 import re
 from typing import Any
 
-from coordlib.coordinators.claims.world import Slot, World
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.records import marshal
+from coordlib.core.claims.world import Slot, World
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.wire import marshal
 
 _OURS = re.compile(r"[0-9a-f]{8}(-(0|[1-9]\d{0,18})(?:\.([\w-]{22}))?)?", re.ASCII)
 _DAY_MS = 86_400_000

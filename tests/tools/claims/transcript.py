@@ -23,13 +23,13 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from coordlib.coordinators.claims import restore
-from coordlib.coordinators.claims.pages import read_pages
-from coordlib.coordinators.claims.slot import Judgement, Key, Slot, Verdict
-from coordlib.coordinators.claims.slots import Slots
-from coordlib.coordinators.claims.world import World
-from coordlib.effects.routing import SNAPSHOTS
-from coordlib.records import marshal
+from coordlib.core.claims import restore
+from coordlib.core.claims.pages import read_pages
+from coordlib.core.claims.slot import Judgement, Key, Slot, Verdict
+from coordlib.core.claims.slots import Slots
+from coordlib.core.claims.world import World
+from coordlib.core.engine.routing import SNAPSHOTS
+from coordlib.core.wire import marshal
 from tests.tools.claims import driving
 from tests.tools.claims.driving import Talk, process_of
 from tests.tools.notation import render

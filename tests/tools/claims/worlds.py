@@ -6,10 +6,10 @@ What `tests.tools.one_mutant` runs for a world `kind=claims`.
 import hashlib
 from collections.abc import Iterator
 
-from coordlib.coordinators.claims import restore
-from coordlib.coordinators.claims.fold import fold
-from coordlib.coordinators.claims.soundness import check_invariants
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims import restore
+from coordlib.core.claims.fold import fold
+from coordlib.core.claims.soundness import check_invariants
+from coordlib.core.claims.world import World
 from tests.tools.claims import driving, logs
 from tests.tools.claims.honest import Honest
 from tests.tools.claims.rules import Rules

@@ -35,7 +35,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--fold-records", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--corpus", type=Path, default=Path("tests/records/fuzz_corpus.jsonl"))
+    parser.add_argument("--corpus", type=Path, default=Path("tests/core/wire/fuzz_corpus.jsonl"))
     parser.add_argument("--write-corpus", action="store_true")
     return parser.parse_args(arguments)
 

@@ -4,8 +4,8 @@ rules: whatever comes, both come to the same, and no promise is broken.
 
 from typing import Final
 
-from coordlib.coordinators.claims.soundness import check_invariants
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims.soundness import check_invariants
+from coordlib.core.claims.world import World
 from tests.tools.claims import driving, logs
 from tests.tools.claims.rules import Rules
 from tests.tools.fuzz.shards import Folded

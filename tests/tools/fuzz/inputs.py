@@ -5,11 +5,11 @@ from functools import cache
 
 import msgspec
 
-from coordlib.effects.routing import RESPONSES
-from coordlib.records import codec
-from coordlib.records import consumer_protocol as cp
-from coordlib.records import requests as rq
-from coordlib.records.data_headers import Marker, Stamp, header_of
+from coordlib.core.engine.routing import RESPONSES
+from coordlib.core.wire import codec
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.data_headers import Marker, Stamp, header_of
 from tests.tools import clusters as c
 from tests.tools import driving, producers
 from tests.tools.broker_logs import Life

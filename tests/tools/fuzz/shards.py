@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import EVENTS
-from coordlib.records import codec, stored
-from coordlib.records import requests as rq
+from coordlib.core.engine.routing import EVENTS
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.wire import codec, stored
+from coordlib.core.wire import requests as rq
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 from tests.tools.driving import Conversation

@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.groups.dividing.assignors import sticky_data
-from coordlib.records import codec, marshal
-from coordlib.records import consumer_protocol as cp
-from coordlib.records.data_headers import (
+from coordlib.core.groups.assignors import sticky_data
+from coordlib.core.wire import codec, marshal
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire.data_headers import (
     MARKER_HEADER,
     TXN_HEADER,
     Stamp,

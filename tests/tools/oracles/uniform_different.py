@@ -10,8 +10,8 @@ two who want a topic differ by more than one, or `ROUNDS_MAX` rounds are over. S
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from coordlib.coordinators.groups.dividing.assignors.model import Assignments, Member, java_order
-from coordlib.coordinators.groups.dividing.strategies.targets import Targets
+from coordlib.core.groups.assignors.model import Assignments, Member, java_order
+from coordlib.core.groups.assignors.targets import Targets
 from tests.tools.oracles.scales import Scales
 from tests.tools.oracles.server_range import refuse_unknown
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.cells import Owned, ShardRange
-from coordlib.records.partitioner import shard_of
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.cells import Owned, ShardRange
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.streaming.batch import assemble
 from coordlib.streaming.operator import judge_rows
 from coordlib.streaming.plane import fold_groups

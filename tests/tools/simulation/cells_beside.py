@@ -9,9 +9,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from coordlib.coordinators.shard.shard import Status
-from coordlib.effects.routing import OUTBOX, Output
-from coordlib.records.partitioner import shard_of
+from coordlib.core.engine.routing import OUTBOX, Output
+from coordlib.core.engine.shard import Status
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.streaming.beside.feeder import Feeder, Pair, waiting_in
 from coordlib.streaming.beside.outbox_log import tell
 from tests.tools.simulation.driver_io import Beside

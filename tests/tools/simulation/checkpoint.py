@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from coordlib.records.cells import Owned
-from coordlib.records.stored import Marker
+from coordlib.core.wire.cells import Owned
+from coordlib.core.wire.stored import Marker
 from coordlib.streaming.checkpoint import Begun, Ended, Identity, Planned
 from tests.tools.simulation.cluster import Place
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.records import requests as rq
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.wire import requests as rq
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.plan import CLASSIC
 from tests.tools.simulation.teams import Team

@@ -10,11 +10,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.coordinators.shard.shard import Status
-from coordlib.effects.routing import Output
+from coordlib.core.engine.routing import Output
+from coordlib.core.engine.shard import Status
+from coordlib.core.wire import codec
+from coordlib.core.wire.requests import Control, Tick
 from coordlib.kafka.late_ends import RETRY_BACKOFF_MS
-from coordlib.records import codec
-from coordlib.records.requests import Control, Tick
 from coordlib.streaming.beside.feeder import Waiting
 from coordlib.streaming.control import Signer
 from coordlib.streaming.plane import Plane

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException
 
+from coordlib.core.wire.cells import Owned
+from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused, TooMuchAtOnce
-from coordlib.records.cells import Owned
-from coordlib.records.stored import Layout, Marker
 from coordlib.streaming.batch import Batch, assemble
 from coordlib.streaming.batch_size import PLANNED_MAX, BatchSize
 from coordlib.streaming.beside.ticks import TickWriter

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.stored import Marker, decode_marker
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.stored import Marker, decode_marker
 from coordlib.streaming.marker import MARKER_KEY
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.plan import ASSIGNED

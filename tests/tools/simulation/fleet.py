@@ -12,15 +12,15 @@ import msgspec
 
 from coordlib.client.brokers.signals import Leadership
 from coordlib.client.brokers.wording import BrokerTiming
-from coordlib.coordinators.brokers import rows as kept
-from coordlib.coordinators.brokers.cluster import Cluster
-from coordlib.coordinators.brokers.rows import Partition
-from coordlib.coordinators.registry import REGISTRY
+from coordlib.core.controller import rows as kept
+from coordlib.core.controller.cluster import Cluster
+from coordlib.core.controller.rows import Partition
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.clusters import PartitionValue
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.kafka.layout import Place as Where
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.clusters import PartitionValue
-from coordlib.records.partitioner import shard_of
 from tests.tools.simulation.disks import Disk, Entry, Place
 from tests.tools.simulation.scheduler import Clock, Process, rate_of
 from tests.tools.simulation.signed_worlds import believes_forgeries

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import EVENTS, Output
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.control import with_signature
+from coordlib.core.engine.routing import EVENTS, Output
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.control import with_signature
 from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force
 from tests.tools.simulation.cluster import Record

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaException
 
-from coordlib.coordinators.shard.shard import InputRecord
+from coordlib.core.engine.shard import InputRecord
+from coordlib.core.wire.stored import JudgedRecord
 from coordlib.errors import CannotReach, StartRefused
 from coordlib.kafka.places import Bounds, Place
-from coordlib.records.stored import JudgedRecord
 from coordlib.streaming.batch import judged_record
 from coordlib.streaming.judged_log import FILLER
 from tests.tools.simulation.cluster import Cluster, Record

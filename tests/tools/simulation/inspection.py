@@ -14,17 +14,17 @@ from unittest.mock import patch
 import msgspec
 
 from coordlib import limits
-from coordlib.coordinators.groups.kind import GroupKind
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard import shard as shard_module
-from coordlib.coordinators.shard.agenda import Agenda, note
-from coordlib.coordinators.shard.restore import restore
-from coordlib.coordinators.shard.row import Row, StoredRow
-from coordlib.coordinators.shard.step import BrokenInvariant
-from coordlib.coordinators.shard.transition import At, Key
-from coordlib.effects.routing import Output
-from coordlib.records import requests as rq
-from coordlib.records.stored import ShardPosition
+from coordlib.core.engine import shard as shard_module
+from coordlib.core.engine.agenda import Agenda, note
+from coordlib.core.engine.restore import restore
+from coordlib.core.engine.routing import Output
+from coordlib.core.engine.row import Row, StoredRow
+from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.transition import At, Key
+from coordlib.core.groups.kind import GroupKind
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.stored import ShardPosition
 from coordlib.streaming.operator import judge_rows
 from coordlib.streaming.plane import fold_groups
 from tests.tools.core import (

@@ -6,8 +6,8 @@ Drivers look at them by the job's own code. An operator accepts every loss that 
 from random import Random
 from typing import Final
 
+from coordlib.core.wire.stored import EVENT_REQUESTS_LOST
 from coordlib.kafka.cut_logs import Why
-from coordlib.records.stored import EVENT_REQUESTS_LOST
 from tests.tools.simulation.evidence import Evidence, newest_marker
 from tests.tools.simulation.late import Mend
 from tests.tools.simulation.world import PREFIX, World

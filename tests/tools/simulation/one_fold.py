@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
-from coordlib.coordinators.groups.offsets.positions import COMMITS
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.restore import topics_of
-from coordlib.coordinators.shard.transition import REQUESTS
-from coordlib.effects.routing import Output
-from coordlib.records import requests as rq
+from coordlib.core.engine.restore import topics_of
+from coordlib.core.engine.routing import Output
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import requests as rq
 from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force
 from tests.tools.simulation import inspection

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordlib.coordinators.shard.transition import REQUESTS
+from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.wire import requests as rq
 from coordlib.errors import ErrorCode
-from coordlib.records import requests as rq
 from tests.tools.core import config_of
 from tests.tools.simulation.evidence import Evidence, Told, newest_marker
 from tests.tools.simulation.log_clock import LogClock, of_requests

@@ -9,9 +9,9 @@ from collections import deque
 from random import Random
 from typing import Final
 
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.coordinators.shard.blob import Fold, InputRecord, ShardSettings
-from coordlib.coordinators.shard.pages import Kept, Packing, StoredPages, fold_pages, whole
+from coordlib.core.engine.blob import Fold, InputRecord, ShardSettings
+from coordlib.core.engine.pages import Kept, Packing, StoredPages, fold_pages, whole
+from coordlib.core.registry import REGISTRY
 from coordlib.streaming.state import pack_pages, unpack_pages
 from tests.tools.simulation.violation import Violation
 

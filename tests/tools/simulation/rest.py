@@ -1,9 +1,9 @@
 """A server-assigned group at rest: what its members believe is what its coordinator has kept."""
 
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.groups.assigned.group import Group, State
-from coordlib.coordinators.registry import REGISTRY
-from coordlib.records.partitioner import shard_of
+from coordlib.core.groups.assigned.group import Group, State
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire.partitioner import shard_of
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.teams import Team
 from tests.tools.simulation.world import GROUP, PREFIX, Violation, World

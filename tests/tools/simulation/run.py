@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordlib.checking.history import Happened
 from coordlib.client.classic.membership import RETRY_MS
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.partitioner import shard_of
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.partitioner import shard_of
 from tests.tools.simulation import commits, faults, plan, signing
 from tests.tools.simulation.checks import (
     check_end,

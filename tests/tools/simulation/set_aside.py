@@ -6,11 +6,11 @@ in the log must fit to that, and so must all other lines of the history.
 
 from dataclasses import dataclass
 
-from coordlib.coordinators.groups.step import SHARD_IS_THROTTLED
-from coordlib.coordinators.shard.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.core.groups.step import SHARD_IS_THROTTLED
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import ErrorCode
-from coordlib.records import requests as rq
-from coordlib.records.partitioner import shard_of
 from tests.tools.defects import Poison
 from tests.tools.simulation.evidence import Asked, Evidence, Told
 from tests.tools.simulation.rules import NOT_LET_GO, QUESTIONS, clock_steps_ms

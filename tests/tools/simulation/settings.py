@@ -5,10 +5,10 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.config import BrokersConfig, GroupConfig, ShardConfig
-from coordlib.coordinators.brokers.settings import BrokersSettings
-from coordlib.coordinators.groups.settings import GroupSettings
-from coordlib.records.brokers import CLUSTER
-from coordlib.records.stored import FEATURES, GROUP_SPACE, Layout
+from coordlib.core.controller.settings import BrokersSettings
+from coordlib.core.groups.settings import GroupSettings
+from coordlib.core.wire.brokers import CLUSTER
+from coordlib.core.wire.stored import FEATURES, GROUP_SPACE, Layout
 from tests.tools.core import ShardSettings
 from tests.tools.simulation.plan import ASSIGNED, Plan
 

@@ -4,8 +4,8 @@
 from itertools import pairwise
 from typing import Final
 
-from coordlib.coordinators.shard.step import SHARD_IS_TOO_LARGE
-from coordlib.records import requests as rq
+from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
+from coordlib.core.wire import requests as rq
 from tests.tools.simulation.broker_faults import INPUTS
 from tests.tools.simulation.bystanders import THROTTLED
 from tests.tools.simulation.crowds import CROWD, GREEDY, HOARDER

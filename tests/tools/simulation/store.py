@@ -19,9 +19,9 @@ from coordlib.client.brokers.wording import BrokerTiming, Registration
 from coordlib.client.machine import signals as sg
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.machine.wording import Identity
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import CoordError
-from coordlib.records import requests as rq
-from coordlib.records.partitioner import shard_of
 from tests.tools.simulation.disks import Disk, Entry, Log, Place
 from tests.tools.simulation.scheduler import Channel, Process, Scheduler
 from tests.tools.simulation.transport import SimulatedTransport

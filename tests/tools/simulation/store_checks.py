@@ -10,15 +10,15 @@ from typing import Final
 import msgspec
 
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.brokers import rows as kept
-from coordlib.coordinators.brokers import telling
-from coordlib.coordinators.brokers.cluster import Cluster
-from coordlib.coordinators.brokers.rows import Partition
-from coordlib.coordinators.brokers.states import BrokerState
-from coordlib.effects.routing import METADATA, Output
-from coordlib.records import requests as rq
-from coordlib.records import stored
-from coordlib.records.clusters import PartitionValue
+from coordlib.core.controller import rows as kept
+from coordlib.core.controller import telling
+from coordlib.core.controller.cluster import Cluster
+from coordlib.core.controller.rows import Partition
+from coordlib.core.controller.states import BrokerState
+from coordlib.core.engine.routing import METADATA, Output
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import stored
+from coordlib.core.wire.clusters import PartitionValue
 from tests.tools.cluster_soundness import changes
 from tests.tools.simulation.disks import Place
 from tests.tools.simulation.evidence import Asked, Evidence, Told

@@ -5,9 +5,9 @@ from functools import partial
 from random import Random
 
 from coordlib.client.brokers.standing import State
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.brokers import CLUSTER
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.brokers import CLUSTER
 from tests.tools.simulation.disks import Place
 from tests.tools.simulation.fleet import Fleet
 from tests.tools.simulation.late import Mend

@@ -20,13 +20,13 @@ from coordlib.client.shell.concerned import concerns
 from coordlib.client.shell.proofs import Mark, Proofs, Written
 from coordlib.client.shell.topic_ids import TopicIds
 from coordlib.client.shell.transport import TIMER_INTERVAL_MS, Handler
-from coordlib.coordinators.groups.dividing.assignors.model import ReplicaRacks
+from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.stored import FEATURES, Layout
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import Place as Where
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
-from coordlib.records.stored import FEATURES, Layout
 from coordlib.testing.fake_log import refuse_as_kafka
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.scheduler import Channel, Clock, Process

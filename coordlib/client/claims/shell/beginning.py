@@ -15,10 +15,11 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.client.claims.shell.transport import Coordination
 from coordlib.client.claims.view import LogView
-from coordlib.coordinators.claims.pages import Snapshot, read_pages
-from coordlib.coordinators.claims.restore import positions_of
-from coordlib.coordinators.claims.snapshot import UnreadableSnapshot
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims.pages import Snapshot, read_pages
+from coordlib.core.claims.restore import positions_of
+from coordlib.core.claims.snapshot import UnreadableSnapshot
+from coordlib.core.claims.world import World
+from coordlib.core.wire.own_topics import claims_prefix
 from coordlib.errors import CannotReach, CoordError, NotAllowed, StartRefused
 from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
@@ -27,7 +28,6 @@ from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.denied import denial, reading, refusing
 from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.topics import look_up
-from coordlib.records.own_topics import claims_prefix
 
 _log = logging.getLogger("coordlib.client")
 

@@ -30,6 +30,8 @@ from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
 from coordlib.client.shell.clock import boottime_ms
 from coordlib.client.shell.failing import NO_OFFSET, FailingTransport, while_used
+from coordlib.core.wire import marshal
+from coordlib.core.wire.marshal import AnyMessage
 from coordlib.errors import CoordError, NotAllowed, SetupError
 from coordlib.kafka.client_keys import require_servers, shared
 from coordlib.kafka.clients import opening, reason_of
@@ -39,8 +41,6 @@ from coordlib.kafka.fatal_errors import is_fatal
 from coordlib.kafka.places import Bounds
 from coordlib.kafka.topic_ids import topic_id_of
 from coordlib.kafka.topics import describe, look_up
-from coordlib.records import marshal
-from coordlib.records.marshal import AnyMessage
 
 _log = logging.getLogger("coordlib.client")
 

@@ -23,7 +23,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.client.claims.errors import log_cut
-from coordlib.coordinators.claims.world import UNTRUSTED_TIME_MS
+from coordlib.core.claims.world import UNTRUSTED_TIME_MS
 from coordlib.errors import CannotReach
 from coordlib.kafka.admin import Admin
 from coordlib.kafka.clients import reason_of

@@ -10,9 +10,9 @@ from coordlib.client.claims.shell.log_reader import LogReader, LogRecord
 from coordlib.client.claims.shell.transport import Coordination
 from coordlib.client.claims.view import LogView
 from coordlib.client.shell.clock import boottime_ms
-from coordlib.coordinators.claims.pages import Snapshot
-from coordlib.coordinators.claims.slot import Judgement
-from coordlib.coordinators.claims.world import World
+from coordlib.core.claims.pages import Snapshot
+from coordlib.core.claims.slot import Judgement
+from coordlib.core.claims.world import World
 from coordlib.errors import CannotReach
 
 _SILENCE_S: Final = 20.0

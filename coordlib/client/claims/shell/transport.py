@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slot import Judgement
+from coordlib.core.claims.slot import Judgement
+from coordlib.core.wire.marshal import AnyMessage
 from coordlib.kafka.places import Bounds
-from coordlib.records.marshal import AnyMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Final
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.shell.transport import Transport
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.core.wire import marshal
+from coordlib.core.wire.marshal import AnyMessage
 from coordlib.errors import CannotReach
-from coordlib.records import marshal
-from coordlib.records.marshal import AnyMessage
 
 _log = logging.getLogger("coordlib.client")
 

@@ -4,11 +4,11 @@ import msgspec
 
 from coordlib.checking import checkers
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.fold import fold
-from coordlib.coordinators.claims.history import REFUSALS
-from coordlib.coordinators.claims.slot import Slot
-from coordlib.effects.routing import ASSIGNMENTS, COMMITTED, EVENTS
-from coordlib.records import marshal
+from coordlib.core.claims.fold import fold
+from coordlib.core.claims.history import REFUSALS
+from coordlib.core.claims.slot import Slot
+from coordlib.core.engine.routing import ASSIGNMENTS, COMMITTED, EVENTS
+from coordlib.core.wire import marshal
 from tests.tools.simulation.claims.engine import PREFIX, newest_snapshot
 from tests.tools.simulation.claims.ledger import Reading
 from tests.tools.simulation.claims.program import Program

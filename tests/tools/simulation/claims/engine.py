@@ -6,15 +6,15 @@ give again, and an input that its owner may cut.
 
 from typing import Any
 
-from coordlib.coordinators.claims import restore
-from coordlib.coordinators.claims.blob import Coordination
-from coordlib.coordinators.claims.history import SPACE
-from coordlib.coordinators.claims.pages import read_pages
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.shard.blob import InputRecord, ShardSettings
-from coordlib.effects.routing import SNAPSHOTS
+from coordlib.core.claims import restore
+from coordlib.core.claims.blob import Coordination
+from coordlib.core.claims.history import SPACE
+from coordlib.core.claims.pages import read_pages
+from coordlib.core.claims.world import World
+from coordlib.core.engine.blob import InputRecord, ShardSettings
+from coordlib.core.engine.routing import SNAPSHOTS
+from coordlib.core.wire.stored import Layout
 from coordlib.errors import LogCut
-from coordlib.records.stored import Layout
 from coordlib.streaming.operator import judge_rows
 from coordlib.streaming.plane import Plane, claims, fold_claims
 from coordlib.streaming.replay import Replay

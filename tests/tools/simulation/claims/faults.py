@@ -6,8 +6,8 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
+from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach
-from coordlib.records import marshal
 from tests.tools.simulation.claims import logs, strangers
 from tests.tools.simulation.claims.program import Program
 from tests.tools.simulation.claims.transport import RETRY_MS

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from coordlib.client.claims.claim import Claim
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slot import Judgement, Key, Slot, Verdict
-from coordlib.coordinators.claims.soundness import check_invariants
-from coordlib.coordinators.claims.world import World
-from coordlib.coordinators.shard.blob import InputRecord
-from coordlib.records import marshal
+from coordlib.core.claims.slot import Judgement, Key, Slot, Verdict
+from coordlib.core.claims.soundness import check_invariants
+from coordlib.core.claims.world import World
+from coordlib.core.engine.blob import InputRecord
+from coordlib.core.wire import marshal
 from tests.tools.claims.rules import Rules
 from tests.tools.simulation.claims.logs import MESSAGES, start_of
 from tests.tools.simulation.claims.program import Program

@@ -8,7 +8,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.coordinators.shard.blob import InputRecord
+from coordlib.core.engine.blob import InputRecord
 from coordlib.kafka.places import Bounds
 from tests.tools.simulation.cluster import Cluster, Partition
 from tests.tools.simulation.data import DataConsumer, Message

@@ -1,6 +1,6 @@
 """The end of a run of claims as a story: what happened last, in the order of true time."""
 
-from coordlib.records import marshal
+from coordlib.core.wire import marshal
 from tests.tools.simulation.claims.world import ClaimsWorld
 
 Line = tuple[int, int, str]

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaException
 from coordlib.client.claims.admin import ClaimsAdmin, _Work
 from coordlib.client.claims.resetting import Step
 from coordlib.client.machine.signals import TopicPartition
+from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach
-from coordlib.records import marshal
 from tests.tools.claims.logs import _RAW
 from tests.tools.simulation.claims.world import ADMIN, GROUP, ClaimsWorld
 from tests.tools.simulation.cluster import EPOCH_MS

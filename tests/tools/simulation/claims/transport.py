@@ -18,11 +18,11 @@ from coordlib.client.claims.shell.beginning import Beginnings
 from coordlib.client.claims.shell.transport import Coordination, Described, Handler
 from coordlib.client.claims.view import LogView
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slot import Judgement
+from coordlib.core.claims.slot import Judgement
+from coordlib.core.wire import marshal
+from coordlib.core.wire.marshal import AnyMessage
 from coordlib.errors import CannotReach
 from coordlib.kafka.places import Bounds
-from coordlib.records import marshal
-from coordlib.records.marshal import AnyMessage
 from coordlib.testing.fake_log import refuse_as_kafka
 from tests.tools.simulation.claims.logs import SimulatedAdmin, bounds_of, start_of
 from tests.tools.simulation.cluster import EPOCH_MS, Cluster, Record

@@ -17,9 +17,9 @@ from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.claims.shell import beginning
 from coordlib.client.claims.shell.transport import Coordination
 from coordlib.client.machine.signals import TopicPartition
-from coordlib.coordinators.claims.slot import Verdict
+from coordlib.core.claims.slot import Verdict
+from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach, LogCut
-from coordlib.records import marshal
 from tests.tools.simulation.checkpoint import Checkpoint
 from tests.tools.simulation.claims.engine import PREFIX, TOPIC_ID, ClaimsDriver, engine_of
 from tests.tools.simulation.claims.ledger import ClaimsLedger

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.client.machine.doubts import offset_of
-from coordlib.coordinators.groups.offsets.pending_table import PENDING_KEY
-from coordlib.records import requests as rq
-from coordlib.records.producers import COMMIT
+from coordlib.core.groups.offsets.pending_table import PENDING_KEY
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.producers import COMMIT
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.lake.member import GROUP, RAIN
 from tests.tools.simulation.lake.members import Lake

@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from coordlib.client.machine.wording import Timing
 from coordlib.client.spark import delta, writes
+from coordlib.core.wire.partitioner import shard_of
 from coordlib.history import delta_append
-from coordlib.records.partitioner import shard_of
 from tests.tools.simulation.lake.member import GROUP, HASTE, RAIN, LakeMember
 from tests.tools.simulation.lake.table import DeltaLog, LakeTable, Store, newest_snapshot
 from tests.tools.simulation.scheduler import Process

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from coordlib.client.machine.doubts import offset_of
-from coordlib.records import requests as rq
+from coordlib.core.wire import requests as rq
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.lake import table
 from tests.tools.simulation.lake.faults import POINTS

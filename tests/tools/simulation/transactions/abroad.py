@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.records.data_headers import MARKER_HEADER, Marker, Stamp, read_headers
+from coordlib.core.wire.data_headers import MARKER_HEADER, Marker, Stamp, read_headers
 from tests.tools.simulation.scheduler import Process
 from tests.tools.simulation.transactions.traps import Struck
 from tests.tools.simulation.transport import Network

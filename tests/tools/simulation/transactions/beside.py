@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.coordinators.shard.shard import Status
-from coordlib.effects.routing import OUTBOX, Output
-from coordlib.records.requests import Control, TxnDecided
+from coordlib.core.engine.routing import OUTBOX, Output
+from coordlib.core.engine.shard import Status
+from coordlib.core.wire.requests import Control, TxnDecided
 from coordlib.streaming.beside.decisions import DecisionWatch, Look, Seen
 from coordlib.streaming.beside.feeder import Feeder, Waiting, waiting_in
 from tests.tools.simulation.cluster import Cluster, Partition

@@ -14,8 +14,8 @@ from coordlib.checking.history import Happened
 from coordlib.client import CoordinatedProducer, TransactionError
 from coordlib.client.shell.transport import Handler
 from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError
-from coordlib.records import requests as rq
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.transactions import abroad
 from tests.tools.simulation.transactions.abroad import ABROAD, FarCluster, FarProducer

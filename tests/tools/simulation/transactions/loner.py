@@ -13,9 +13,9 @@ from coordlib.client.machine import signals as sg
 from coordlib.client.shell.transport import identity_at
 from coordlib.client.shell.unfenced import Unfenced
 from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError
-from coordlib.records import requests as rq
-from coordlib.records import responses as rs
 from tests.tools.simulation.transactions.copier import BREAK_MS, HASTE, PATIENCE_S
 from tests.tools.simulation.transactions.courier import MAIL, Courier, CourierTransport
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from msgspec import UNSET
 
-from coordlib.records import requests as rq
-from coordlib.records.data_headers import Marker, Txn
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.data_headers import Marker, Txn
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.transactions.abroad import FarRecord
 from tests.tools.simulation.transactions.courier import POINTS

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.checking.history import Happened
-from coordlib.coordinators.groups.offsets.txn_messages import key_of
-from coordlib.records import codec
-from coordlib.records import requests as rq
-from coordlib.records.producers import COMMIT
-from coordlib.records.transactions import COORDINATOR
+from coordlib.core.groups.offsets.txn_messages import key_of
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.producers import COMMIT
+from coordlib.core.wire.transactions import COORDINATOR
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.transactions import given
 from tests.tools.simulation.transactions.teller import BOOK, Teller

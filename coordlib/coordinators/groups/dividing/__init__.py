@@ -1,1 +1,0 @@
-"""Who gets which partition: by assignors in clients, by strategies in the job."""

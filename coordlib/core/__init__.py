@@ -1,0 +1,1 @@
+"""The pure core: bytes in, effects out; no clock, no randomness, no IO."""

@@ -1,0 +1,399 @@
+"""A server-assigned group as a value: its states, its members, and what must always hold.
+
+All of it is hard state. A member's *grants* are the partitions that it owns, its *target* those
+that it is to own by the newest division. *Demands* ask for surplus partitions; missing ones are
+granted when no other member has them. Source: seed 000; KIP-848 for the hand-over without a stop.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import StrEnum
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from coordlib import limits
+from coordlib.core.engine.clock import Timer
+from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.groups.assigned.search import includes
+from coordlib.core.wire import consumer_protocol as cp
+
+#: Topic to partitions, in ascending order; no topic without partitions.
+Partitions = dict[str, tuple[int, ...]]
+
+
+class State(StrEnum):
+    """The state of a group between two divisions. In brackets: the co-ordinator's in seed 000."""
+
+    EMPTY = "Empty"
+    """No members, perhaps offsets (Ready).
+    action: commits without a member are accepted
+    transition: first Subscribe -> STABLE; deletion -> DEAD
+    """
+    RECONCILING = "Reconciling"
+    """A member still holds partitions that others are to have (Prepare for rebalance).
+    action: all members work on their grants; heartbeats and commits as in STABLE
+    transition: the last Release, or the end of its member -> STABLE; no member is left -> EMPTY
+    """
+    STABLE = "Stable"
+    """All members own their targets of the newest division (Steady).
+    action: heartbeats, commits
+    transition: a division that moves partitions -> RECONCILING; no member is left -> EMPTY
+    """
+    DEAD = "Dead"
+    """Deleted; no request finds it.
+    action: none
+    transition: none
+    """
+
+
+#: INV-12: the only legal changes of state. README.md is drawn from this, and from `causes`.
+VALID_PREVIOUS_STATES: Final[dict[State, frozenset[State]]] = {
+    State.EMPTY: frozenset({State.RECONCILING, State.STABLE}),
+    State.RECONCILING: frozenset({State.STABLE}),
+    State.STABLE: frozenset({State.EMPTY, State.RECONCILING}),
+    State.DEAD: frozenset({State.EMPTY}),
+}
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that one record gave to a member."""
+
+    #: Log offset of that record: the fencing token of these partitions.
+    fence: int
+    #: Commits that name an older generation were made before the member had them.
+    generation: int
+    partitions: Partitions
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that a member must release. Never taken back: it may be letting go already."""
+
+    #: Runs for the rebalance timeout from when it could be read; its cause names the demand.
+    timer: Timer
+    #: Still granted, until the Release is judged.
+    partitions: Partitions
+
+
+class Guard(msgspec.Struct, frozen=True, kw_only=True):
+    """A member that an operator removed, and that may still be at work (rule 14)."""
+
+    client: str
+    session_timeout_ms: int
+    #: One session after it was last heard, on the shard's clock: its own fence has stopped it.
+    due_ms: int
+    #: Its rebalance timeout, from when it could read that it is out.
+    told: Timer
+    #: Its partitions; no other member gets them before the guard ends.
+    partitions: Partitions
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One member, from its first Subscribe to its removal.
+
+    `dict` keeps what is derived (`cached_property`): one step changes few members of many.
+    """
+
+    member: str
+    client: str
+    #: Partition of `coord.responses` that it reads, by its newest Subscribe.
+    reply: int
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    topics: tuple[str, ...]
+    pattern: str | None = None
+    exclude: str | None = None
+    capacity: int = 1
+    #: In the order of their fences; disjoint, also from all other members'.  # INV-09
+    grants: tuple[Grant, ...] = ()
+    #: The highest fence of its grants, past ones included: never falls. -1: it had none.
+    fence: int = -1
+    #: In the order of their causes; disjoint parts of the grants.
+    demands: tuple[Demand, ...] = ()
+    #: Its share of the newest division.
+    target: Partitions = {}
+    #: Correlation id of its first Subscribe: (client, this) names one member, not two.
+    first_id: str
+    #: The group's generation after its newest Subscribe that changed something: an older one is
+    #: late (rule 12).
+    subscribed_generation: int
+    #: Log time of its first Subscribe.
+    joined_ms: int
+    #: Offset whose outputs must be visible before its session runs; None: it runs.
+    awaits_cover: int | None = None
+    #: Where it runs, in its own words, by the request that made it.  # INV-83
+    host: str | msgspec.UnsetType = msgspec.UNSET
+
+    @cached_property
+    def owned(self) -> Partitions:
+        """All partitions that it may be working on, demanded ones included."""
+        return union(grant.partitions for grant in self.grants)
+
+    @cached_property
+    def asked_back(self) -> Partitions:
+        """All partitions that are demanded of it."""
+        return union(demand.partitions for demand in self.demands)
+
+    @cached_property
+    def missing(self) -> Partitions:
+        """The partitions of its target that it does not own yet."""
+        return minus(self.target, self.owned)
+
+    @cached_property
+    def surplus(self) -> Partitions:
+        """The partitions that it owns beyond its target, demanded or not."""
+        return minus(self.owned, self.target)
+
+    @cached_property
+    def is_reconciled(self) -> bool:
+        """Whether it owns its target, no more and no less."""
+        return not self.demands and self.owned == self.target
+
+    def grant_of(self, topic: str, partition: int) -> Grant | None:
+        held = (each for each in self.grants if includes(each.partitions, topic, partition))
+        return next(held, None)
+
+    def demand(self, cause: int) -> Demand | None:
+        return next((each for each in self.demands if each.timer.cause == cause), None)
+
+    @cached_property
+    def own_bytes(self) -> int:
+        """An upper bound of its encoded size, without partitions."""
+        told = (self.host,) if self.host else ()
+        names = (self.member, self.member, self.client, self.first_id, *told)
+        return 512 + sum(map(text_bytes, names)) + self.wishes_bytes
+
+    @cached_property
+    def wishes_bytes(self) -> int:
+        """An upper bound of the encoded size of its subscription."""
+        wishes = (*self.topics, self.pattern or "", self.exclude or "")
+        return sum(map(text_bytes, wishes))
+
+    @cached_property
+    def held_bytes(self) -> int:
+        """An upper bound of the encoded size of all its partitions."""
+        parts = [self.target, *(grant.partitions for grant in self.grants)]
+        parts += [demand.partitions for demand in self.demands]
+        frames = GRANT_BYTES * len(self.grants) + DEMAND_BYTES * len(self.demands)
+        return frames + sum(map(partitions_bytes, parts))
+
+
+#: A grant, a demand and a former owner without names and partitions, encoded, at most.
+GRANT_BYTES: Final = 80
+DEMAND_BYTES: Final = 128
+GUARD_BYTES: Final = 512
+#: The frames of as many grants and demands as a member may have.
+FRAMES_BYTES_MAX: Final = (
+    limits.GRANTS_PER_MEMBER_MAX * GRANT_BYTES + limits.DEMANDS_PER_MEMBER_MAX * DEMAND_BYTES
+)
+
+
+def text_bytes(text: str) -> int:
+    """An upper bound of its encoded size."""
+    is_plain = text.isascii() and '"' not in text and "\\" not in text
+    return 4 + len(text) * (1 if is_plain else 8)
+
+
+def partitions_bytes(partitions: Partitions) -> int:
+    """An upper bound of their encoded size."""
+    return sum(text_bytes(topic) + 16 + 7 * len(some) for topic, some in partitions.items())
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kind", tag="assigned"):
+    """The hard state of one server-assigned group.
+
+    `dict` keeps what is derived (`cached_property`): its size is asked for more than once a step.
+    """
+
+    v: int = 1
+    group: str
+    state: State = State.EMPTY
+    #: Rises by one with every division, and only then.  # INV-11
+    generation: int = 0
+    protocol_type: str = cp.CONSUMER
+    #: Friendly name of the strategy; None while the group has no members.
+    protocol: str | None = None
+    #: Always None: no member leads. Kept so that readers need not look at the kind.
+    leader: str | None = None
+    #: In the order in which they joined.
+    members: dict[str, Member] = {}
+    #: By the former member's id.
+    guards: dict[str, Guard] = {}
+    #: Topics that exist and that a member wants, by partition count, as of the newest division.
+    topics: dict[str, int] = {}
+    #: Why the chosen strategy failed in the newest division; None: it did not.
+    strategy_fault: str | None = None
+    #: Log time of the newest change of state, and the same on the shard's clock.
+    state_since_ms: int = 0
+    state_since_clock_ms: int = 0
+    #: Why and when the newest division was made.
+    rebalance_reason: str = ""
+    rebalance_started_ms: int = 0
+    #: Set when a step of this group broke an invariant; an operator releases it.
+    is_quarantined: bool = False
+    #: Whether the newest division left out topics for which there was no room.
+    has_left_out: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    @property
+    def is_settled(self) -> bool:
+        # A member that holds a topic keeps its offsets: they may expire once no guard is left.
+        return self.state is State.STABLE and not self.guards
+
+    @property
+    def tells_subscriptions(self) -> bool:
+        return True
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member wants this topic, existing or not, or still holds partitions of it."""
+        return topic in self._kept_topics
+
+    @cached_property
+    def _kept_topics(self) -> frozenset[str]:
+        # A request may ask for ten thousand, and a thousand members may name as many.
+        named = dict.fromkeys(member.topics for member in self.members.values())
+        return frozenset(self.topics).union(*named, *self.held())
+
+    def held(self) -> Iterator[Partitions]:
+        """All partitions that a member has, or that a former owner may still have."""
+        for member in self.members.values():
+            yield from (grant.partitions for grant in member.grants)
+        for guard in self.guards.values():
+            yield guard.partitions
+
+    def held_beyond_targets(self) -> Iterator[Partitions]:
+        """Those of `held` that their holder must give up: another member's target may have them."""
+        for member in self.members.values():
+            yield member.surplus
+        for guard in self.guards.values():
+            yield guard.partitions
+
+    def reaction_timers(self) -> Iterator[Timer]:
+        for member in self.members.values():
+            yield from (demand.timer for demand in member.demands)
+        yield from (guard.told for guard in self.guards.values())
+
+    def first_subscribe(self, client: str, request_id: str) -> Member | None:
+        """The live member that this first Subscribe made, if it made one."""
+        sender, members = (client, request_id), self.members.values()
+        return next((each for each in members if (each.client, each.first_id) == sender), None)
+
+    def members_bytes(self) -> int:
+        """An upper bound of the encoded size of members, their subscriptions, and former owners.
+
+        Without partitions, and whatever grants and demands its members may get.
+        """
+        own = sum(member.own_bytes for member in self.members.values())
+        return own + len(self.members) * FRAMES_BYTES_MAX + self._guards_bytes
+
+    def size_bytes(self) -> int:
+        """An upper bound of the encoded size."""
+        return self._size_bytes
+
+    @cached_property
+    def _size_bytes(self) -> int:
+        topics = sum(text_bytes(topic) + 16 for topic in self.topics)
+        members = sum(m.own_bytes + m.held_bytes for m in self.members.values())
+        guarded = sum(partitions_bytes(guard.partitions) for guard in self.guards.values())
+        names = text_bytes(self.group) + text_bytes(self.protocol or "")
+        reasons = text_bytes(self.rebalance_reason) + text_bytes(self.strategy_fault or "")
+        return 1024 + names + reasons + topics + members + self._guards_bytes + guarded
+
+    @cached_property
+    def _guards_bytes(self) -> int:
+        return sum(
+            GUARD_BYTES + text_bytes(name) + text_bytes(guard.client)
+            for name, guard in self.guards.items()
+        )
+
+
+# ---- partitions ---------------------------------------------------------------------------------
+
+
+def union(parts: Iterable[Partitions]) -> Partitions:
+    """All of them together; they are disjoint."""
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    found: dict[str, list[int]] = {}
+    for part in parts:
+        for topic, some in part.items():
+            found.setdefault(topic, []).extend(some)
+    return {topic: tuple(sorted(found[topic])) for topic in sorted(found)}
+
+
+def minus(some: Mapping[str, tuple[int, ...]], others: Mapping[str, Collection[int]]) -> Partitions:
+    """The partitions of the first that are not in the second."""
+    found: Partitions = {}
+    for topic, partitions in some.items():
+        if partitions == others.get(topic):
+            continue
+        out = frozenset(others.get(topic, ()))
+        rest = tuple(each for each in partitions if each not in out) if out else partitions
+        if rest:
+            found[topic] = rest
+    return found
+
+
+def count(partitions: Mapping[str, tuple[int, ...]]) -> int:
+    return sum(map(len, partitions.values()))
+
+
+# ---- invariants ---------------------------------------------------------------------------------
+
+
+def check_invariants(group: Group) -> None:
+    """Raise BrokenInvariant when the group contradicts itself. On in every test."""
+    for sentence, holds in _invariants(group):
+        if not holds:
+            raise BrokenInvariant(f"{group.group}: {sentence}")
+
+
+def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
+    members = list(group.members.values())
+    empty = group.state is State.EMPTY
+    # INV-13
+    yield (
+        "an Empty group has no members and waits for nobody",
+        not (empty and (members or group.guards)),
+    )
+    yield "a group without members is Empty, or guarded", bool(members or group.guards) or empty
+    yield "a group with members has a strategy", not members or group.protocol is not None
+    # INV-09, INV-57: one owner, whatever is under way
+    owned = [(topic, each) for held in group.held() for topic in held for each in held[topic]]
+    yield "no partition has two owners", len(set(owned)) == len(owned)
+    targets = [(t, each) for m in members for t, some in m.target.items() for each in some]
+    yield "no partition has two targets", len(set(targets)) == len(targets)
+    for member in members:
+        demanded = member.asked_back
+        yield "what is demanded is owned", not minus(demanded, member.owned)
+        yield (
+            "demands are disjoint",
+            count(demanded) == sum(count(demand.partitions) for demand in member.demands),
+        )
+        kept = minus(member.owned, demanded)
+        causes = {demand.timer.cause for demand in member.demands}
+        yield "a cause names one demand", len(causes) == len(member.demands)
+        yield (
+            "what is not in the target is demanded, or will be when a demand is met",
+            not minus(kept, member.target) or bool(causes),
+        )
+        yield "grants have partitions", all(map(count, (g.partitions for g in member.grants)))
+    # INV-43
+    yield "it can be written", group.size_bytes() < limits.OUTPUT_BYTES_MAX
+    # INV-15
+    yield "members stand under their own id", all(k == m.member for k, m in group.members.items())
+    yield "former owners are no members", not group.guards.keys() & group.members.keys()
+    yield (
+        "a Stable group has given everything that it divided",
+        group.state is not State.STABLE or all(member.is_reconciled for member in members),
+    )
+    yield (
+        "a Reconciling group waits for somebody",
+        group.state is not State.RECONCILING
+        or bool(group.guards)
+        or any(member.demands for member in members),
+    )

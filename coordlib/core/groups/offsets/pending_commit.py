@@ -1,0 +1,282 @@
+"""PendingCommit: who may leave offsets that wait for a decision, and which.
+
+The checks are one ladder for all three deciders, in the order of Kafka's TxnOffsetCommit. Two are
+stricter than Kafka's. Who names no member while the group has members is refused: Kafka lets such
+old clients pass, whose offsets nobody fences (KIP-447). And one bad row refuses all rows: half of a
+commit is no unit with what is committed beside it.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Self
+
+from msgspec import UNSET
+
+from coordlib import limits
+from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.core.engine.table import name_bytes
+from coordlib.core.groups.offsets import made_anew
+from coordlib.core.groups.offsets.offset_commit import NO_GROUP, Places, is_metadata_too_large
+from coordlib.core.groups.offsets.pending_table import (
+    PENDING,
+    KeptPending,
+    keep,
+    place_of,
+    rows_of,
+    saved,
+    size_of,
+)
+from coordlib.core.groups.step import SHARD_IS_THROTTLED, GroupStep
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire import stored
+from coordlib.core.wire.producers import TxnOffsetCommit
+from coordlib.core.wire.transactions import DELTA
+from coordlib.errors import ErrorCode
+
+_NO_MEMBER: Final = "Name the member that has read this, with its generation: the group has some."
+_TOO_MANY: Final = "Wait until some of this group's transactions have ended: too many are open."
+_ONE_IS_OPEN: Final = "Wait until the commit of this member that is pending has been decided."
+
+
+class Offered(NamedTuple):
+    """A commit that is to wait for a decision."""
+
+    #: Names the entry. Several commits under one key are one entry, whose later rows hold.
+    key: str
+    decided_by: str
+    client: str
+    id: str
+    member: str
+    instance: str | None
+    generation: int
+    offsets: tuple[rq.CommittedOffset, ...]
+    #: The Delta table that decides.
+    table: str = ""
+
+    @classmethod
+    def by(cls, request: rq.PendingCommit | TxnOffsetCommit, key: str, decided_by: str) -> Self:
+        """What a request offers, under this key."""
+        return cls(
+            key=key,
+            decided_by=decided_by,
+            client=request.client,
+            id=request.id,
+            member=request.member,
+            instance=request.instance,
+            generation=request.generation,
+            offsets=request.offsets,
+        )
+
+
+class Refused(NamedTuple):
+    """Why no entry was made; the rows that are to blame, if single ones are."""
+
+    code: ErrorCode
+    message: str | None = None
+    rows: tuple[tuple[rq.CommittedOffset, ErrorCode], ...] = ()
+
+    @property
+    def failed(self) -> tuple[rs.FailedPartition, ...]:
+        """The rows as an answer has them."""
+        return tuple(
+            rs.FailedPartition(row.topic, row.partition, code.name) for row, code in self.rows
+        )
+
+
+def pending_commit(step: GroupStep[Any], request: rq.PendingCommit) -> None:
+    """Judge one PendingCommit, which a transaction of Kafka or a Delta table decides."""
+    offered = Offered.by(request, step.at.coordinate, request.decided_by)._replace(
+        table=request.table or ""
+    )
+    done = admit(step, offered)
+    if isinstance(done, Refused):
+        step.refuse(request, done.code, done.message, failed=done.failed or UNSET)
+        record_refused(step, offered, done)
+    else:
+        step.answer(request, pending=done)
+
+
+def admit(step: GroupStep[Any], offered: Offered) -> str | Refused:
+    """Make an entry, or add to one that is open; its key, or why not. Nothing changes then."""
+    if step.value is not None and step.live.is_quarantined:
+        return Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if (again := _same_request(step, offered)) is not None:
+        return again
+    refused = _of_group(step, offered) or _of_rows(step, offered)
+    if refused is not None:
+        return refused
+    before: KeptPending | None = step.entry(PENDING, *place_of(offered.key))
+    value = _value(step, offered, before)
+    refused = _without_room(step, offered, value, before) or _too_many(step, offered, before)
+    if refused is not None:
+        return refused
+    if step.value is None:
+        step.create("first commit")
+    step.put_entry(PENDING, place_of(offered.key), value)
+    if offered.member in step.live.members:
+        step.touched.append(offered.member)
+    table = {"table": offered.table} if offered.table else {}
+    step.record(
+        stored.EVENT_OFFSETS_PENDING,
+        member=offered.member,
+        detail={
+            "client": offered.client,
+            "transaction": offered.key,
+            "decided_by": offered.decided_by,
+            **table,
+            "offsets": _named(offered.offsets),
+        },
+    )
+    return offered.key
+
+
+def record_refused(step: GroupStep[Any], offered: Offered, refused: Refused) -> None:
+    """One line of history about a commit that was refused, as OffsetCommit has it."""
+    detail: dict[str, Any] = {
+        "client": offered.client,
+        "request": rq.PendingCommit.__name__,
+        "request_generation": offered.generation,
+    }
+    if refused.rows:
+        detail["offsets"] = [
+            row | {"error": code.name}
+            for row, (_, code) in zip(
+                _named(row for row, _ in refused.rows), refused.rows, strict=True
+            )
+        ]
+    step.record(
+        stored.EVENT_COMMIT_REFUSED,
+        member=offered.member,
+        reason=refused.code.name,
+        detail=detail,
+    )
+
+
+def _same_request(step: GroupStep[Any], offered: Offered) -> str | None:
+    """The open entry of this very request. Not for Kafka: the same record in a second transaction
+
+    is a second commit, and its place in the log names it.
+    """
+    if offered.decided_by != DELTA:
+        return None
+    for key, _, entry in step.entries(PENDING):
+        if (entry.decided_by, entry.client, entry.id) == (DELTA, offered.client, offered.id):
+            return str(key)
+    return None
+
+
+def _of_group(step: GroupStep[Any], offered: Offered) -> Refused | None:
+    """Why this sender may not commit to this group."""
+    is_named = bool(offered.member) or offered.instance is not None or offered.generation >= 0
+    if step.value is None:
+        return _of_no_group(step, offered)
+    if is_named:
+        code = step.kind.fault_of_member(step, offered.member, offered.instance, offered.generation)
+        return None if code is ErrorCode.NONE else Refused(code)
+    return None if step.live.is_empty else Refused(ErrorCode.UNKNOWN_MEMBER_ID, _NO_MEMBER)
+
+
+def _of_no_group(step: GroupStep[Any], offered: Offered) -> Refused | None:
+    if offered.generation >= 0:
+        return Refused(ErrorCode.ILLEGAL_GENERATION, NO_GROUP)
+    if not step.may_create:
+        return Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL)
+    if step.family.is_throttled:
+        return Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED)
+    if step.room_for(is_known=False) < step.new_group_bytes:
+        return Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE)
+    return None
+
+
+def _of_rows(step: GroupStep[Any], offered: Offered) -> Refused | None:
+    """Why single rows cannot be stored; their kind of group comes first."""
+    fault_of = step.kind.row_faults(step, offered.member, offered.generation)
+    bad = []
+    for row in offered.offsets:
+        code = fault_of(row)
+        if code is ErrorCode.NONE:
+            code = made_anew.fault_of(step, row)
+        if code is ErrorCode.NONE and is_metadata_too_large(step, row):
+            code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if code is not ErrorCode.NONE:
+            bad.append((row, code))
+    return Refused(bad[0][1], None, tuple(bad)) if bad else None
+
+
+def _value(
+    step: GroupStep[Any], offered: Offered, before: KeptPending | None
+) -> stored.PendingValue:
+    """The entry with these rows; those of the same partitions before are void."""
+    rows = tuple(
+        stored.PendingOffset(
+            topic=row.topic,
+            partition=row.partition,
+            offset=row.offset,
+            leader_epoch=row.leader_epoch,
+            metadata=row.metadata,
+            record=step.at.offset,
+            timestamp_ms=row.timestamp_ms,
+            topic_id=row.topic_id,
+        )
+        for row in offered.offsets
+    )
+    others: tuple[stored.PendingOffset, ...] = ()
+    if before is not None:
+        named = {(row.topic, row.partition) for row in rows}
+        kept = [row for row in rows_of(before) if row.place not in named]
+        others = saved(before, kept).offsets
+    return stored.PendingValue(
+        decided_by=offered.decided_by,
+        client=offered.client,
+        id=offered.id,
+        member=offered.member,
+        generation=offered.generation,
+        since_ms=step.at.time_ms if before is None else before.since_ms,
+        offsets=others + rows,
+        table=offered.table or UNSET,
+    )
+
+
+def _without_room(
+    step: GroupStep[Any],
+    offered: Offered,
+    value: stored.PendingValue,
+    before: KeptPending | None,
+) -> Refused | None:
+    """Why entry and offsets do not fit. What fits now can be carried out whenever it is decided."""
+    refused = Refused(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+    entry, entries, kept = keep(value), step.entries(PENDING), step.offsets
+    config, bounds = step.family.config, step.family.transactions
+    if len(value.offsets) > limits.OFFSETS_PER_REQUEST_MAX:
+        return refused
+    if len(entry.rows) > limits.PENDING_BYTES_MAX:
+        return refused
+    grows_by = size_of(entry) + name_bytes(offered.key)
+    if before is not None:
+        grows_by -= size_of(before) + name_bytes(offered.key)
+    room_bytes = step.room_for(is_known=offered.generation >= 0)
+    if step.value is None:
+        room_bytes -= step.new_group_bytes
+    pending_bytes = entries.size_bytes + grows_by
+    is_too_large = grows_by > room_bytes or (
+        pending_bytes > bounds.pending_bytes_per_group_max
+        or pending_bytes + kept.size_bytes > config.offsets_bytes_per_group_max
+    )
+    new = sum(kept.get(row.topic, row.partition) is None for row in value.offsets)
+    is_full = new > 0 and not Places(step).has(new)
+    return refused if is_too_large or is_full else None
+
+
+def _too_many(step: GroupStep[Any], offered: Offered, before: KeptPending | None) -> Refused | None:
+    entries = step.entries(PENDING)
+    if before is None and entries.count >= step.family.transactions.pending_per_group_max:
+        return Refused(ErrorCode.CONCURRENT_TRANSACTIONS, _TOO_MANY)
+    if offered.decided_by == DELTA and any(
+        (entry.decided_by, entry.member) == (DELTA, offered.member) for _, _, entry in entries
+    ):
+        return Refused(ErrorCode.CONCURRENT_TRANSACTIONS, _ONE_IS_OPEN)
+    return None
+
+
+def _named(rows: Iterable[rq.CommittedOffset]) -> list[dict[str, Any]]:
+    return [{"topic": row.topic, "partition": row.partition, "offset": row.offset} for row in rows]

@@ -1,0 +1,187 @@
+"""The head of a transactional id: its producer, its transaction, and how the newest one ended."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from coordlib import limits
+from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.transactions.states import AT_REST, DECIDED, State
+from coordlib.core.wire.producers import EndedTransaction, TopicsOfCluster
+
+#: Cluster -> topic -> partitions in order, each once.
+Places = dict[str, dict[str, tuple[int, ...]]]
+
+#: Who ended a transaction.
+CLIENT: Final = "client"
+TIMEOUT: Final = "timeout"
+FENCED: Final = "fenced"
+OPERATOR: Final = "operator"
+
+#: Upper bounds in the blob of a head without its names, and of an entry in it.
+HEAD_BYTES: Final = 640
+NAME_BYTES: Final = 16
+PARTITION_BYTES: Final = 9
+
+
+class Transaction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="producer"):
+    """What is kept of a transactional id."""
+
+    v: int = 1
+    group: str = msgspec.field(name="transactional_id")
+    is_quarantined: bool = False
+    state: State = State.EMPTY
+    #: Whoever names another id, or another epoch, is an older producer, or another's.
+    producer_id: int
+    #: Of the producer; while a decision is being told, and after it, the transaction that ended had
+    #: the one before. 32,767 is nobody's: it fences.
+    epoch: int = 0
+    #: The epoch before, if the process that had it may have this one (KIP-360); -1: none may.
+    last_epoch: int = -1
+    #: Of the producer id that this one replaced, since its epochs were used up; -1: none.
+    previous_producer_id: int = -1
+    #: The producer id that the next transaction has, since this one's epochs are used up; -1: this.
+    next_producer_id: int = -1
+    timeout_ms: int
+    #: When the open transaction began: the shard's clock, and log time; -1: none is open.
+    started_clock_ms: int = -1
+    started_ms: int = -1
+    #: The shard's clock at the newest change of the state.
+    updated_clock_ms: int
+    #: Groups whose offsets are part of the transaction -> how many of its commits were sent on.
+    #: Kept until all have been told.
+    groups: dict[str, int] = {}
+    #: Partitions of the open transaction.
+    partitions: Places = {}
+    #: Those that lack the marker of the one that ended.
+    unwritten: Places = {}
+    #: Shard -> number of the newest message to it that must be judged first.
+    waits: dict[int, int] = {}
+    #: The newest transaction that was decided.
+    ended: EndedTransaction | None = None
+    #: Of the newest InitProducerId that was answered with the producer: client, id, and partition
+    #: of the answers.
+    client: str
+    init_id: str
+    reply: int
+    #: Partitions of the answers of others who wait for the end, in order.
+    waiting: tuple[int, ...] = ()
+
+    @property
+    def commits(self) -> int:
+        """How many commits of offsets the transaction has; the number of the next one."""
+        return sum(self.groups.values())
+
+    @property
+    def last_producer_id(self) -> int:
+        """The producer id that `last_epoch` is of."""
+        return self.previous_producer_id if self.epoch == 0 else self.producer_id
+
+    @property
+    def next_producer(self) -> tuple[int, int]:
+        """Producer id and epoch of the next transaction."""
+        if self.next_producer_id >= 0:
+            return self.next_producer_id, 0
+        return self.producer_id, self.epoch
+
+    def knows(self, producer_id: int, epoch: int) -> bool:
+        """Whether such a producer id is this one's."""
+        return producer_id == self.producer_id or (producer_id, epoch) == self.next_producer
+
+    def size_bytes(self) -> int:
+        """Upper bound of the head and of its row; see `Facts.size_bytes`."""
+        texts = (self.group, self.group, self.client, self.init_id)
+        names = sum(NAME_BYTES + len(name.encode()) for name in (*texts, *self.groups))
+        places = places_bytes(self.partitions) + places_bytes(self.unwritten)
+        return HEAD_BYTES + names + places + NAME_BYTES * (len(self.waits) + len(self.waiting))
+
+
+# -- partitions --------------------------------------------------------------------------------
+
+
+def count_of(places: Places) -> int:
+    """How many partitions there are."""
+    return sum(len(some) for topics in places.values() for some in topics.values())
+
+
+def places_bytes(places: Places) -> int:
+    """Upper bound of their encoded size."""
+    names = [name for cluster, topics in places.items() for name in (cluster, *topics)]
+    named = sum(NAME_BYTES + len(name.encode()) for name in names)
+    return named + PARTITION_BYTES * count_of(places)
+
+
+def with_rows(places: Places, rows: tuple[TopicsOfCluster, ...]) -> Places:
+    """These partitions, too."""
+    found = _as_sets(places)
+    for row in rows:
+        found.setdefault(row.cluster, {}).setdefault(row.topic, set()).update(row.partitions)
+    return _in_order(found)
+
+
+def without_rows(places: Places, rows: tuple[TopicsOfCluster, ...]) -> Places:
+    """All but these partitions; those that are not among them change nothing."""
+    found = _as_sets(places)
+    for row in rows:
+        found.get(row.cluster, {}).get(row.topic, set()).difference_update(row.partitions)
+    return _in_order(found)
+
+
+def as_rows(places: Places) -> tuple[TopicsOfCluster, ...]:
+    """Partitions as answers have them."""
+    return tuple(
+        TopicsOfCluster(cluster=cluster, topic=topic, partitions=some)
+        for cluster, topics in places.items()
+        for topic, some in topics.items()
+    )
+
+
+def _as_sets(places: Places) -> dict[str, dict[str, set[int]]]:
+    return {
+        cluster: {topic: set(some) for topic, some in topics.items()}
+        for cluster, topics in places.items()
+    }
+
+
+def _in_order(places: Mapping[str, Mapping[str, set[int]]]) -> Places:
+    """Equal partitions give equal bytes.  # INV-03"""
+    found = {
+        cluster: {topic: tuple(sorted(some)) for topic, some in sorted(topics.items()) if some}
+        for cluster, topics in sorted(places.items())
+    }
+    return {cluster: topics for cluster, topics in found.items() if topics}
+
+
+# -- soundness ---------------------------------------------------------------------------------
+
+
+def check_invariants(value: Transaction) -> None:
+    """Raise BrokenInvariant when the head contradicts itself. On in every test."""
+    for sentence, holds in _invariants(value):
+        if not holds:
+            raise BrokenInvariant(f"{value.group}: {sentence}")
+
+
+def _invariants(value: Transaction) -> Iterator[tuple[str, bool]]:
+    is_open, is_told = value.state is State.ONGOING, value.state in DECIDED
+    # INV-98
+    yield "an epoch fits int16", 0 <= value.epoch <= limits.EPOCH_MAX + 1
+    yield "the epoch before is lower", value.last_epoch < value.epoch or value.epoch == 0
+    yield "no id follows itself", value.next_producer_id != value.producer_id
+    yield "the next id waits for the end", is_told or value.next_producer_id < 0
+    yield "an open transaction has a begin", is_open == (value.started_clock_ms >= 0) or is_told
+    yield "partitions are of an open transaction", is_open or not value.partitions
+    yield "groups are of a transaction", is_open or is_told or not value.groups
+    # INV-91, INV-92
+    yield "what is told is decided", is_told or not (value.waits or value.unwritten)
+    yield "a decision is kept", not is_told or value.ended is not None
+    is_left = bool(value.waits or value.unwritten)
+    yield "what all have is complete", not is_told or is_left
+    yield "nobody waits for nothing", is_told or not value.waiting
+    if value.ended is not None and value.state not in (State.EMPTY, State.ONGOING):
+        wanted = "Commit" if value.ended.result == "commit" else "Abort"
+        yield "the state is that of the decision", value.state.endswith(wanted)
+    # INV-43
+    yield "it can be written", value.size_bytes() < limits.OUTPUT_BYTES_MAX
+    yield "who rests holds nothing", value.state not in AT_REST or not value.groups

@@ -1,0 +1,174 @@
+"""ApiVersions: what a job reads, so that a client sends it nothing else."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from coordlib import limits
+from coordlib.core.engine.answered import FREE_BYTES
+from coordlib.core.engine.routing import EVENTS, RESPONSES
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire.api_versions import LATER_FIELDS, fields_by_type
+from tests.tools.driving import SETTINGS, Conversation, settings
+
+PAGE = (Path(codec.__file__).parent / "README.md").read_text()
+QUESTION = rq.ApiVersions(v=1, id="q", client="tool")
+#: The fields of each request in its first release. Written once: what is not here came later.
+FIRST: dict[str, str] = {
+    "ApiVersions": "",
+    "DeleteGroup": "space",
+    "DescribeGroup": "space",
+    "FindCoordinator": "space",
+    "Heartbeat": "space generation member instance",
+    "JoinGroup": (
+        "member generation instance session_timeout_ms rebalance_timeout_ms protocol_type "
+        "protocols protocols.name protocols.metadata reason"
+    ),
+    "LeaveGroup": "space members members.member members.instance reason remain",
+    "OffsetCommit": (
+        "generation member instance offsets offsets.topic offsets.partition offsets.offset "
+        "offsets.leader_epoch offsets.metadata"
+    ),
+    "OffsetDelete": "topics topics.topic topics.partitions",
+    "OffsetFetch": "topics topics.topic topics.partitions require_stable",
+    "Release": (
+        "space generation member cause offsets offsets.topic offsets.partition offsets.offset "
+        "offsets.leader_epoch offsets.metadata"
+    ),
+    "ReleaseQuarantine": "space",
+    "Subscribe": (
+        "member generation topics pattern exclude strategy session_timeout_ms "
+        "rebalance_timeout_ms capacity reason"
+    ),
+    # `error` and `message` are a feature of the layout.
+    "SyncGroup": (
+        "generation member instance protocol_type protocol assignments assignments.member "
+        "assignments.assignment error message"
+    ),
+}
+ENVELOPE = {"v", "id", "client", "group", "reply"}
+
+
+def answered(talk: Conversation, question: rq.ApiVersions = QUESTION) -> dict[str, Any]:
+    talk.send(question)
+    found: dict[str, Any] = json.loads(talk.outputs[-1].value or b"")
+    return found
+
+
+@pytest.mark.parametrize("shard", [0, 1, 2])
+@pytest.mark.parametrize("group", ["", "g", "anywhere"])
+def test_any_shard_answers_and_nothing_changes(shard: int, group: str) -> None:
+    """A client asks before it has a group, and wherever it likes."""
+    talk = Conversation(replace(SETTINGS, shard=shard, shards=3))
+    before = talk.shard.encode()
+    told = answered(talk, rq.ApiVersions(v=1, id="q", client="tool", group=group))
+
+    assert (told["type"], told["error"], told["group"]) == ("ApiVersions", "NONE", group)
+    assert [each.topic for each in talk.outputs] == [RESPONSES]
+    assert talk.shard.rows == {}
+    assert len(talk.shard.encode()) <= len(before) + 16
+
+
+def test_it_names_the_requests_that_this_job_reads_with_all_their_fields() -> None:
+    """A field that is read and not named is sent by nobody."""
+    told = answered(Conversation())["types"]
+
+    requests = {each for each in rq.AnyRequest.__args__ if issubclass(each, rq.Request)}
+    assert set(told) == {each.__struct_config__.tag for each in requests}
+    for each in requests:
+        own = {name for name in told[each.__struct_config__.tag] if "." not in name}
+        assert own == set(each.__struct_encode_fields__)
+    assert {"offsets.timestamp_ms", "offsets.metadata"} <= set(told["Release"])
+
+
+def test_it_names_no_request_that_only_other_code_reads() -> None:
+    """A registry without groups reads no JoinGroup, and says so."""
+    assert "JoinGroup" in REGISTRY.reader.fields
+    assert list(fields_by_type([rq.ApiVersions, rq.Tick])) == ["ApiVersions"]
+
+
+def test_its_limits_are_those_of_the_settings() -> None:
+    """Whoever packs commits up to a bound that this job does not have loses them."""
+    how = settings(max_size=7, session_timeout_max_ms=60_000)
+    told = answered(Conversation(how))["limits"]
+
+    assert (told["group_size_max"], told["session_timeout_max_ms"]) == (7, 60_000)
+    usual = answered(Conversation(settings()))["limits"]
+    assert usual == {name: getattr(limits, name.upper()) for name in usual}
+    assert [name for name in usual if f"`{name.upper()}`" not in PAGE] == []
+
+
+def test_the_answer_is_small_enough_to_be_free() -> None:
+    """INV-68: it is never put off, so a flood of questions must not make a batch of gigabytes."""
+    talk = Conversation()
+    answered(talk)
+
+    assert len(talk.outputs[-1].value or b"") < FREE_BYTES
+
+
+def test_an_answer_that_nobody_could_read_is_refused() -> None:
+    """INV-41: a partition of the answers that does not exist."""
+    talk = Conversation()
+    talk.send(rq.ApiVersions(v=1, id="q", client="tool", reply=7))
+
+    refused, line = (json.loads(each.value or b"") for each in talk.outputs)
+    assert (refused["type"], refused["error"]) == ("Rejected", "INVALID_REQUEST")
+    assert line["type"] == "RequestRejected"
+
+
+def test_it_does_not_belong_among_the_positions() -> None:
+    """What stands there is judged at the end of a batch, wherever that is."""
+    talk = Conversation()
+    talk.send(QUESTION, topic="o")
+
+    assert [each.topic for each in talk.outputs] == [RESPONSES, EVENTS]
+
+
+def test_the_same_question_has_the_same_bytes_again() -> None:
+    """INV-01"""
+    one, other = Conversation(), Conversation()
+    one.send(QUESTION)
+    other.send(QUESTION)
+
+    assert one.outputs == other.outputs
+
+
+def test_a_field_that_came_later_is_listed() -> None:
+    """What stands in no list would be sent to jobs that refuse it."""
+    read = REGISTRY.reader.fields
+    bases = (rq.ClusterRequest, rq.ProducerRequest, rq.TransactionRequest)
+    newer = {str(e.__struct_config__.tag) for each in bases for e in each.__subclasses__()}
+    newer = (newer | {"PendingCommit", "DecidePending"}) - {rq.TransactionRequest.__name__}
+    assert read.keys() - FIRST.keys() == newer, "those of clusters and producers: no release yet"
+    now = {tag: set(fields) - ENVELOPE for tag, fields in read.items() if tag in FIRST}
+    added = {tag: now[tag] - set(FIRST[tag].split()) for tag in now}
+
+    assert {tag: fields for tag, fields in added.items() if fields} == {
+        tag: set(fields) for tag, fields in LATER_FIELDS.items() if tag in FIRST
+    }
+    assert all(set(LATER_FIELDS[tag]) <= set(read[tag]) for tag in LATER_FIELDS)
+    assert {tag: set(FIRST[tag].split()) - now[tag] for tag in now if FIRST[tag]} == {
+        tag: set() for tag in now if FIRST[tag]
+    }
+
+
+@pytest.mark.parametrize("name", sorted(name for some in LATER_FIELDS.values() for name in some))
+def test_the_page_names_what_older_jobs_refuse(name: str) -> None:
+    """A client in another language has only the page."""
+    (section,) = re.findall(r"^### `ApiVersions`\nWhich.*?(?=^###)", PAGE, re.DOTALL | re.MULTILINE)
+
+    assert f"`{name.rpartition('.')[2]}`" in section
+
+
+def test_what_an_older_job_answers_is_told_by_its_error() -> None:
+    """The type is not known there: the client takes that for "no new fields"."""
+    older = codec.RequestReader((rq.JoinGroup, rq.Heartbeat)).read(codec.encode(QUESTION))
+
+    assert isinstance(older, codec.Refusal)
+    assert (older.error.name, older.id, older.client) == ("UNSUPPORTED_VERSION", "q", "tool")

@@ -1,0 +1,102 @@
+"""Each request, its answer and its checks stand in one file, and all of these are read."""
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from coordlib.core import wire as records
+from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.producers import ProducerResponse
+from tests.tools import driving
+
+MODULES = [
+    importlib.import_module(f"coordlib.core.wire.{each.name}")
+    for each in pkgutil.iter_modules(records.__path__)
+]
+#: Base types of requests and responses, which are not sent themselves.
+ENVELOPES = {
+    *(rq.Request, rq.ClusterRequest, rq.ProducerRequest, rq.TransactionRequest, rq.InAnySpace),
+    *(rq.Control, rs.Response, ProducerResponse, rq.Message),
+}
+
+
+def tagged() -> Iterator[type[Any]]:
+    """All types with a tag that a file of the package defines."""
+    for module in MODULES:
+        for each in vars(module).values():
+            is_struct = isinstance(each, type) and issubclass(each, msgspec.Struct)
+            if is_struct and each.__module__ == module.__name__ and each.__struct_config__.tag:
+                yield each
+
+
+def test_every_type_of_a_record_file_is_read() -> None:
+    """A type that the unions forget is refused as of a version that nobody knows."""
+    named = {*rq.AnyRequest.__args__, *rs.AnyResponse.__args__}
+
+    messages = {each for kind in REGISTRY.kinds.values() for each in kind.MESSAGES}
+    assert {*tagged()} - ENVELOPES == named | messages
+
+
+@pytest.mark.parametrize(
+    "request_type", [each for each in rq.AnyRequest.__args__ if issubclass(each, rq.Request)]
+)
+def test_a_request_stands_beside_its_answer(request_type: type[rq.Request]) -> None:
+    """Who changes one of them finds the other, and the check, without a search."""
+    assert rs.answer_to(request_type).__module__ == request_type.__module__
+
+
+def test_a_bad_request_can_be_built_and_sent() -> None:
+    """A client of another make sends it; tests and tools must be able to do the same."""
+    request = driving.commit("a", offsets=(rq.CommittedOffset("t", 0, 1),) * 2)
+
+    refused = codec.decode_request(codec.encode(request))
+
+    assert request.fault() == "offsets names one partition twice: name each once."
+    assert isinstance(refused, codec.Refusal)
+    assert (refused.message, refused.id) == (request.fault(), request.id)
+
+
+class Even(rq.Request, tag="Even", frozen=True, kw_only=True):
+    number: int
+
+    def fault(self) -> str | None:
+        return "number must be even." if self.number % 2 else None
+
+
+class EvenTick(rq.Control, tag="EvenTick", frozen=True, kw_only=True):
+    number: int
+
+    def fault(self) -> str | None:
+        return "number must be even." if self.number % 2 else None
+
+
+@pytest.mark.parametrize("kind", [Even, EvenTick])
+def test_a_new_type_brings_its_own_check(kind: type[Any]) -> None:
+    """A protocol of its own adds a struct, and changes nothing in the codec."""
+    read = codec.RequestReader([Even, EvenTick]).read
+    sender = {"id": "1", "client": "a", "group": "g"} if kind is Even else {}
+
+    def reading(**fields: Any) -> Any:
+        return read(json.dumps({"v": 1, "type": kind.__name__, **sender, **fields}).encode())
+
+    assert reading(number=2) == kind(v=1, number=2, **sender)
+    assert isinstance(reading(number=3), codec.Refusal)
+    assert reading(number=3).message == "number must be even."
+
+
+@pytest.mark.parametrize("field", ["client", "id"])
+def test_the_envelope_is_checked_before_the_rest(field: str) -> None:
+    """An answer needs a sender that can be read; what else is wrong comes second."""
+    bad = {"v": 1, "type": "Even", "id": "1", "client": "a", "group": "g", "number": 3}
+
+    refused = codec.RequestReader([Even]).read(json.dumps({**bad, field: "\n"}).encode())
+
+    assert refused.message.startswith(f"{field} must have 1 to")
