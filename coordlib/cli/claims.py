@@ -32,7 +32,7 @@ from coordlib.history.tables import JUDGED, ORDINAL
 
 if TYPE_CHECKING:
     from coordlib.cli.claims_view import SlotRow
-    from coordlib.client.claims.shell.survey import Survey
+    from coordlib.client.claims.survey import Survey
     from coordlib.client.claims.view import LogView
 
 State = Literal["live", "aging", "stale", "free", "paused"]

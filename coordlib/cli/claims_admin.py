@@ -18,7 +18,7 @@ from coordlib.local.signals import ended_by_signals
 
 if TYPE_CHECKING:
     from coordlib.client.claims.admin import ClaimsAdmin
-    from coordlib.client.machine.signals import TopicPartition
+    from coordlib.client.kit.signals import TopicPartition
 
 RESET_COLUMNS: Final = ("GROUP", "TOPIC", "PARTITION", "PRIOR-OFFSET", "NEW-OFFSET", "DELTA")
 _TARGET: Final = re.compile(r"([A-Za-z0-9._-]{1,249}):([0-9]{1,10})=([0-9]{1,19})")
@@ -272,7 +272,7 @@ def _require_one(ways: Mapping[str, bool]) -> None:
 def _named(text: str) -> "dict[TopicPartition, int]":
     """Raises SetupError: no list of TOPIC:PARTITION=OFFSET, or one place twice."""
     from coordlib import limits
-    from coordlib.client.machine.signals import TopicPartition
+    from coordlib.client.kit.signals import TopicPartition
 
     found: dict[TopicPartition, int] = {}
     for part in text.split(","):
@@ -312,7 +312,7 @@ def _positions(
 ) -> "dict[TopicPartition, int | None]":
     """The group's positions, by the log. Raises SetupError: there is nothing to set."""
     from coordlib.cli.claims_view import rows_of
-    from coordlib.client.machine.signals import TopicPartition
+    from coordlib.client.kit.signals import TopicPartition
     from coordlib.kafka.cluster import partitions_of
 
     with where.survey() as survey:

@@ -10,7 +10,7 @@ from coordlib.errors import NotReady
 from coordlib.exit_codes import FAILED, OK, UNHEALTHY
 
 if TYPE_CHECKING:
-    from coordlib.client.claims.shell.survey import Survey
+    from coordlib.client.claims.survey import Survey
     from coordlib.core.claims.slot import Key
     from coordlib.core.claims.world import World
 

@@ -14,7 +14,7 @@ from coordlib.core.wire.own_topics import COORDINATION_TOPIC
 from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
-    from coordlib.client.claims.shell.survey import Survey
+    from coordlib.client.claims.survey import Survey
     from coordlib.client.claims.view import LogView
 
 TOPIC_VARIABLE: Final = "COORD_CLAIMS_TOPIC"
@@ -50,7 +50,7 @@ class WhereClaims(Where):
     @contextmanager
     def survey(self) -> "Iterator[Survey]":
         """The coordination topic, opened. Raises CannotReach, SetupError."""
-        from coordlib.client.claims.shell.survey import Survey
+        from coordlib.client.claims.survey import Survey
 
         self.reach()
         survey = Survey(self.quiet_client(), self.claims_topic, self.topic_prefix())

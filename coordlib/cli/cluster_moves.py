@@ -14,7 +14,7 @@ from coordlib.cli.where import HERE, Where
 from coordlib.errors import SetupError
 
 if TYPE_CHECKING:
-    from coordlib.client.machine.signals import TopicPartition
+    from coordlib.client.kit.signals import TopicPartition
     from coordlib.core.wire import responses as rs
 
 ROWS_PER_REQUEST: Final = 1_000  # with the longest topic names half of what a request may hold
@@ -133,7 +133,7 @@ def _parts(rows: Sequence[T]) -> list[tuple[T, ...]]:
 
 def _places(texts: list[str] | None) -> "list[TopicPartition]":
     """Each partition that is named, once. Raises SetupError."""
-    from coordlib.client.machine.signals import TopicPartition
+    from coordlib.client.kit.signals import TopicPartition
 
     return list(dict.fromkeys(TopicPartition(*place_named(text)) for text in texts or ()))
 
@@ -141,7 +141,7 @@ def _places(texts: list[str] | None) -> "list[TopicPartition]":
 def _moving(where: Where, cluster: str) -> "list[TopicPartition]":
     """The partitions that move now, as the topics have them."""
     from coordlib.cli.cluster_view import read_cluster
-    from coordlib.client.machine.signals import TopicPartition
+    from coordlib.client.kit.signals import TopicPartition
 
     view = read_cluster(where.client(), where.reach(), where.topic_prefix(), cluster)
     rows = view.seen.partitions.items()

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.wire.envelope import Int32
 from coordlib.errors import SetupError
 

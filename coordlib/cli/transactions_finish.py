@@ -47,7 +47,7 @@ def finish(
         Write without asking.
     """
     from coordlib.cli.transaction_view import find_id
-    from coordlib.client.shell.data_cluster import write_markers
+    from coordlib.client.transactions.data_cluster import write_markers
     from coordlib.client.transactions.unmarked import Unmarked
     from coordlib.core.transactions.transaction import as_rows
 

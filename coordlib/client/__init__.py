@@ -12,8 +12,7 @@ Below them: `machine` (a member's life as a pure state machine, and when it must
 Spark query a member; programs that have Spark import it from there.
 """
 
-from coordlib.client.assigned import AssignedMember
-from coordlib.client.brokers import (
+from coordlib.client.controller import (
     BrokerAgent,
     BrokerFenced,
     BrokerReplaced,
@@ -24,7 +23,8 @@ from coordlib.client.brokers import (
     MetadataRefused,
     NotLeader,
 )
-from coordlib.client.classic.assignor import (
+from coordlib.client.groups.assigned_member import AssignedMember
+from coordlib.client.groups.assignor import (
     Assignor,
     FunctionAssignor,
     GroupMemberView,
@@ -33,19 +33,19 @@ from coordlib.client.classic.assignor import (
     RebalanceMode,
     SubscriptionState,
 )
-from coordlib.client.classic.member import ClassicMember
-from coordlib.client.committed_reader import CommittedReader
-from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.exactly_once import exactly_once, send_offsets_to_transaction
-from coordlib.client.machine.errors import AssignmentFailed, MemberFenced
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.machine.wording import Timing
-from coordlib.client.producer import CoordinatedProducer
-from coordlib.client.shell.data_cluster import write_markers
-from coordlib.client.shell.idempotent import IdempotentProducer
-from coordlib.client.shell.transport import KafkaTransport
+from coordlib.client.groups.classic_member import ClassicMember
+from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.kit.errors import AssignmentFailed, MemberFenced
+from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.transport import KafkaTransport
+from coordlib.client.kit.wording import Timing
+from coordlib.client.transactions.committed_reader import CommittedReader
+from coordlib.client.transactions.data_cluster import write_markers
 from coordlib.client.transactions.errors import TransactionError
+from coordlib.client.transactions.exactly_once import exactly_once, send_offsets_to_transaction
+from coordlib.client.transactions.idempotent import IdempotentProducer
 from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.client.transactions.producer import CoordinatedProducer
 from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
 from coordlib.core.wire.requests import Endpoint
 from coordlib.kafka.options import read_options

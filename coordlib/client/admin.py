@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from coordlib.client.closing import Closing
-from coordlib.client.cluster_admin import ClusterAdmin
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.asks import backoff_ms, throttle_ms
-from coordlib.client.machine.wording import WIRE_VERSION, Identity
-from coordlib.client.shell.transport import KafkaTransport, Transport
-from coordlib.client.shell.unfenced import Unfenced
-from coordlib.client.transaction_admin import TransactionAdmin
+from coordlib.client.controller.cluster_admin import ClusterAdmin
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.asks import backoff_ms, throttle_ms
+from coordlib.client.kit.closing import Closing
+from coordlib.client.kit.transport import KafkaTransport, Transport
+from coordlib.client.kit.unfenced import Unfenced
+from coordlib.client.kit.wording import WIRE_VERSION, Identity
+from coordlib.client.transactions.transaction_admin import TransactionAdmin
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire import responses as rs
 from coordlib.core.wire.brokers import CLUSTER

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from coordlib.checking.history import Happened
 from coordlib.client.admin import Admin
-from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.kit.clock import boottime_ms
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.demo.brokers_facts import partitions_in_kafka

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.checking.history import Happened
-from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.kit.clock import boottime_ms
 from coordlib.core.wire.clusters import PartitionValue
 from coordlib.demo.brokers_verdict import BrokerState, InSync, Led, Row
 from coordlib.errors import CannotReach

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.client.claims.shell.survey import Survey
+from coordlib.client.claims.survey import Survey
 from coordlib.core.claims.slot import Judgement, Verdict
 from coordlib.demo.claims_verdict import Claimed, Won
 from coordlib.errors import CannotReach

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from coordlib.client.shell.clock import boottime_ns
+from coordlib.client.kit.clock import boottime_ns
 from coordlib.demo.witness import Witness
 from coordlib.errors import CoordError
 from coordlib.local.logs import last_lines

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.client.machine.errors import MemberFenced
-from coordlib.client.shell.settings import read_settings
+from coordlib.client.groups.settings import read_settings
+from coordlib.client.kit.errors import MemberFenced
 from coordlib.client.spark.positions import end_offsets
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.client.machine.doubts import offset_of
+from coordlib.client.groups.doubts import offset_of
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.demo import facts as of
 from coordlib.demo import recorded, show

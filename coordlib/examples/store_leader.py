@@ -23,7 +23,7 @@ from coordlib.client import (
     Leadership,
     TopicPartition,
 )
-from coordlib.client.shell.clock import boottime_ns
+from coordlib.client.kit.clock import boottime_ns
 from coordlib.core.wire import responses as rs
 from coordlib.examples.store_replica import Entry, Replica
 from coordlib.examples.store_wire import UNKNOWN, Address, Connection, Refused

@@ -14,9 +14,9 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from coordlib.client.claims import signals as sg
-from coordlib.client.claims.shell.transport import Coordination, Described, Handler
+from coordlib.client.claims.transport import Coordination, Described, Handler
 from coordlib.client.claims.view import LogView
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.world import World
 from coordlib.core.wire import marshal
 from coordlib.core.wire.marshal import AnyMessage

@@ -14,10 +14,10 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.later_fields import as_read
-from coordlib.client.shell.concerned import concerns
-from coordlib.client.shell.transport import Handler
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.concerned import concerns
+from coordlib.client.kit.later_fields import as_read
+from coordlib.client.kit.transport import Handler
 from coordlib.config import GroupConfig
 from coordlib.core.engine.routing import RESPONSES, Output
 from coordlib.core.engine.shard import InputRecord, ShardSettings, Status, fold

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from coordlib.cli.claims_admin import Target, _Aim, _since
-from coordlib.client.machine import signals
+from coordlib.client.kit import signals
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka import clients
 

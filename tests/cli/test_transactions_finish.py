@@ -9,7 +9,7 @@ import pytest
 
 from coordlib.cli.main import main
 from coordlib.cli.transaction_view import find_id
-from coordlib.client.shell import data_cluster
+from coordlib.client.transactions import data_cluster
 from coordlib.core.wire.producers import TopicsOfCluster
 from coordlib.exit_codes import FAILED, OK, USAGE
 from tests.cli.shop import REACHED, WHERE

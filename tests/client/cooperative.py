@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from coordlib.client.classic.assignor import BOTH, FunctionAssignor, GroupMemberView
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.groups.assignor import BOTH, FunctionAssignor, GroupMemberView
+from coordlib.client.kit.signals import TopicPartition
 
 NAME = "cooperative-sticky"
 Given = dict[str, dict[str, tuple[int, ...]]]

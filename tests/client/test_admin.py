@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordlib.client.admin import Admin, _Question
-from coordlib.client.machine import signals as sg
+from coordlib.client.kit import signals as sg
 from coordlib.core.engine import answered
 from coordlib.core.engine.answered import Answered, Asked
 from coordlib.core.groups.classic.kind import CLASSIC

@@ -12,16 +12,16 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client import ClassicMember
-from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.signals import Callback, Partitions
-from coordlib.client.machine.steps import State
-from coordlib.client.shell import member
+from coordlib.client.groups import member
+from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.signals import Callback, Partitions
+from coordlib.client.kit.steps import State
 from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client import cooperative
-from tests.client.assigned.play import Play, commit, revoked, t
+from tests.client.groups.assigned.play import Play, commit, revoked, t
 from tests.client.test_consumer import Program
 from tests.client.world import TIMING
 

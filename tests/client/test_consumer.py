@@ -15,9 +15,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.machine.errors import MemberFenced
-from coordlib.client.shell.settings import read_settings
+from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.groups.settings import read_settings
+from coordlib.client.kit.errors import MemberFenced
 from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.testing.fake_log import FakeLog
@@ -562,7 +562,7 @@ def test_what_is_revoked_while_a_list_is_gathered_is_neither_in_it_nor_committed
 ) -> None:
     """The commit in on_revoke must not cover what the user has not seen yet: its next owner would
     begin behind it."""
-    monkeypatch.setattr("coordlib.client.shell.reading.AHEAD_MAX", 1)
+    monkeypatch.setattr("coordlib.client.groups.reading.AHEAD_MAX", 1)
     log = FakeLog({"t": 2})
     (a,) = cooperative_group(log, "a")
     assert a.poll() == (0, 0)

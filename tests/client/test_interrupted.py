@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.committed_reader import CommittedReader
-from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.machine.signals import Polled
-from coordlib.client.machine.signals import TopicPartition as Place
+from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.kit.signals import Polled
+from coordlib.client.kit.signals import TopicPartition as Place
+from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.data_headers import Marker, Stamp, header_of
 from coordlib.testing import fake_claims

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from coordlib.client.admin import Admin
-from coordlib.client.committed_reader import CommittedReader
+from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.core.wire import requests as rq
 from coordlib.errors import GroupError
 from coordlib.testing.fake_log import FakeLog
-from tests.client.brokers.world import CLUSTER, World
+from tests.client.controller.world import CLUSTER, World
 from tests.client.interrupting import interrupt_everywhere
 from tests.client.test_consumer import FakeReader, Program
 from tests.client.test_interrupted import Given, read_log

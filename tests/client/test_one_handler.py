@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.classic.member import ClassicMember
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.wording import Identity
-from coordlib.client.shell.job_reads import JobReads
-from coordlib.client.shell.member import Member
-from coordlib.client.shell.proofs import Mark, Proofs
-from coordlib.client.shell.transport import KafkaTransport
+from coordlib.client.groups.classic_member import ClassicMember
+from coordlib.client.groups.member import Member
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.job_reads import JobReads
+from coordlib.client.kit.proofs import Mark, Proofs
+from coordlib.client.kit.transport import KafkaTransport
+from coordlib.client.kit.wording import Identity
 from coordlib.core.wire import codec
 from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, CoordError

@@ -6,14 +6,14 @@ after an operator removed it. S = 8 s, RT = 12 s.
 
 import pytest
 
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.signals import Callback
-from coordlib.client.machine.steps import State
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.signals import Callback
+from coordlib.client.kit.steps import State
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
 from tests.client import cooperative
-from tests.client.classic.test_membership import MEMBER, T0, T1, Play, stopped
+from tests.client.groups.classic.test_membership import MEMBER, T0, T1, Play, stopped
 from tests.client.world import User, World, t
 
 ALL = t(0, 1, 2, 3)

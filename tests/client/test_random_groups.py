@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.classic.assignor import BOTH, EAGER, FunctionAssignor, RebalanceMode
-from coordlib.client.classic.division import AssignorFailed
-from coordlib.client.classic.membership import RETRY_MS
-from coordlib.client.machine.errors import AssignmentFailed
+from coordlib.client.groups.assignor import BOTH, EAGER, FunctionAssignor, RebalanceMode
+from coordlib.client.groups.classic_membership import RETRY_MS
+from coordlib.client.groups.division import AssignorFailed
+from coordlib.client.kit.errors import AssignmentFailed
 from coordlib.core.wire import requests as rq
 from tests.client import cooperative
 from tests.client.world import User, World

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
-from coordlib.client.committed_reader import CommittedReader
-from coordlib.client.shell import uninterrupted
-from coordlib.client.shell.handing_out import FRESH_MS
+from coordlib.client.kit import uninterrupted
+from coordlib.client.transactions.committed_reader import CommittedReader
+from coordlib.client.transactions.handing_out import FRESH_MS
 from coordlib.client.transactions.verdict import TornTransaction
 from coordlib.core.wire.data_headers import Txn
 from coordlib.errors import CannotReach, CoordError

@@ -2,13 +2,13 @@
 
 import pytest
 
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.signals import Callback, TopicPartition
-from coordlib.client.machine.steps import State
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.signals import Callback, TopicPartition
+from coordlib.client.kit.steps import State
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
-from tests.client.classic.test_membership import (
+from tests.client.groups.classic.test_membership import (
     IDENTITY,
     MEMBER,
     T0,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from coordlib import limits
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coordlib.client.classic.assignor import FunctionAssignor
+from coordlib.client.groups.assignor import FunctionAssignor
 from coordlib.core.groups.assignors import range as range_assignor
 from coordlib.core.wire import requests as rq
 from tests.client import cooperative

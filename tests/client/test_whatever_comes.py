@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.classic.division import AssignorFailed
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.steps import State
+from coordlib.client.groups.division import AssignorFailed
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.steps import State
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode
 from tests.client import cooperative
-from tests.client.assigned.play import WANTED
-from tests.client.assigned.play import Play as AssignedPlay
-from tests.client.classic.test_membership import MEMBER, Play
+from tests.client.groups.assigned.play import WANTED
+from tests.client.groups.assigned.play import Play as AssignedPlay
+from tests.client.groups.classic.test_membership import MEMBER, Play
 
 SHARE = cp.encode_assignment(cp.Assignment(partitions={"t": (0, 1)}))
 WANTS = cp.encode_subscription(cp.Subscription(topics=("t",)))

@@ -12,7 +12,7 @@ from coordlib.client.claims.claim import Claim
 from coordlib.client.claims.fence import Fence
 from coordlib.client.claims.taking import Taking
 from coordlib.client.claims.view import LogView
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.slots import Slots
 from coordlib.core.wire import marshal
 from tests.tools.simulation.campaign import CLAIMS, campaign, shrink

@@ -91,7 +91,7 @@ def test_a_broken_promise_is_told_with_few_faults_and_a_story(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Somebody makes clients forget their fence: what is printed must lead to it."""
-    from coordlib.client.machine.fence import Fence
+    from coordlib.client.kit.fence import Fence
 
     monkeypatch.setattr(Fence, "_broken_rule", lambda self, now_ms, sign_ms: None)
     seed = next(seed for seed in range(200) if run_seed(seed, PAUSES).violation is not None)

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.checking import checkers
 from coordlib.checking.history import Happened
-from coordlib.client.machine import signals as sg
+from coordlib.client.kit import signals as sg
 from coordlib.core.wire import requests as rq
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.simulation import checks, plan, transport, wishes

@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, Producer
 
 from coordlib.cli.claims_verify import agreed, compare, differences
-from coordlib.client.claims.shell.survey import Survey
+from coordlib.client.claims.survey import Survey
 from coordlib.core.claims.blob import Coordination
 from coordlib.core.claims.pages import read_pages
 from coordlib.core.claims.slot import Judgement, Verdict

@@ -16,8 +16,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from coordlib.checking.history import AT_MOST_ONCE, Happened, write
-from coordlib.client.claims.shell.survey import Survey
-from coordlib.client.shell.clock import boottime_ns
+from coordlib.client.claims.survey import Survey
+from coordlib.client.kit.clock import boottime_ns
 from coordlib.core.claims.slot import Judgement, Verdict
 from coordlib.core.wire import marshal
 from coordlib.core.wire.marshal import AnyMessage

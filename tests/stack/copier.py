@@ -25,7 +25,7 @@ from coordlib.client import (
     TransactionError,
     exactly_once,
 )
-from coordlib.client.shell.data_cluster import MarkerWriter
+from coordlib.client.transactions.data_cluster import MarkerWriter
 from coordlib.core.wire.transactions import COORDINATOR
 
 #: The job may be started twice meanwhile.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coordlib.client.shell.transport import KafkaTransport
+from coordlib.client.kit.transport import KafkaTransport
 from coordlib.demo.member import run
 from coordlib.demo.store_member import connection_of, serve
 from coordlib.demo.store_witness import StoreWitnessFile

@@ -16,8 +16,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.client.shell.clock import boottime_ns
-from coordlib.client.shell.settings import read_settings
+from coordlib.client.groups.settings import read_settings
+from coordlib.client.kit.clock import boottime_ns
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
 from tests.stack.appender import PAUSE_S, arguments

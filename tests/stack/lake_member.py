@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.client.machine.wording import Timing
+from coordlib.client.kit.wording import Timing
 from coordlib.client.spark.delta import StagedBatch
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from coordlib.checking.history import Happened
 from coordlib.client import CommittedReader, CoordinatedConsumer
-from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.kit.clock import boottime_ms
 from coordlib.client.transactions.verdict import UndecidedTransaction
 from coordlib.core.wire.transactions import COORDINATOR, KAFKA
 from coordlib.errors import CannotReach

@@ -35,11 +35,11 @@ from typing import Any
 
 from confluent_kafka import Message, TopicPartition
 
-from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.machine.signals import TopicPartition as Ours
-from coordlib.client.shell.clock import boottime_ns
-from coordlib.client.shell.settings import read_settings
-from coordlib.client.shell.transport import KafkaTransport
+from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.groups.settings import read_settings
+from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.signals import TopicPartition as Ours
+from coordlib.client.kit.transport import KafkaTransport
 from coordlib.errors import CoordError, GroupError
 from tests.stack.deaf import DeafReader
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from coordlib.client.shell.clock import boottime_ns
-from coordlib.client.shell.settings import read_settings
+from coordlib.client.groups.settings import read_settings
+from coordlib.client.kit.clock import boottime_ns
 from coordlib.client.spark.positions import end_offsets
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark.delta import How
 from coordlib.client.spark.share import Share
 from tests.stack.conftest import wait_until

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordlib.client.assigned import AssignedMember
-from coordlib.client.machine.wording import Timing
+from coordlib.client.groups.assigned_member import AssignedMember
+from coordlib.client.kit.wording import Timing
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from coordlib.client import CoordinatedProducer
-from coordlib.client.shell.by_kafka import ByKafka
+from coordlib.client.transactions.by_kafka import ByKafka
 from coordlib.core.engine.routing import Output
 from coordlib.kafka import compacted, topics
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS

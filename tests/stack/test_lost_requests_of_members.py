@@ -24,7 +24,7 @@ from coordlib.client import (
     Endpoint,
     Timing,
 )
-from coordlib.client.machine import signals as sg
+from coordlib.client.kit import signals as sg
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import CoordError
 from coordlib.local.stack import Stack

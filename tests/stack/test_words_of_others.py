@@ -17,15 +17,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordlib.client import ClassicMember, CommittedReader, CoordinatedConsumer
 from coordlib.client.admin import Admin
-from coordlib.client.classic.assignor import BUILT_IN
-from coordlib.client.machine.wording import Timing
+from coordlib.client.groups.assignor import BUILT_IN
+from coordlib.client.kit.wording import Timing
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.data_headers import MARKER_HEADER, TXN_HEADER, Marker, Stamp
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.local.stack import Stack
 from tests.client.claims.place import Place
-from tests.client.classic.test_words_of_others import ODD, Saying, drawn, subscribed
+from tests.client.groups.classic.test_words_of_others import ODD, Saying, drawn, subscribed
 from tests.tools.claims import logs
 
 pytestmark = pytest.mark.stack

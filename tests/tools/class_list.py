@@ -17,7 +17,7 @@ from typing import Final
 
 from confluent_kafka.cimpl import NewTopic
 
-from coordlib.client.consumer import CoordinatedConsumer
+from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.installation import conf_file
 from coordlib.kafka.clients import open_admin
 from coordlib.local.stack import Stack

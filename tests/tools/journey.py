@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import coordlib
-from coordlib.client.classic.member import ClassicMember
+from coordlib.client.groups.classic_member import ClassicMember
 from coordlib.core.engine.blob import InputRecord
 from coordlib.core.engine.shard import Shard
 from coordlib.core.engine.transition import REQUESTS

@@ -6,7 +6,7 @@
 
 Every process reads the coordination topic by the same fold and comes to the same conclusion
 (`core/claims/`). Here are the consumer's part of it (`life.py`, a state machine without IO,
-and what it is made of), Kafka around it (`shell/`), and the public faces: `marshaler.py`,
+and what it is made of), Kafka around it (`kafka.py`), and the public faces: `marshaler.py`,
 `consumer.py`, `admin.py`.
 """
 

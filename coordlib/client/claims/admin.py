@@ -14,12 +14,12 @@ from coordlib.client.claims.marshaler import COORDINATION_TOPIC
 from coordlib.client.claims.options import read_settings
 from coordlib.client.claims.reset_plan import Outcome, Pause, ResetPlan
 from coordlib.client.claims.resetting import Input, Output, Resetting, Step
-from coordlib.client.claims.shell.starts import find_starts
-from coordlib.client.claims.shell.transport import Transport
-from coordlib.client.claims.shell.writing import commit, made_of
+from coordlib.client.claims.starts import find_starts
+from coordlib.client.claims.transport import Transport
 from coordlib.client.claims.view import LogView
-from coordlib.client.closing import Closing
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.claims.writing import commit, made_of
+from coordlib.client.kit.closing import Closing
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.slot import Judgement
 from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach, CoordError, NotAllowed, SetupError
@@ -81,7 +81,7 @@ class ClaimsAdmin(Closing):
         self._settings = read_settings({"group.id": "unused", **config})
         self._owns_transport = transport is None
         if transport is None:
-            from coordlib.client.claims.shell.kafka import KafkaClaims
+            from coordlib.client.claims.kafka import KafkaClaims
 
             transport = KafkaClaims(
                 self._settings.common,

@@ -9,7 +9,7 @@ from coordlib.client.claims import wanting
 from coordlib.client.claims.claim import Attempt, Why
 from coordlib.client.claims.holding import Holding
 from coordlib.client.claims.standing import PASS_PARTS, SILENCE_PARTS, Standing
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 
 
 class Attempts:

@@ -8,7 +8,7 @@ from coordlib.client.claims.fence import Fence
 from coordlib.client.claims.health import Health
 from coordlib.client.claims.signals import Acknowledged, Judged
 from coordlib.client.claims.tracking import CommitTracker
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 
 
 @dataclass(slots=True)

@@ -7,17 +7,17 @@ from typing import Any, Final, NamedTuple
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims import wanting
 from coordlib.client.claims.claim import Batch, Claim
+from coordlib.client.claims.data import Data
 from coordlib.client.claims.errors import ClaimLost, ForeignToken, UnseenOffset
 from coordlib.client.claims.member import ClaimingMember
 from coordlib.client.claims.options import ConsumerOptions, Settings
-from coordlib.client.claims.shell.data import Data
-from coordlib.client.claims.shell.transport import Transport
 from coordlib.client.claims.taking import Handing, Taking
 from coordlib.client.claims.tracking import CommitToken
-from coordlib.client.closing import Closing
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.callbacks import OnePoller, UserCall
-from coordlib.client.shell.uninterrupted import uninterrupted
+from coordlib.client.claims.transport import Transport
+from coordlib.client.kit.callbacks import OnePoller, UserCall
+from coordlib.client.kit.closing import Closing
+from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.uninterrupted import uninterrupted
 from coordlib.errors import CoordError
 
 SLICE_S: Final = 0.1  # how long one wait for a message lasts

@@ -7,7 +7,7 @@ follows the answer to what it takes back.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

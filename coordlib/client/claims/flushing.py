@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordlib.client.claims.claim import Claim
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 
 #: A claim by its place and epoch.
 _Key = tuple[TopicPartition, int]

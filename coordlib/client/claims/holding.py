@@ -10,7 +10,7 @@ from coordlib.client.claims.flushing import Flushes
 from coordlib.client.claims.health import Health
 from coordlib.client.claims.standing import BEAT_PARTS, RETRY_PARTS, Standing
 from coordlib.client.claims.tracking import CommitTracker
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.slot import is_other_topic
 
 

@@ -18,7 +18,7 @@ from coordlib.client.claims.health import Verdict
 from coordlib.client.claims.holding import Holding
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.claims.standing import COUNT_PARTS, Identity, Standing
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.slot import is_other_topic
 
 

@@ -5,12 +5,12 @@ from typing import Any
 from weakref import WeakSet
 
 from coordlib.client.claims.consumer import MarshalConsumer
+from coordlib.client.claims.data import data_consumer_of
 from coordlib.client.claims.options import ConsumerOptions, Settings, read_settings, topics_wanted
-from coordlib.client.claims.shell.data import data_consumer_of
-from coordlib.client.claims.shell.transport import Transport
-from coordlib.client.closing import Closing
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.uninterrupted import uninterrupted
+from coordlib.client.claims.transport import Transport
+from coordlib.client.kit.closing import Closing
+from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.uninterrupted import uninterrupted
 from coordlib.errors import CoordError, SetupError
 
 COORDINATION_TOPIC = "__marshal"
@@ -120,7 +120,7 @@ class Marshaler(Closing):
 
 
 def _open(settings: Settings, coordination_topic: str) -> Transport:
-    from coordlib.client.claims.shell.kafka import KafkaClaims
+    from coordlib.client.claims.kafka import KafkaClaims
 
     return KafkaClaims(
         settings.common,

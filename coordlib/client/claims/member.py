@@ -13,13 +13,13 @@ from typing import Any, Final, Protocol
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.life import Life
 from coordlib.client.claims.options import ConsumerOptions, Settings
-from coordlib.client.claims.shell.starts import find_starts
-from coordlib.client.claims.shell.transport import Transport
-from coordlib.client.claims.shell.writing import commit, made_of
 from coordlib.client.claims.standing import Identity
+from coordlib.client.claims.starts import find_starts
+from coordlib.client.claims.transport import Transport
 from coordlib.client.claims.view import LogView
-from coordlib.client.shell.callbacks import Callbacks, UserCall, weakly
-from coordlib.client.shell.uninterrupted import uninterrupted
+from coordlib.client.claims.writing import commit, made_of
+from coordlib.client.kit.callbacks import Callbacks, UserCall, weakly
+from coordlib.client.kit.uninterrupted import uninterrupted
 from coordlib.core.claims.slot import Judgement
 from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach, CoordError

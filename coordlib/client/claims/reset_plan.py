@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from coordlib.client.claims.claim import Asked
 from coordlib.client.claims.fence import Fence
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from coordlib.client.claims.copying import Copied, Copy, Copying
 from coordlib.client.claims.fence import Fence
 from coordlib.client.claims.reset_plan import Outcome, Pause, ResetPlan, Target
 from coordlib.client.claims.standing import BEAT_PARTS, PASS_PARTS, SILENCE_PARTS
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 
 
 class Step(Enum):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
-from coordlib.client.machine import signals as members
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit import signals as members
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.errors import CoordError
 
 Places = tuple[TopicPartition, ...]

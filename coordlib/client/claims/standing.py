@@ -8,8 +8,8 @@ from typing import Final
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.claim import Attempt, Claim, Why
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.machine.seen_ids import SeenIds
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.seen_ids import SeenIds
+from coordlib.client.kit.signals import TopicPartition
 
 #: The pace of everything, as parts of the heartbeat interval HI (design, sections 2 and 8).
 PASS_PARTS: Final = 20  # a claims pass every 0 to HI/20

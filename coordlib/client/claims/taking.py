@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from coordlib.client.claims.claim import Claim, Phase
+from coordlib.client.claims.data import Data
 from coordlib.client.claims.member import ClaimingMember
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.claims.shell.data import Data
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 
 
 class Handing(NamedTuple):

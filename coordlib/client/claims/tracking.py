@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 
 
 class CommitToken(NamedTuple):

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from coordlib.client.claims import signals as sg
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.slot import NO_EPOCH, Judgement, Key, Slot, Verdict
 from coordlib.core.claims.world import Record, World
 from coordlib.core.wire import marshal

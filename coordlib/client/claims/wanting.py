@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from coordlib.client.claims.claim import Phase
 from coordlib.client.claims.standing import Standing
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 
 Place = TopicPartition
 

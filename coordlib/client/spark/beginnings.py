@@ -21,10 +21,10 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import KafkaException
 
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.starts import Start
-from coordlib.client.shell.topic_ids import TopicIds
+from coordlib.client.groups.starts import Start
+from coordlib.client.groups.topic_ids import TopicIds
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark.positions import Otherwise, unreachable
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.admin import Admin

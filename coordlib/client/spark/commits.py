@@ -4,9 +4,9 @@ from concurrent.futures import Future
 
 import structlog
 
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.topic_ids import COMMITS_MS
+from coordlib.client.groups.topic_ids import COMMITS_MS
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark.run import Run
 from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import Writes

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.names import Name, default_client_id
-from coordlib.client.shell.offsets import parts_of_commit
+from coordlib.client.kit.names import Name, default_client_id
+from coordlib.client.kit.offsets import parts_of_commit
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark.positions import end_offsets
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import structlog
 
-from coordlib.client.assigned.member import AssignedMember
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.groups.assigned_member import AssignedMember
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark.beginnings import Begin
 from coordlib.client.spark.positions import spark_offsets, spark_partitions
 from coordlib.client.spark.run import Run

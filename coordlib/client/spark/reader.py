@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import structlog
 
-from coordlib.client.assigned.member import AssignedMember
-from coordlib.client.machine.errors import MemberFenced
-from coordlib.client.machine.signals import Partitions, TopicPartition
-from coordlib.client.machine.wording import Timing
-from coordlib.client.shell.topic_ids import TopicIds
-from coordlib.client.shell.transport import Transport
+from coordlib.client.groups.assigned_member import AssignedMember
+from coordlib.client.groups.topic_ids import TopicIds
+from coordlib.client.kit.errors import MemberFenced
+from coordlib.client.kit.signals import Partitions, TopicPartition
+from coordlib.client.kit.transport import Transport
+from coordlib.client.kit.wording import Timing
 from coordlib.client.spark.beginnings import Beginnings
 from coordlib.client.spark.commits import Commits
 from coordlib.client.spark.delta import SparkTable

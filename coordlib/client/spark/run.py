@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark.beginnings import Begin
 from coordlib.client.spark.positions import finished
 from coordlib.client.spark.share import Share

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from coordlib.client.machine.errors import MemberFenced
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.errors import MemberFenced
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark.delta import How, SparkTable
 from coordlib.errors import CoordError, SetupError
 

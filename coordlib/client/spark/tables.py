@@ -12,17 +12,17 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Final
 
-from coordlib.client.answers import of_all
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.offsets import under_ids
-from coordlib.client.shell.topic_ids import TopicIds
+from coordlib.client.groups.topic_ids import TopicIds
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.answers import of_all
+from coordlib.client.kit.offsets import under_ids
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.transactions.in_doubt import Written, metadata_of, newest_of, tables_in
 from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach
 
 if TYPE_CHECKING:
-    from coordlib.client.assigned.member import AssignedMember
+    from coordlib.client.groups.assigned_member import AssignedMember
 
 _LOOK_EVERY_S: Final = 0.05
 

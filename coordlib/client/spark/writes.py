@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
-from coordlib.client.assigned.member import AssignedMember
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.doubts import offset_of
-from coordlib.client.machine.errors import MemberFenced
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.groups.assigned_member import AssignedMember
+from coordlib.client.groups.doubts import offset_of
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.errors import MemberFenced
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark.delta import How, SparkTable, StagedBatch
 from coordlib.client.spark.share import Share
 from coordlib.client.spark.tables import Tables

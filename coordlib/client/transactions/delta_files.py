@@ -111,5 +111,5 @@ def _deltalake(uri: str) -> Any:
 
 
 def open_files(uri: str, app: str) -> DeltaFiles:
-    """A member's opener (`client/shell/looker.py`)."""
+    """A member's opener (`client/groups/looker.py`)."""
     return DeltaFiles(uri, app)

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from coordlib import limits
-from coordlib.client.machine.wording import Identity
+from coordlib.client.kit.wording import Identity
 from coordlib.core.wire.producers import ABORT, COMMIT, Result
 from coordlib.errors import AnotherTable, CannotReach, SetupError
 from coordlib.history.commit import digest_of, number_in_commit

@@ -13,8 +13,8 @@ waited for, which the coordinator tells; only after two seconds it is asked by i
 from collections.abc import Iterable
 from typing import Any, Final
 
-from coordlib.client.machine.asks import backoff_ms, throttle_ms
-from coordlib.client.machine.wording import WIRE_VERSION, Identity
+from coordlib.client.kit.asks import backoff_ms, throttle_ms
+from coordlib.client.kit.wording import WIRE_VERSION, Identity
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.machine import severity_of
 from coordlib.client.transactions.metadata import GroupMetadata

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from coordlib.client.machine.wording import Identity
-from coordlib.client.shell.transport import Transport
+from coordlib.client.kit.transport import Transport
+from coordlib.client.kit.wording import Identity
 
 
 @dataclass(frozen=True, slots=True)

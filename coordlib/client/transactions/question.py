@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.asks import backoff_ms, throttle_ms
-from coordlib.client.machine.later_fields import as_read
-from coordlib.client.shell.unfenced import Unfenced
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.asks import backoff_ms, throttle_ms
+from coordlib.client.kit.later_fields import as_read
+from coordlib.client.kit.unfenced import Unfenced
 from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.machine import severity_of
 from coordlib.client.transactions.metadata import GroupMetadata

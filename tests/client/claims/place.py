@@ -9,7 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from coordlib.client.claims import ConsumerOptions, MarshalConsumer, Marshaler
-from coordlib.client.claims.shell.survey import Survey
+from coordlib.client.claims.survey import Survey
 from coordlib.core.claims.pages import pages_of
 from coordlib.core.claims.world import World
 from coordlib.kafka.cluster import create_topic

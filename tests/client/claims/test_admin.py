@@ -8,7 +8,7 @@ import pytest
 from coordlib.client.claims.admin import ClaimsAdmin, _Work
 from coordlib.client.claims.reset_plan import Outcome, ResetPlan
 from coordlib.client.claims.resetting import Step
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.errors import SetupError
 from coordlib.kafka.denied import missing
 from coordlib.kafka.roles import Kind, Operation, Right

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.claims.shell import data as shell_data
-from coordlib.client.claims.shell.data import KNOWN_FOR_S, Data
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.claims import data as shell_data
+from coordlib.client.claims.data import KNOWN_FOR_S, Data
+from coordlib.client.kit.signals import TopicPartition
 
 AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))
 

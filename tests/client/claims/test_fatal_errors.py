@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.client.claims import signals as sg
-from coordlib.client.claims.shell.kafka import KafkaClaims
-from coordlib.client.claims.shell.transport import Coordination
+from coordlib.client.claims.kafka import KafkaClaims
+from coordlib.client.claims.transport import Coordination
 from coordlib.core.wire.marshal import Heartbeat
 from coordlib.errors import CannotReach
 from tests.kafka.queue_producer import Queue

@@ -15,9 +15,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from coordlib.client.claims import log_reader
 from coordlib.client.claims.errors import CoordinationTopicChanged
-from coordlib.client.claims.shell import log_reader
-from coordlib.client.claims.shell.log_reader import ASK_INTERVAL_MS, LogReader
+from coordlib.client.claims.log_reader import ASK_INTERVAL_MS, LogReader
 
 TURN_MS = 20
 

@@ -12,15 +12,15 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from coordlib.client.claims import beginning
 from coordlib.client.claims.admin import ClaimsAdmin
-from coordlib.client.claims.shell import beginning
-from coordlib.client.claims.shell.beginning import Beginnings
-from coordlib.client.claims.shell.data import Data
-from coordlib.client.claims.shell.kafka import KafkaClaims, _poll
-from coordlib.client.claims.shell.log_reader import LogReader
-from coordlib.client.claims.shell.offsets import KafkaOffsets
-from coordlib.client.claims.shell.transport import Coordination
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.claims.beginning import Beginnings
+from coordlib.client.claims.data import Data
+from coordlib.client.claims.kafka import KafkaClaims, _poll
+from coordlib.client.claims.log_reader import LogReader
+from coordlib.client.claims.offsets import KafkaOffsets
+from coordlib.client.claims.transport import Coordination
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.pages import Snapshot
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka.denied import missing, reading, writing

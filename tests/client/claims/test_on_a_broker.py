@@ -13,9 +13,9 @@ from coordlib.client.claims import (
     ClaimsAdmin,
     CoordinationTopicChanged,
     Marshaler,
+    kafka,
 )
-from coordlib.client.claims.shell import kafka
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.world import World
 from coordlib.errors import CannotReach, SetupError, StartRefused
 from coordlib.kafka.cluster import create_topic

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.claims.shell import survey
-from coordlib.client.claims.shell.log_reader import LogRecord
+from coordlib.client.claims import survey
+from coordlib.client.claims.log_reader import LogRecord
 from coordlib.client.claims.view import LogView
 from coordlib.core.claims.world import World
 from coordlib.errors import CannotReach

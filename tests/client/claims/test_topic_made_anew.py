@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from coordlib.client.claims.options import AT_LEAST_ONCE, AT_MOST_ONCE, Delivery
-from coordlib.client.machine.seen_ids import LAG_MS
+from coordlib.client.kit.seen_ids import LAG_MS
 from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach
 from coordlib.testing.fake_claims import EPOCH_MS

@@ -6,7 +6,7 @@ from typing import Any
 from coordlib.client.claims.consumer import MarshalConsumer
 from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.wire import marshal
 from coordlib.testing.fake_claims import EPOCH_MS, FakeClaimsLog, FakeClaimsTransport, FakeReader
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark import progress as spark_progress
 from coordlib.client.spark.progress import publish_progress
 from coordlib.core.wire.partitioner import shard_of

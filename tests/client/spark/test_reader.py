@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark import beginnings as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark.reader import SparkGroupReader
@@ -18,7 +18,7 @@ from coordlib.core.wire import requests as rq
 from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError, SetupError
 from coordlib.kafka.places import Bounds, Place
-from tests.client.assigned.by_hand import ByHand
+from tests.client.groups.assigned.by_hand import ByHand
 from tests.client.spark.world import FakeSpark, FakeWriter, ReaderWorld
 from tests.client.world import TIMING, t
 

@@ -4,8 +4,8 @@ from typing import Any, Self
 
 import pytest
 
-from coordlib.client.machine.errors import MemberFenced
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.errors import MemberFenced
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark import share as spark_share
 from coordlib.client.spark.delta import How
 from coordlib.client.spark.share import BATCHES_MAX, Share

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.client.machine.seen_ids import LAG_MS
-from coordlib.client.shell.topic_ids import LOOK_MS
+from coordlib.client.groups.topic_ids import LOOK_MS
+from coordlib.client.kit.seen_ids import LAG_MS
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.errors import CoordError
 from coordlib.kafka.places import Bounds

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.machine.errors import MemberFenced
+from coordlib.client.kit.errors import MemberFenced
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark import writes as spark_writes
 from coordlib.client.spark.delta import How

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pytest
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark import beginnings as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark import run as spark_run
@@ -16,7 +16,7 @@ from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
 from coordlib.kafka.places import Bounds, Place
 from coordlib.spark import stopping
-from tests.client.assigned.world import AssignedWorld
+from tests.client.groups.assigned.world import AssignedWorld
 from tests.client.world import TIMING
 
 DESCRIPTION = "KafkaV2[Assign[t-0, t-1, t-2, t-3]]"

@@ -8,15 +8,15 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from coordlib import limits
-from coordlib.client.exactly_once import exactly_once
-from coordlib.client.machine import signals as sg
-from coordlib.client.producer import CoordinatedProducer
-from coordlib.client.shell import data_cluster
-from coordlib.client.shell.by_coordinator import ByCoordinator
-from coordlib.client.shell.data_cluster import DataCluster, MarkerWriter, write_markers
-from coordlib.client.shell.outgoing import Outgoing
+from coordlib.client.kit import signals as sg
+from coordlib.client.transactions import data_cluster
+from coordlib.client.transactions.by_coordinator import ByCoordinator
+from coordlib.client.transactions.data_cluster import DataCluster, MarkerWriter, write_markers
 from coordlib.client.transactions.errors import TransactionError
+from coordlib.client.transactions.exactly_once import exactly_once
 from coordlib.client.transactions.machine import State
+from coordlib.client.transactions.outgoing import Outgoing
+from coordlib.client.transactions.producer import CoordinatedProducer
 from coordlib.client.transactions.unmarked import Place, Unmarked
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.data_headers import Marker, Stamp, Txn

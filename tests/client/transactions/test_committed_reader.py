@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from coordlib.client import committed_reader
-from coordlib.client.committed_reader import CommittedReader
-from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.shell.idempotent import IdempotentProducer
+from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.transactions import committed_reader
+from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.client.transactions.errors import TransactionError
+from coordlib.client.transactions.idempotent import IdempotentProducer
 from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.data_headers import Marker, Stamp, header_of

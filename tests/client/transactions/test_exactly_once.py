@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from coordlib.client.exactly_once import exactly_once, send_offsets_to_transaction
-from coordlib.client.producer import CoordinatedProducer
-from coordlib.client.shell import by_kafka
-from coordlib.client.shell.transactional import TRANSACTION_TIMEOUT_MS, transaction_error
+from coordlib.client.transactions import by_kafka
 from coordlib.client.transactions.errors import TransactionError
+from coordlib.client.transactions.exactly_once import exactly_once, send_offsets_to_transaction
 from coordlib.client.transactions.machine import State
+from coordlib.client.transactions.producer import CoordinatedProducer
+from coordlib.client.transactions.transactional import TRANSACTION_TIMEOUT_MS, transaction_error
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError, NotAllowed, SetupError
@@ -390,7 +390,7 @@ def test_a_successor_waits_until_a_dead_copier_s_transaction_is_decided(
 def test_a_doubtful_transaction_is_followed_by_a_new_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end may be under way still, and would end the next one (KIP-890)."""
     now = [0.0]
-    monkeypatch.setattr("coordlib.client.shell.by_kafka.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("coordlib.client.transactions.by_kafka.time.monotonic", lambda: now[0])
     one = copier(FakeLog({"t": 1}))
     one.unit(1)
     one.unit(1)
@@ -603,7 +603,7 @@ def test_who_is_not_answered_aborts_before_kafka_does() -> None:
 
 def test_who_took_longer_than_kafka_allows_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("coordlib.client.shell.by_kafka.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("coordlib.client.transactions.by_kafka.time.monotonic", lambda: now[0])
     one = copier(FakeLog({"t": 1}))
     one.opened[-1].fails["commit"] = FENCED
     one.producer.begin_transaction()

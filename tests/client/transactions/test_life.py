@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.machine.wording import Identity
+from coordlib.client.kit.wording import Identity
 from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.life import ENDS_WITHIN_MS, Life
 from coordlib.client.transactions.unmarked import Place

@@ -5,10 +5,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import TopicPartition
 
-from coordlib.client import committed_reader
-from coordlib.client.committed_reader import CommittedReader
-from coordlib.client.consumer import CoordinatedConsumer
-from coordlib.client.shell.describing import _Question
+from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.transactions import committed_reader
+from coordlib.client.transactions.committed_reader import CommittedReader
+from coordlib.client.transactions.describing import _Question
 from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
 from coordlib.core.wire.data_headers import Stamp, Txn, header_of
 from coordlib.errors import CannotReach, CoordError

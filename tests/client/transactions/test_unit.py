@@ -1,7 +1,7 @@
 """What belongs to a unit of work, and where a consumer goes back to when it was aborted."""
 
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.transactions.unit import Unit
+from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.unit import Unit
 from coordlib.core.wire import requests as rq
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

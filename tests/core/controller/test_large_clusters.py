@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.client.brokers.picture import Picture
+from coordlib.client.controller.picture import Picture
 from coordlib.core.controller.rows import PARTITIONS, TOPICS, Partition, Topic
 from coordlib.core.controller.states import ReplicaState
 from coordlib.core.wire import codec

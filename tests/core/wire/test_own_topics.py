@@ -9,7 +9,7 @@ import pytest
 
 import coordlib
 from coordlib.client import AssignedMember, ClassicMember
-from coordlib.client.shell.member import Member
+from coordlib.client.groups.member import Member
 from coordlib.core.engine import routing
 from coordlib.core.wire.own_topics import (
     ARCHIVED,

@@ -19,9 +19,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.wording import Identity
-from coordlib.client.shell.transport import KafkaTransport
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.transport import KafkaTransport
+from coordlib.client.kit.wording import Identity
 from coordlib.core.wire import requests as rq
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars

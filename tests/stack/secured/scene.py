@@ -18,7 +18,7 @@ from coordlib.cli.transaction_view import find_id
 from coordlib.client import BrokerAgent, CoordinatedConsumer, CoordinatedProducer, exactly_once
 from coordlib.client.admin import Admin
 from coordlib.client.claims import ConsumerOptions, Marshaler
-from coordlib.client.claims.shell.survey import Survey
+from coordlib.client.claims.survey import Survey
 from coordlib.client.spark.progress import Publication
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.cells import ShardRange

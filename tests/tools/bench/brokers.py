@@ -20,8 +20,8 @@ from uuid import uuid4
 from coordlib.cli.where import Where
 from coordlib.client import BrokerFenced, BrokerTiming
 from coordlib.client.admin import Admin
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.shell.transport import Transport
+from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.transport import Transport
 from coordlib.core.wire.requests import NewTopic
 from coordlib.errors import CannotReach, SetupError
 from coordlib.local.progress import phase, to_stderr

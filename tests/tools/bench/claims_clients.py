@@ -20,10 +20,10 @@ from confluent_kafka import Producer
 from coordlib.cli.output import say
 from coordlib.client.claims import ConsumerOptions, MarshalConsumer, Marshaler
 from coordlib.client.claims import signals as sg
-from coordlib.client.claims.shell.kafka import KafkaClaims
-from coordlib.client.claims.shell.writing import made_of
+from coordlib.client.claims.kafka import KafkaClaims
 from coordlib.client.claims.view import LogView
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.claims.writing import made_of
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.slot import Judgement
 from coordlib.core.wire import marshal
 from coordlib.kafka.bounds import log_bounds

@@ -15,8 +15,8 @@ from uuid import uuid4
 from confluent_kafka import Producer, TopicPartition
 
 from coordlib.client.claims import ConsumerOptions, Marshaler
-from coordlib.client.claims.shell.kafka import KafkaClaims
-from coordlib.client.claims.shell.survey import Survey
+from coordlib.client.claims.kafka import KafkaClaims
+from coordlib.client.claims.survey import Survey
 from coordlib.client.claims.view import LogView
 from coordlib.core.claims.pages import pages_of
 from coordlib.core.engine.routing import Output, route

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from confluent_kafka import TopicPartition
 
-from coordlib.client.shell import response_reader
-from coordlib.client.shell.clock import boottime_ms
-from coordlib.client.shell.response_reader import ResponseReader
+from coordlib.client.kit import response_reader
+from coordlib.client.kit.clock import boottime_ms
+from coordlib.client.kit.response_reader import ResponseReader
 from coordlib.core.wire import codec
 from coordlib.core.wire import responses as rs
 

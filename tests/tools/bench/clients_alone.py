@@ -14,7 +14,7 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from coordlib.client.shell.clock import boottime_ms
+from coordlib.client.kit.clock import boottime_ms
 from coordlib.core.wire import codec
 from coordlib.core.wire import responses as rs
 from tests.tools.bench.clients import Clients

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from coordlib.client.assigned.member import AssignedMember
-from coordlib.client.consumer import SLICE_S
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.signals import Partitions
-from coordlib.client.shell.transport import KafkaTransport, Transport
+from coordlib.client.groups.assigned_member import AssignedMember
+from coordlib.client.groups.consumer import SLICE_S
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.signals import Partitions
+from coordlib.client.kit.transport import KafkaTransport, Transport
 from coordlib.errors import CoordError
 from tests.tools.bench.settled import Ownership, Share
 

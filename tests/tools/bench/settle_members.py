@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
 
-from coordlib.client.consumer import CoordinatedConsumer
+from coordlib.client.groups.consumer import CoordinatedConsumer
 from tests.tools.bench.settled import Ownership, Share
 
 POLL_S: Final = 0.1

@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from coordlib.client import CoordinatedConsumer, CoordinatedProducer, TransactionError
-from coordlib.client.machine.wording import Identity
-from coordlib.client.shell.transport import KafkaTransport
+from coordlib.client.kit.transport import KafkaTransport
+from coordlib.client.kit.wording import Identity
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.core.wire.partitioner import shard_of
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.client.brokers.signals import Leadership
-from coordlib.client.brokers.wording import BrokerTiming
+from coordlib.client.controller.signals import Leadership
+from coordlib.client.controller.wording import BrokerTiming
 from coordlib.core.controller import rows as kept
 from coordlib.core.controller.cluster import Cluster
 from coordlib.core.controller.rows import Partition

@@ -1,6 +1,6 @@
 """A server-assigned group at rest: what its members believe is what its coordinator has kept."""
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.groups.assigned.group import Group, State
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire.partitioner import shard_of

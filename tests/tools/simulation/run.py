@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordlib.checking.history import Happened
-from coordlib.client.classic.membership import RETRY_MS
+from coordlib.client.groups.classic_membership import RETRY_MS
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.partitioner import shard_of

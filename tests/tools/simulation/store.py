@@ -12,13 +12,13 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from coordlib.client.brokers import signals as bs
-from coordlib.client.brokers.errors import BrokerFenced, BrokerReplaced
-from coordlib.client.brokers.life import BrokerLife
-from coordlib.client.brokers.wording import BrokerTiming, Registration
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.signals import TopicPartition
-from coordlib.client.machine.wording import Identity
+from coordlib.client.controller import signals as bs
+from coordlib.client.controller.errors import BrokerFenced, BrokerReplaced
+from coordlib.client.controller.life import BrokerLife
+from coordlib.client.controller.wording import BrokerTiming, Registration
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.wording import Identity
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import CoordError

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.controller import rows as kept
 from coordlib.core.controller import telling
 from coordlib.core.controller.cluster import Cluster

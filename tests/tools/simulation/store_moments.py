@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from coordlib.client.brokers.standing import State
+from coordlib.client.controller.standing import State
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.brokers import CLUSTER

@@ -14,12 +14,12 @@ from random import Random
 
 import msgspec
 
-from coordlib.client.machine import signals as sg
-from coordlib.client.machine.later_fields import as_read
-from coordlib.client.shell.concerned import concerns
-from coordlib.client.shell.proofs import Mark, Proofs, Written
-from coordlib.client.shell.topic_ids import TopicIds
-from coordlib.client.shell.transport import TIMER_INTERVAL_MS, Handler
+from coordlib.client.groups.topic_ids import TopicIds
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.concerned import concerns
+from coordlib.client.kit.later_fields import as_read
+from coordlib.client.kit.proofs import Mark, Proofs, Written
+from coordlib.client.kit.transport import TIMER_INTERVAL_MS, Handler
 from coordlib.core.groups.assignors.model import ReplicaRacks
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq

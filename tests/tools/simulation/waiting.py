@@ -6,14 +6,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from coordlib.client.shell import member as member_module
+from coordlib.client.groups import member as member_module
 from tests.tools.simulation.scheduler import Process
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from coordlib.client.machine import signals as sg
-    from coordlib.client.shell.member import Member
+    from coordlib.client.groups.member import Member
+    from coordlib.client.kit import signals as sg
 
 
 class VirtualCondition:

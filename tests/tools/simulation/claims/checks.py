@@ -3,7 +3,7 @@
 import msgspec
 
 from coordlib.checking import checkers
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.fold import fold
 from coordlib.core.claims.history import REFUSALS
 from coordlib.core.claims.slot import Slot

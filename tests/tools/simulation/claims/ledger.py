@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from coordlib.client.claims.claim import Claim
 from coordlib.client.claims.view import LogView
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.slot import Judgement, Key, Slot, Verdict
 from coordlib.core.claims.soundness import check_invariants
 from coordlib.core.claims.world import World

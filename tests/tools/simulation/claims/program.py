@@ -18,7 +18,7 @@ from coordlib.client.claims.life import Life
 from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.member import ClaimingMember
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.errors import CoordError
 from tests.tools.simulation.claims.logs import ClaimsReader
 from tests.tools.simulation.claims.transport import ClaimsTransport

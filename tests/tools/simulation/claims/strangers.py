@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException
 
 from coordlib.client.claims.admin import ClaimsAdmin, _Work
 from coordlib.client.claims.resetting import Step
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach
 from tests.tools.claims.logs import _RAW

@@ -14,10 +14,10 @@ from random import Random
 from typing import Protocol
 
 from coordlib.client.claims import signals as sg
-from coordlib.client.claims.shell.beginning import Beginnings
-from coordlib.client.claims.shell.transport import Coordination, Described, Handler
+from coordlib.client.claims.beginning import Beginnings
+from coordlib.client.claims.transport import Coordination, Described, Handler
 from coordlib.client.claims.view import LogView
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.slot import Judgement
 from coordlib.core.wire import marshal
 from coordlib.core.wire.marshal import AnyMessage

@@ -13,10 +13,10 @@ from unittest.mock import patch
 from confluent_kafka import KafkaException
 
 from coordlib.checking.history import Happened
+from coordlib.client.claims import beginning
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.claims.shell import beginning
-from coordlib.client.claims.shell.transport import Coordination
-from coordlib.client.machine.signals import TopicPartition
+from coordlib.client.claims.transport import Coordination
+from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.claims.slot import Verdict
 from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach, LogCut

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.client.machine.doubts import offset_of
+from coordlib.client.groups.doubts import offset_of
 from coordlib.core.groups.offsets.pending_table import PENDING_KEY
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.producers import COMMIT

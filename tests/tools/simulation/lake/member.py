@@ -12,11 +12,11 @@ from random import Random
 from threading import Event
 from typing import Any, Final
 
-from coordlib.client.assigned.member import AssignedMember
-from coordlib.client.machine.signals import Partitions, TopicPartition
-from coordlib.client.machine.steps import State
-from coordlib.client.machine.wording import Timing
-from coordlib.client.shell.topic_ids import TopicIds
+from coordlib.client.groups.assigned_member import AssignedMember
+from coordlib.client.groups.topic_ids import TopicIds
+from coordlib.client.kit.signals import Partitions, TopicPartition
+from coordlib.client.kit.steps import State
+from coordlib.client.kit.wording import Timing
 from coordlib.client.spark.share import Share
 from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import Writes

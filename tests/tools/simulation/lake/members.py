@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 from unittest.mock import patch
 
-from coordlib.client.machine.wording import Timing
+from coordlib.client.kit.wording import Timing
 from coordlib.client.spark import delta, writes
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.history import delta_append

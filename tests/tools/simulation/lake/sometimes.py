@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from coordlib.client.machine.doubts import offset_of
+from coordlib.client.groups.doubts import offset_of
 from coordlib.core.wire import requests as rq
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.lake import table

@@ -1,8 +1,9 @@
 """A courier: a copier that writes into another cluster, and lets the job's coordinator decide.
 
 `CoordinatedConsumer`, `CoordinatedProducer`, `exactly_once` and the way behind them
-(`coordlib/client/shell/by_coordinator.py`) are the real ones, over simulated connections. A courier
-dies, or is stopped, at each arrow of what a transactional id and its coordinator say to each other.
+(`coordlib/client/transactions/by_coordinator.py`) are the real ones, over simulated connections. A
+courier dies, or is stopped, at each arrow of what a transactional id and its coordinator say to
+each other.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from coordlib.checking.history import Happened
 from coordlib.client import CoordinatedProducer, TransactionError
-from coordlib.client.shell.transport import Handler
+from coordlib.client.kit.transport import Handler
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError

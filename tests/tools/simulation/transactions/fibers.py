@@ -11,10 +11,9 @@ from functools import partial
 from importlib import import_module
 from unittest.mock import patch
 
-from coordlib.client import committed_reader, consumer
-from coordlib.client.shell import by_coordinator, by_kafka, member
-from coordlib.client.shell.data_cluster import DataCluster
-from coordlib.client.transactions import question
+from coordlib.client.groups import consumer, member
+from coordlib.client.transactions import by_coordinator, by_kafka, committed_reader, question
+from coordlib.client.transactions.data_cluster import DataCluster
 from coordlib.client.transactions.question import OffsetsQuestion
 from tests.tools.simulation.scheduler import Gone, Process, Scheduler
 
@@ -129,7 +128,7 @@ def on_world_time(scheduler: Scheduler) -> Iterator[None]:
     time = WorldTime(scheduler)
     with ExitStack() as patches:
         # By its path: the package has a function of the same name.
-        units = import_module("coordlib.client.exactly_once")
+        units = import_module("coordlib.client.transactions.exactly_once")
         for module in (by_coordinator, by_kafka, units, member):
             patches.enter_context(patch.object(module, "time", time))
         for module in (committed_reader, consumer):

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final
 
 from coordlib.client import CoordinatedProducer
-from coordlib.client.machine import signals as sg
-from coordlib.client.shell.transport import identity_at
-from coordlib.client.shell.unfenced import Unfenced
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.transport import identity_at
+from coordlib.client.kit.unfenced import Unfenced
 from coordlib.client.transactions.metadata import GroupMetadata
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire import responses as rs

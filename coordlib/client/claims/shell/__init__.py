@@ -1,1 +1,0 @@
-"""Around a consumer's state machine: Kafka's clients, and the threads that serve them."""

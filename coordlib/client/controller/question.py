@@ -1,0 +1,129 @@
+"""Metadata, asked for with each registration: all of them, or those of this broker's own topics.
+
+An answer has 16 MiB at most, some 90,000 partitions. A broker of a larger cluster asks for the
+topics of its own replicas, some at a time: with those, and with all ready brokers, it leads,
+follows and changes ISRs. What changes later it is told in any case.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from coordlib.client.controller.errors import MetadataRefused
+from coordlib.client.controller.picture import Picture
+from coordlib.client.controller.standing import BrokerStanding
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.asks import error_of, refusal_of, throttle_ms
+from coordlib.client.kit.steps import Step
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.errors import ErrorCode, GroupError
+
+#: Of one question; 125 KB with the longest names.
+TOPICS_MAX: Final = 500
+TOO_LARGE: Final = (
+    "The metadata of %s are too large for one answer: metadata() has the topics of this broker's "
+    "own replicas, and what has changed since. Ask for others by name: Admin.metadata(cluster, "
+    "topics)."
+)
+LEFT_OUT: Final = "metadata() of %s lacks topics each of which is too large for one answer: %s"
+#: Fewer topics are asked for then: the answer is too large, or the question was set aside, as its
+#: answer needs more memory than the job has.
+_TOO_MUCH: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION)
+
+_log = logging.getLogger("coordlib.client")
+
+
+class Question:
+    """What one broker asks to have its picture of the cluster; one question at a time."""
+
+    def __init__(self, me: BrokerStanding, picture: Picture) -> None:
+        self._me, self._picture = me, picture
+        #: The question that is open; None: all is answered.
+        self.step: Step | None = None
+        #: Why there is no picture; None: there is one, or it may come.
+        self.refusal: GroupError | None = None
+        #: What is to be asked for next, by name.
+        self._left: list[tuple[str, ...]] = []
+        #: What is too large even alone.
+        self._left_out: list[str] = []
+
+    def begin(self, now_ms: int) -> None:
+        """The broker is registered: ask for everything."""
+        self.stop()
+        self.refusal = None
+        self._picture.forget()
+        self._ask(now_ms, None)
+
+    def stop(self) -> None:
+        """Nothing is asked any more."""
+        self.step = None
+        self._left.clear()
+        self._left_out.clear()
+
+    def is_answered_by(self, id_: str) -> bool:
+        """Whether the open question has this id."""
+        return self.step is not None and self.step.id == id_
+
+    def answered(self, response: rs.Response, now_ms: int, own_topics: Iterable[str]) -> None:
+        """Take a part of the answer, or its refusal.
+
+        Args:
+            own_topics: of which this broker has replicas.
+        """
+        assert self.step is not None
+        code, asked = error_of(response), self._asked
+        if code is ErrorCode.NONE and isinstance(response, rs.MetadataResponse):
+            if self._picture.answered(response):
+                self._go_on(now_ms)
+        elif code.retriable:
+            again = self._me.wording.renewed(self.step)
+            self.step.replace_later(now_ms, again, throttle_ms(response))
+        elif code not in _TOO_MUCH:
+            self._refused(response)
+        elif asked is None:
+            self._narrow(now_ms, own_topics)
+        elif len(asked) > 1:
+            half = len(asked) // 2
+            self._left[:0] = [asked[:half], asked[half:]]
+            self._go_on(now_ms)
+        elif asked:
+            self._left_out += asked
+            self._go_on(now_ms)
+        else:
+            self._refused(response)
+
+    @property
+    def _asked(self) -> tuple[str, ...] | None:
+        """The topics that the open question names; None: all."""
+        output = self.step.output if self.step is not None else None
+        request = output.request if isinstance(output, sg.Send) else None
+        return request.topics if isinstance(request, rq.Metadata) else None
+
+    def _narrow(self, now_ms: int, own_topics: Iterable[str]) -> None:
+        _log.warning(TOO_LARGE, self._me.where)
+        self._picture.narrow()
+        names = sorted(set(own_topics))
+        starts = range(0, len(names), TOPICS_MAX)
+        # Without any topic there are still the brokers.
+        self._left = [tuple(names[start : start + TOPICS_MAX]) for start in starts] or [()]
+        self._go_on(now_ms)
+
+    def _go_on(self, now_ms: int) -> None:
+        if self._left:
+            self._ask(now_ms, self._left.pop(0))
+        else:
+            if self._left_out:
+                _log.warning(LEFT_OUT, self._me.where, ", ".join(self._left_out))
+            self._picture.complete()
+            self.stop()
+
+    def _ask(self, now_ms: int, topics: tuple[str, ...] | None) -> None:
+        question = sg.Send(self._me.wording.ask_metadata(topics))
+        self.step = Step(question, now_ms)
+        self._me.say(question)
+
+    def _refused(self, response: rs.Response) -> None:
+        self.stop()
+        self.refusal = refusal_of(response, self._me.where)
+        _log.warning("%s", MetadataRefused(self.refusal))

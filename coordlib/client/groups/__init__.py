@@ -1,0 +1,1 @@
+"""Members of consumer groups, classic and server-assigned, and consumers around them."""

@@ -1,0 +1,435 @@
+"""`Member`: a member of a group, over a transport. Threads outside, the state machine inside.
+
+This part is for both kinds of groups; `classic.member` and `assigned.member` add the rest.
+Heartbeats and reading go on by themselves. Callbacks come only from the thread that calls `poll` or
+`close`, so user code needs no locks for them; `may_work` may be asked from any thread.
+"""
+
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from typing import Any, Generic, TypeVar
+
+from coordlib.client.groups.life import Life
+from coordlib.client.groups.looker import Looker
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.answers import Answers, of_all
+from coordlib.client.kit.callbacks import Callbacks, UserCall
+from coordlib.client.kit.driven import WAIT_SLICE_S, Driven
+from coordlib.client.kit.errors import MemberFenced
+from coordlib.client.kit.failing import FailingTransport
+from coordlib.client.kit.fence import Stop
+from coordlib.client.kit.names import Name, default_client_id
+from coordlib.client.kit.offsets import once, parts_of_commit, parts_of_fetch, rows_fault
+from coordlib.client.kit.signals import Callback, Partitions, TopicPartition
+from coordlib.client.kit.transport import KafkaTransport, Transport
+from coordlib.client.kit.uninterrupted import uninterrupted
+from coordlib.client.kit.wording import Identity
+from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
+
+OnPartitions = Callable[[Partitions], None]
+OnCall = Callable[[Callback, Partitions], None]
+Offsets = Mapping[TopicPartition, int] | Iterable[rq.CommittedOffset]
+LifeT = TypeVar("LifeT", bound=Life)
+WAIT_S = 0.05
+COMMIT_RETRY_S = 0.2
+#: The coordinator has too much to write: as long as it asks to wait.
+COMMIT_PUT_OFF_S = 1.0
+
+
+class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
+    """The base of members of both kinds of groups.
+
+    Args:
+        name: the names given by the user.
+        config: confluent-kafka's keys for all clients, if there is no transport.
+        transport: shared among members of one program; None: one of its own.
+        callbacks: the user's callbacks.
+        life_of: makes the state machine of this member from its identity.
+    """
+
+    NOUN = "member"
+
+    def __init__(
+        self,
+        name: Name,
+        config: Mapping[str, Any] | None,
+        transport: Transport | None,
+        callbacks: Mapping[Callback, OnPartitions | None],
+        life_of: Callable[[Identity], LifeT],
+    ) -> None:
+        client = name.client or default_client_id()
+        self._own = transport is None
+        self._transport = transport or KafkaTransport(config or {}, name.prefix, client)
+        self.identity = name.identity(client, self._transport)
+        self._users = callbacks
+        #: What a callback calls; a consumer has other arguments.
+        self.users_of: Callable[[sg.Call], UserCall] = self._users_of
+        #: What a consumer does itself before and after the user's callback; done whole.
+        self.before_callback: OnCall = lambda *_: None
+        self.after_callback: OnCall = lambda *_: None
+        self._membership = life_of(self.identity)
+        super().__init__(self._membership)
+        users: Callable[[sg.Call], UserCall] = lambda call: self.users_of(call)  # noqa: E731
+        self._callbacks = Callbacks(users, self._called_back, self._calls_back)
+        self._raised: CoordError | None = None
+        self._is_left = self._is_closing = False
+        #: Whether `close` has come to its end.
+        self.has_ended = False
+        self._answers = Answers()
+        #: Looks into Delta tables for this member; a reader with Spark gives it another opener.
+        self.looker = Looker(
+            self.identity,
+            self.feed,
+            self._transport.now_ms,
+            spawn=lambda look: self._transport.beside(self, look),
+        )
+        self._attach()
+
+    @uninterrupted
+    def _attach(self) -> None:
+        self._transport.attach(self)
+
+    # ---- what it holds ------------------------------------------------------------------------
+
+    @property
+    @uninterrupted
+    def assignment(self) -> Partitions:
+        """What may be worked on at this moment; empty while the member is fenced."""
+        with self._changed:
+            is_broken = self._broken is not None
+            return () if is_broken else self._membership.assignment(self._transport.now_ms())
+
+    @property
+    def transport(self) -> Transport:
+        """How it reaches the coordinator."""
+        return self._transport
+
+    @property
+    def member_id(self) -> str:
+        """The coordinator's name for this member; empty before it joined."""
+        return self._membership.member
+
+    @property
+    def generation(self) -> int:
+        """The generation that this member belongs to; -1: none."""
+        return self._membership.generation
+
+    @property
+    def fence_token(self) -> int | None:
+        """A number that rises with every assignment, for systems that refuse older ones."""
+        return self._membership.held.fence_token
+
+    @uninterrupted
+    def may_work(self) -> bool:
+        """Whether acting on the assignment is safe at this moment (rules 8 to 11)."""
+        with self._changed:
+            is_broken = self._broken is not None
+            return not is_broken and self._membership.fence.may_work(self._transport.now_ms())
+
+    @uninterrupted
+    def stopped_by(self) -> Stop | None:
+        """The rule that fenced the member; None while it works or holds nothing."""
+        with self._changed:
+            return self._membership.fence.stopped_by(self._transport.now_ms())
+
+    @uninterrupted
+    def metadata(self) -> GroupMetadata:
+        """Who it is at this moment. Raises MemberFenced: it may not act."""
+        with self._changed:
+            if not self.may_work() or not self.member_id:
+                raise MemberFenced(self._where, self.stopped_by())
+            return GroupMetadata(self.member_id, self.generation, self.identity, self._transport)
+
+    # ---- what the user does -------------------------------------------------------------------
+
+    @abstractmethod
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Join the group for these topics, or replace the topics of the subscription."""
+
+    def unsubscribe(self) -> None:
+        """Let go (in `poll`), leave the group, and hold nothing until the next `subscribe`."""
+        self._give(sg.Unsubscribe(self._transport.now_ms()))
+
+    def poll(self, timeout_s: float = 0.0) -> bool:
+        """Run the callback that is due; wait for one up to `timeout_s`. Whether one was run.
+
+        Must be called more often than the rebalance timeout, or the member leaves.
+
+        Raises:
+            GroupError: the group refused this member for good.
+            AssignmentFailed: the leader could not assign; raised once, the member stays.
+            CannotReach: the transport has failed.
+            CoordError: this member has failed.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            self._transport.check()
+            self.note_poll()
+            if self.run_calls():
+                return True
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return False
+            self.wait_for_change(min(WAIT_S, left_s))
+
+    @uninterrupted
+    def note_poll(self) -> None:
+        """The first part of `poll`."""
+        self._step(sg.Polled(self._transport.now_ms()))
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether `run_calls` has something to run or to raise."""
+        return self._callbacks.is_ready or self._broken is not None or self._raised is not None
+
+    def run_calls(self) -> bool:
+        """The second part, in the user's thread; whether a callback was run. Raises as `poll`."""
+        self._tell()
+        self._raise_failure()
+        has_run = self._callbacks.run()  # outside the lock: it may commit, and wait for it
+        self._tell()
+        return has_run
+
+    def works_until_ms(self, most_ms: int) -> int:
+        """Until when `assignment` stays as it is, if nothing happens: so long at most."""
+        now_ms = self._transport.now_ms()
+        until_ms = now_ms + most_ms
+        return until_ms if self._membership.fence.is_open(until_ms) else now_ms
+
+    def commit(self, offsets: Offsets, timeout_s: float = 60.0) -> tuple[rs.FailedPartition, ...]:
+        """Commit next offsets to read, and wait for the answer. Returns partitions refused.
+
+        A partition for which a later commit of another thread was accepted meanwhile is done.
+
+        Raises:
+            MemberFenced: the member may not act.
+            GroupError: the coordinator refused the commit as a whole.
+            CannotReach: no answer in time; it may or may not be committed.
+        """
+        rows = _rows(offsets)
+        until = time.monotonic() + timeout_s
+        first = 0
+        while True:
+            future = self._commit(rows, True, first)
+            try:
+                return self._await(future, until - time.monotonic()).failed
+            except GroupError as refusal:
+                # Other threads may have committed since: it keeps its place before theirs.
+                first = first or future.result(0).ticket
+                is_put_off = refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+                pause_s = COMMIT_PUT_OFF_S if is_put_off else COMMIT_RETRY_S
+                if not refusal.code.retriable or time.monotonic() + pause_s > until:
+                    raise
+                if not self.may_work():
+                    raise
+                time.sleep(pause_s)
+
+    def commit_async(self, offsets: Offsets) -> "Future[sg.Answer]":
+        """Commit without waiting; the future ends with an Answer, or its `error` is set."""
+        return self._commit(_rows(offsets), False)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition] | None = None, timeout_s: float = 60.0
+    ) -> dict[TopicPartition, rs.FetchedOffset]:
+        """Committed offsets, in order with the log's commits; offset -1: there is none.
+
+        Raises GroupError, or CannotReach when no answer came in time.
+        """
+        answer = self._await(self.committed_async(partitions), timeout_s)
+        return {TopicPartition(row.topic, row.partition): row for row in answer.offsets}
+
+    def committed_async(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> "Future[sg.Answer]":
+        """As `committed`, without waiting."""
+        if partitions is None:
+            return self._fetch(None)
+        return of_all([self._fetch(topics) for topics in parts_of_fetch(partitions)])
+
+    def _fetch(self, topics: tuple[rq.TopicPartitions, ...] | None) -> "Future[sg.Answer]":
+        return self.ask(lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, topics))
+
+    def close(self, timeout_s: float = 10.0, reason: str | None = None) -> None:
+        """Let go (on_revoked or on_lost is called), leave, and end. A second call does nothing.
+
+        Inside a callback too: to close is to let go of what the callback is about. There it waits
+        for the answers of commits, and not for the log to take that the member leaves. A close that
+        was interrupted goes on when it is called again.
+        """
+        me = threading.get_ident()
+        if self.has_ended or (self._is_closing and self._callbacks.is_inside(me)):
+            return
+        inside = self._begin_close(reason, me)
+        raised = self._let_go(inside, timeout_s)
+        self._end()
+        self._answers.tell()
+        if raised is not None:
+            raise raised
+
+    @uninterrupted
+    def _begin_close(self, reason: str | None, thread: int) -> sg.Call | None:
+        """In one: a callback that has ended and was not noted would keep the member for good."""
+        inside = self._callbacks.end_this(thread)
+        if inside is not None:
+            self.after_callback(inside.callback, inside.partitions)
+        if not self._is_closing:
+            self._is_closing = True
+            callback = None if inside is None else inside.callback
+            self._step(sg.Close(self._transport.now_ms(), reason, callback))
+        return inside
+
+    def _let_go(self, inside: sg.Call | None, timeout_s: float) -> Exception | None:
+        """Run the callbacks, and wait until the member has left; what a callback has raised."""
+        until, raised = time.monotonic() + timeout_s, None
+        while True:
+            try:
+                has_run = self._callbacks.run()
+            except Exception as problem:  # noqa: BLE001  # raised when all else is done
+                has_run, raised = True, raised or problem
+            if self._is_over(inside):
+                return raised
+            if not has_run and not self._wait_until(
+                max(0.0, until - time.monotonic()),
+                lambda: self._is_over(inside) or self._callbacks.is_ready,
+            ):
+                return raised
+
+    @uninterrupted
+    def _end(self) -> None:
+        if self.has_ended:
+            return
+        self.has_ended = True
+        with self._changed:
+            self._abandon()
+        self._transport.detach(self)
+        if self._own:
+            self._transport.close()
+
+    def drop(self) -> None:
+        """Its program has dropped what it had it by. Takes no lock: it may come anywhere."""
+        self.is_dropped = True
+        if self._own and isinstance(self._transport, FailingTransport):
+            self._transport.is_dropped = True
+
+    # ---- the transport's side -----------------------------------------------------------------
+
+    def _do(self, output: sg.Output) -> None:
+        match output:
+            case sg.Send(request):
+                self._transport.send(self, request)
+            case sg.Call():
+                self._callbacks.due.append(output)
+            case sg.Answer():
+                self._answers.settle(output)
+            case sg.LookInto():
+                self.looker.begin(output)
+            case sg.Raise(error):
+                self._raised = error
+            case sg.Left():
+                self._is_left = True
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _calls_back(self, call: sg.Call) -> None:
+        self.before_callback(call.callback, call.partitions)
+
+    def _users_of(self, call: sg.Call) -> UserCall:
+        return self._users[call.callback], (call.partitions,)
+
+    def _called_back(self, call: sg.Call, _has_raised: bool) -> None:
+        self.after_callback(call.callback, call.partitions)
+        self._step(sg.CalledBack(self._transport.now_ms(), call.callback))
+
+    def _tell(self) -> None:
+        self._answers.tell()
+
+    def _is_over(self, inside: sg.Call | None) -> bool:
+        """Whether `close` need not wait any more."""
+        is_written = inside is not None and not self._answers.commits_are_open
+        return self._is_left or self._broken is not None or is_written
+
+    @property
+    def _where(self) -> str:
+        return f"group {self.identity.group}, client {self.identity.client}"
+
+    def _raise_failure(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        raised = self._raised
+        if raised is not None:
+            self._raised = None
+            raise raised
+
+    def _commit(
+        self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool, first: int = 0
+    ) -> "Future[sg.Answer]":
+        if (fault := rows_fault(rows, self._where)) is not None:
+            refused: Future[sg.Answer] = Future()
+            refused.set_result(sg.Answer(0, error=fault))
+            return refused
+
+        def written(part: tuple[rq.CommittedOffset, ...]) -> "Future[sg.Answer]":
+            return self.ask(
+                lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, part, is_waited, first),
+                is_commit=True,
+            )
+
+        return of_all([written(part) for part in parts_of_commit(rows)])
+
+    def ask(
+        self, event: Callable[[int, int], sg.Input], is_commit: bool = False
+    ) -> "Future[sg.Answer]":
+        """Feed an event made of the time and a ticket; the future ends with its Answer."""
+        future = self._expect(event, is_commit)
+        self._answers.tell()
+        return future
+
+    @uninterrupted
+    def _expect(
+        self, event: Callable[[int, int], sg.Input], is_commit: bool
+    ) -> "Future[sg.Answer]":
+        with self._changed:
+            ticket, future = self._answers.expect(is_commit)
+            self._step(event(self._transport.now_ms(), ticket))
+            if self._broken is not None or self.has_ended:
+                self._abandon()
+        return future
+
+    def _abandon(self) -> None:
+        """No answer will come any more."""
+        closed = CannotReach("Closed before the answer came.", f"group {self.identity.group}")
+        self._answers.abandon(self._broken or closed)
+
+    def _await(self, future: "Future[sg.Answer]", timeout_s: float) -> sg.Answer:
+        until = time.monotonic() + timeout_s
+        while not self._is_done(future, min(WAIT_SLICE_S, max(0.0, until - time.monotonic()))):
+            if time.monotonic() < until:
+                continue
+            where = f"group {self.identity.group}, shard {self.identity.shard}"
+            mend = self.looker.trouble or "Look whether the coordinator runs: coord status"
+            raise CannotReach("The coordinator did not answer in time.", where, mend)
+        answer = future.result()
+        if answer.error is not None:
+            raise answer.error
+        return answer
+
+    @staticmethod
+    @uninterrupted
+    def _is_done(future: "Future[sg.Answer]", timeout_s: float) -> bool:
+        return bool(wait([future], timeout_s).done)
+
+
+def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
+    """Each partition once, with its last row: the coordinator refuses repeated partitions."""
+    if not isinstance(offsets, Mapping):
+        return once(offsets)
+    return tuple(
+        rq.CommittedOffset(topic=each.topic, partition=each.partition, offset=offset)
+        for each, offset in offsets.items()
+    )

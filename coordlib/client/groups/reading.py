@@ -1,0 +1,403 @@
+"""Reading of messages: the member's partitions, each from its start position.
+
+Partitions come and go one by one, and those that stay are read on without a gap. Messages are
+fetched first and handed out later, and only then count as read. One that was fetched ahead of a
+revoke is never handed out; one that came while the fence was closed is kept for the moment when it
+opens again, since no other member can have read it then.
+
+Every change is done whole (`uninterrupted`). Messages are handed out in two steps: `take` prepares
+what may be returned, and the line that returns some of it notes that (`handing_out.py`). The next
+change of any kind counts it as read.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+
+from coordlib.client.groups.starts import Start
+from coordlib.client.groups.topic_ids import TopicIds
+from coordlib.client.kit import offsets as of
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.data_consumer import seek_to
+from coordlib.client.kit.signals import Partitions, TopicPartition
+from coordlib.client.kit.uninterrupted import uninterrupted
+from coordlib.client.kit.unit import Outcome, Unit
+from coordlib.client.transactions.handing_out import AHEAD_MAX, HandingOut, Prepared, Ready
+from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
+from coordlib.errors import CoordError
+from coordlib.kafka.denied import denial, reading
+
+_log = logging.getLogger("coordlib.client")
+#: A partition to be assigned with one of these starts where the group stopped.
+WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
+
+
+class Reading:
+    """Everything about messages and positions of one consumer.
+
+    Args:
+        reader: confluent-kafka's Consumer, or something like it; never subscribes or commits.
+        fetch: asks for committed offsets.
+        otherwise: where to start without one: an offset, or a logical one.
+        ids: which topics are read.
+        options: librdkafka's; an error names by them who lacks a right.
+    """
+
+    def __init__(
+        self,
+        reader: Any,
+        fetch: Callable[[Partitions], "Future[sg.Answer]"],
+        otherwise: int,
+        ids: TopicIds,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.ids = ids
+        self._reader, self._fetch, self._otherwise = reader, fetch, otherwise
+        self._options = options or {}
+        self._starts: list[Start] = []
+        #: What the data consumer reads.
+        self._read: set[TopicPartition] = set()
+        #: Where the user wants to start, whatever is committed.
+        self._sought: dict[TopicPartition, int] = {}
+        self._paused: set[TopicPartition] = set()
+        self._is_closed = False
+        #: Fetched and not handed out: messages and error events, in their order.
+        self.out = HandingOut()
+        #: Next offset to read of each partition of which a message was handed out.
+        self._positions: dict[TopicPartition, tuple[int, int]] = {}
+        #: The partitions of a running `on_revoke`; None: it does not run.
+        self.revoking: Partitions | None = None
+        #: Those that were begun anew, with another topic of their name.
+        self._anew: set[TopicPartition] = set()
+        #: The unit of work to which messages belong; None: to none.
+        self._unit: Unit | None = None
+        #: Not held while the reader waits, nor ever by a program's main thread.
+        self._lock = threading.RLock()
+        #: To be raised by the call that finds it, since another one may have been interrupted.
+        self.problem: Exception | None = None
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock:
+            for each in self.out.note():
+                if each.place is not None:
+                    self._positions[each.place] = each.position
+                    if self._unit is not None:
+                        self._unit.read(each.place, *each.position)
+            unit = self._unit
+            if unit is not None and unit.is_over():  # INV-155
+                self._end_unit(unit, Outcome.UNKNOWN)
+            yield
+
+    @property
+    def at_hand(self) -> Prepared | None:
+        """What may be returned without a look at the reader, while that holds.  # INV-154"""
+        unit = self._unit
+        return self.out.prepared if unit is None or not unit.is_over() else None
+
+    @uninterrupted
+    def positions(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Next offset to read, and the leader epoch before it, of all that was handed out."""
+        with self._changing():
+            return dict(self._positions)
+
+    # ---- around the user's callbacks ----------------------------------------------------------
+
+    def before_callback(self, callback: sg.Callback, partitions: Partitions) -> None:
+        match callback:
+            case sg.Callback.ASSIGNED:
+                self.add(partitions)
+            case sg.Callback.REVOKED:
+                self.revoking = partitions
+            case sg.Callback.LOST:
+                self.drop(partitions)
+
+    def after_callback(self, callback: sg.Callback, partitions: Partitions) -> None:
+        if callback is sg.Callback.REVOKED:
+            self.revoking = None
+            self.drop(partitions)
+
+    # ---- partitions come and go ---------------------------------------------------------------
+
+    @uninterrupted
+    def add(self, partitions: Partitions) -> None:
+        """Read these too, once their start positions are here."""
+        with self._changing():
+            self._note_moved(partitions)
+            if partitions:
+                self._fetch_start(partitions, {})
+
+    def _fetch_start(
+        self, partitions: Partitions, spans: Mapping[TopicPartition, tuple[int, int]]
+    ) -> None:
+        ids = self.ids.ask_beside({each.topic for each in partitions})
+        self._starts.append(Start(partitions, self._fetch(partitions), ids, spans))
+
+    @uninterrupted
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop these partitions, and messages that were fetched ahead from them."""
+        with self._changing():
+            self._drop(set(partitions))
+
+    def _drop(self, gone: set[TopicPartition]) -> None:
+        self._note_moved(gone)
+        for start in self._starts:
+            start.partitions = tuple(each for each in start.partitions if each not in gone)
+        self._starts = [start for start in self._starts if start.partitions]
+        self._forget(gone)
+        paused = tuple(sorted(self._paused & self._read & gone))
+        self._paused -= gone
+        for each in gone:
+            self._positions.pop(each, None)
+            self._sought.pop(each, None)
+        self._anew -= gone
+        stops = tuple(sorted(self._read & gone))
+        self._read -= gone
+        if self._is_closed:
+            return  # by the user's callback, which was asked to let go of these
+        if paused:  # librdkafka keeps it so, also for the next assignment
+            self._reader.resume(of.kafka_of(paused))
+        if stops and self._read:
+            self._reader.incremental_unassign(of.kafka_of(stops))
+        elif stops:
+            self._reader.unassign()
+
+    def _forget(self, gone: set[TopicPartition]) -> None:
+        """Hand out nothing of these that is at hand.
+
+        What was met behind it is met again, where it is still so.
+        """
+        self.out.forget(gone)
+        if isinstance(self.problem, TornTransaction | UndecidedTransaction):
+            self.problem = None
+
+    def let_go(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `drop`, by the user. Raises CoordError: it is closed."""
+        self.require_open()
+        self.drop(partitions)
+
+    def require_open(self) -> None:
+        """Raises CoordError: it is closed, and no callback of its closing runs any more."""
+        if self._is_closed:
+            raise CoordError("The consumer is closed.")
+
+    @uninterrupted
+    def start(self, may_work: bool) -> None:
+        """Begin to read where start positions are here; the error of a fetch is a problem."""
+        with self._changing():
+            topics = sorted({each.topic for each in self._read})
+            self.ids.look(topics)
+            ready = [each for each in self._starts if each.is_ready(self.ids)]
+            self.ids.take_in()
+            if anew := self.ids.anew(topics):
+                self._begin_anew(anew)
+            for start in ready:
+                error = start.answer.result().error
+                if error is None:
+                    self._begin(start.partitions, start.begin(self.ids))
+                    self._starts.remove(start)
+                elif self.problem is None:
+                    self.problem = error
+                    self._starts.remove(start)
+                    if may_work:
+                        self._fetch_start(start.partitions, start.spans)
+
+    def _begin_anew(self, topics: Sequence[str]) -> None:
+        """These were deleted and made anew: nothing that was read of them counts."""
+        for topic in topics:
+            self.ids.begin(topic, "")
+            _log.warning("%s was deleted and made anew, and is begun anew", topic)
+        partitions = tuple(sorted(each for each in self._read if each.topic in topics))
+        paused = self._paused & set(partitions)
+        self._drop(set(partitions))
+        self._paused |= paused
+        self._anew.update(partitions)
+        self._begin(partitions, {})
+
+    def is_of_before(self, place: TopicPartition, offset: int) -> bool:
+        """Whether it lies beyond what was read since the partition was begun anew."""
+        return place in self._anew and offset > self.positions().get(place, (0, 0))[0]
+
+    def _begin(self, partitions: Partitions, found: Mapping[TopicPartition, int]) -> None:
+        begun = of.with_offsets(partitions, found, self._otherwise)
+        for each, ours in zip(begun, partitions, strict=True):
+            each.offset = self._sought.pop(ours, each.offset)
+        self._reader.incremental_assign(begun)
+        self._read.update(partitions)
+        paused = tuple(each for each in partitions if each in self._paused)
+        if paused:
+            self._reader.pause(of.kafka_of(paused))
+
+    @uninterrupted
+    def partitions(self) -> Partitions:
+        """What is read, and what will be once its start position is here."""
+        starting = {each for start in self._starts for each in start.partitions}
+        return tuple(sorted(self._read | starting))
+
+    # ---- messages -----------------------------------------------------------------------------
+
+    @uninterrupted
+    def turn(self, count: int, timeout_s: float, may_work: Callable[[], bool]) -> int:
+        """Begin where it can begin, wait for a message, and take others that are here.
+
+        Returns the number of messages that are kept. What has failed is a `problem`.
+        """
+        if self._starts or (self._read and self.ids.is_due):
+            self.start(may_work())
+        with self._changing():  # what was handed out is kept no more
+            kept = self.out.count(self._paused)
+        while self.problem is None and kept < max(count, AHEAD_MAX):
+            try:
+                message = self._reader.poll(timeout_s if kept < count else 0.0)
+            except Exception as problem:
+                if kept < count:
+                    raise
+                self.problem = problem  # behind what came before it
+                break
+            if message is None:
+                break
+            timeout_s = 0.0
+            with self._changing():
+                kept += self._keep(message)
+        return kept
+
+    def _keep(self, message: Message) -> bool:
+        """Keep what came, if it is to be handed out; a right that is missing is a problem."""
+        error = message.error()
+        if denied := denial(error, reading(message.topic() or ""), self._options):
+            self.problem = denied
+            return False
+        place, position = of.after(message) if error is None else (None, (-1, -1))
+        if place is not None and place not in self._read:
+            return False
+        self.out.add(Ready(place, position, message))
+        return place not in self._paused
+
+    @uninterrupted
+    def take(
+        self, count: int, usable: Callable[[], Partitions], until_ms: int, changes: int
+    ) -> Prepared:
+        """Prepare error events, and messages that may be processed now: so many, or some more.
+
+        Those that came while the fence was closed stay: the user was not notified of a loss yet. If
+        none comes, reading goes on, and they must not be missing.
+
+        Args:
+            usable: asked only when it matters: it may latch a stop of the member's fence.
+            until_ms, changes: until when, and for how many changes, its answer holds.
+        """
+        with self._changing():
+            may_use = set(usable()) - self._paused if self.out.has_records else ()
+            return self.out.prepare(count, lambda place: place in may_use, until_ms, changes)
+
+    # ---- units of work ------------------------------------------------------------------------
+
+    @uninterrupted
+    def begin_unit(self, unit: Unit) -> None:
+        """What is taken belongs to this unit. Raises CoordError: there is one."""
+        with self._changing():
+            if self._unit is not None:
+                raise CoordError("A unit of work is open.", "", "End it first.")
+            unit.note = self.positions
+            self._unit = unit
+
+    @uninterrupted
+    def end_unit(self, unit: Unit, outcome: Outcome) -> None:
+        """It belongs to none any more; go back to where the unit began, if it does not count."""
+        with self._changing():
+            if self._unit is unit:
+                self._end_unit(unit, outcome)
+
+    def _end_unit(self, unit: Unit, outcome: Outcome) -> None:
+        self._unit = None
+        if outcome is Outcome.COMMITTED or self._is_closed:
+            return
+        here = set(self.partitions())
+        if outcome is Outcome.UNKNOWN:
+            self._wait_for({each: span for each, span in unit.spans.items() if each in here})
+            return
+        for partition, offset in unit.beginnings.items():
+            if partition in here:
+                self.seek(KafkaTopicPartition(partition.topic, partition.partition, offset))
+
+    def _wait_for(self, spans: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Read these partitions only when the group's offsets tell whether the unit counts."""
+        if not spans:
+            return
+        paused = self._paused & set(spans)
+        self._drop(set(spans))
+        self._paused |= paused
+        self._fetch_start(tuple(sorted(spans)), spans)
+
+    def _note_moved(self, partitions: Iterable[TopicPartition]) -> None:
+        if self._unit is not None:
+            self._unit.moved(partitions)
+
+    @uninterrupted
+    def seek(self, partition: KafkaTopicPartition) -> None:
+        """Go on from another offset. Raises CoordError: not one of this consumer's partitions."""
+        self.require_open()
+        with self._changing():
+            (ours,) = of.ours([partition])
+            if ours in self._read:
+                seek_to(self._reader, partition)
+                self._forget({ours})
+            elif any(ours in start.partitions for start in self._starts):
+                self._sought[ours] = partition.offset
+            else:
+                raise CoordError("This consumer does not have the partition.", f"{ours}")
+            # A commit must not name positions from before the seek.
+            self._positions.pop(ours, None)
+            if partition.offset >= 0:
+                self._positions[ours] = (partition.offset, -1)
+
+    @uninterrupted
+    def start_at(self, partitions: Sequence[KafkaTopicPartition], owned: Partitions) -> None:
+        """Seek all that name an offset; begin anew with those that were dropped and are owned.
+
+        Raises CoordError, and does nothing: some are not this consumer's.
+        """
+        self.require_open()
+        ours = of.ours(partitions)
+        had = set(self.partitions())
+        strange = [each for each in ours if each not in had and each not in owned]
+        if strange:
+            raise CoordError(
+                "What to read comes from the group, which has not assigned this.",
+                ", ".join(f"{each.topic}-{each.partition}" for each in strange),
+                "Subscribe, and set start offsets in on_assign.",
+            )
+        self.add(tuple(dict.fromkeys(each for each in ours if each not in had)))
+        for each in partitions:
+            if each.offset not in WHERE_THE_GROUP_STOPPED:
+                self.seek(each)
+
+    @uninterrupted
+    def pause(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        """Fetch nothing of these until `resume`; also of those that are not read yet."""
+        self.require_open()
+        with self._changing():
+            wanted, known = of.ours(partitions), set(self.partitions())
+            self._paused.update(each for each in wanted if each in known)
+            self._reader.pause(of.kafka_of(tuple(each for each in wanted if each in self._read)))
+
+    @uninterrupted
+    def resume(self, partitions: Sequence[KafkaTopicPartition]) -> None:
+        self.require_open()
+        with self._changing():
+            wanted = of.ours(partitions)
+            self._paused.difference_update(wanted)
+            self._reader.resume(of.kafka_of(tuple(each for each in wanted if each in self._read)))
+
+    @uninterrupted
+    def close(self) -> None:
+        with self._changing():
+            if not self._is_closed:
+                self._is_closed = True
+                self._reader.close()

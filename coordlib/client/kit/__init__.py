@@ -1,0 +1,1 @@
+"""What all clients are made of: transport, readers, drivers, fence, requests."""

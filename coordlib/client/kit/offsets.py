@@ -1,0 +1,182 @@
+"""Between confluent-kafka's partitions and messages and the group's own rows."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+from confluent_kafka import OFFSET_INVALID, Message
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from msgspec.structs import replace
+
+from coordlib import limits
+from coordlib.client.groups.assignor import by_topic
+from coordlib.client.kit.signals import Partitions, TopicPartition
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.errors import ErrorCode, GroupError
+
+NamedT = TypeVar("NamedT")
+RowT = TypeVar("RowT")
+#: Of a request, for its rows; the rest is for its other fields.
+ROWS_BYTES_MAX = limits.REQUEST_BYTES_MAX - 8 * limits.KIB
+_read_rows = msgspec.json.Decoder(tuple[rq.CommittedOffset, ...]).decode
+
+#: partition -> (next offset to read, leader epoch of the record before it)
+Positions = Mapping[TopicPartition, tuple[int, int]]
+
+
+def after(message: Message) -> tuple[TopicPartition, tuple[int, int]]:
+    """The position once this message is done."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None:
+        raise ValueError("An error event has no position.")
+    epoch = message.leader_epoch()
+    return TopicPartition(topic, partition), (offset + 1, -1 if epoch is None else epoch)
+
+
+def rows_of_positions(positions: Positions) -> tuple[rq.CommittedOffset, ...]:
+    return tuple(
+        rq.CommittedOffset(
+            topic=each.topic, partition=each.partition, offset=offset, leader_epoch=epoch
+        )
+        for each, (offset, epoch) in positions.items()
+    )
+
+
+def under_ids(
+    rows: Iterable[rq.CommittedOffset], id_of: Callable[[str], str]
+) -> tuple[rq.CommittedOffset, ...]:
+    """The rows with the ids of their topics, where these are known."""
+    return tuple(replace(row, topic_id=id_of(row.topic) or row.topic_id) for row in rows)
+
+
+def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedOffset, ...]:
+    """Each partition with its offset; without those that have only a logical one.
+
+    `position` gives OFFSET_INVALID before the first message: committed, it would make the next
+    owner start anywhere.
+    """
+    return once(
+        rq.CommittedOffset(
+            topic=each.topic,
+            partition=each.partition,
+            offset=each.offset,
+            leader_epoch=-1 if each.leader_epoch is None else each.leader_epoch,
+            metadata=each.metadata or "",
+        )
+        for each in offsets
+        if each.offset >= 0
+    )
+
+
+def rows_fault(rows: tuple[rq.CommittedOffset, ...], where: str) -> GroupError | None:
+    """What is wrong with some of these rows; None: the coordinator can read them.
+
+    Looked at before they are sent: a Release that carried them would be refused with them.
+    """
+    for row in rows:
+        # In bytes of UTF-8 it is no shorter than this; what is shorter, the coordinator judges.
+        if len(row.topic) + len(row.metadata) > ROWS_BYTES_MAX:
+            what = f"{row.topic[:300]}-{row.partition}: the metadata are longer than a request."
+            return GroupError(ErrorCode.OFFSET_METADATA_TOO_LARGE, where, what)
+    try:
+        _read_rows(codec.encode(rows))
+    except (msgspec.MsgspecError, UnicodeError, OverflowError) as problem:
+        return GroupError(ErrorCode.INVALID_REQUEST, where, str(problem))
+    return None
+
+
+def _fitting(
+    named: tuple[NamedT, ...], as_rows: Callable[[tuple[NamedT, ...]], tuple[RowT, ...]], most: int
+) -> Iterator[tuple[RowT, ...]]:
+    """The rows of what is named, in as many parts as there must be requests, in order.
+
+    Args:
+        named: partitions, or rows.
+        as_rows: some of them as a request carries them.
+        most: how many of them one request may name.
+    """
+    rows = as_rows(named)
+    is_one = len(named) <= most and len(codec.encode(rows)) <= ROWS_BYTES_MAX
+    if is_one or len(named) == 1:  # a single one is refused by whoever writes it
+        yield rows
+        return
+    half = len(named) // 2
+    for part in (named[:half], named[half:]):
+        yield from _fitting(part, as_rows, most)
+
+
+def parts_of_commit(rows: tuple[rq.CommittedOffset, ...]) -> list[tuple[rq.CommittedOffset, ...]]:
+    """The rows of a commit, by the requests that carry them: each row is judged by itself."""
+    return list(_fitting(rows, tuple, limits.OFFSETS_PER_REQUEST_MAX))
+
+
+def parts_of_fetch(
+    partitions: Iterable[TopicPartition],
+) -> list[tuple[rq.TopicPartitions, ...]]:
+    """What is fetched, by the requests that ask for it."""
+
+    def as_rows(some: tuple[TopicPartition, ...]) -> tuple[rq.TopicPartitions, ...]:
+        return tuple(
+            rq.TopicPartitions(topic=topic, partitions=numbers)
+            for topic, numbers in by_topic(some).items()
+        )
+
+    wanted = tuple(dict.fromkeys(partitions))
+    try:
+        return list(_fitting(wanted, as_rows, limits.FETCH_PARTITIONS_MAX))
+    except (UnicodeError, OverflowError):
+        return [as_rows(wanted)]  # refused by whoever writes it
+
+
+def once(rows: Iterable[rq.CommittedOffset]) -> tuple[rq.CommittedOffset, ...]:
+    """Each partition once, as a request must name them: the last row for it, as in Kafka."""
+    return tuple({(row.topic, row.partition): row for row in rows}.values())
+
+
+def kafka_of_rows(rows: Iterable[rq.CommittedOffset]) -> list[KafkaTopicPartition]:
+    return [KafkaTopicPartition(row.topic, row.partition, row.offset) for row in rows]
+
+
+def kafka_of(partitions: Partitions) -> list[KafkaTopicPartition]:
+    return [KafkaTopicPartition(each.topic, each.partition) for each in partitions]
+
+
+def ours(partitions: Iterable[KafkaTopicPartition]) -> Partitions:
+    return tuple(TopicPartition(each.topic, each.partition) for each in partitions)
+
+
+def with_offsets(
+    partitions: Partitions, found: Mapping[TopicPartition, int], otherwise: int = OFFSET_INVALID
+) -> list[KafkaTopicPartition]:
+    """Each partition with its offset, or another where there is none (-1)."""
+    offsets = [(each, found.get(each, -1)) for each in partitions]
+    return [KafkaTopicPartition(*each, at if at >= 0 else otherwise) for each, at in offsets]
+
+
+def committed_of(
+    partitions: Partitions, found: Mapping[TopicPartition, rs.FetchedOffset]
+) -> list[KafkaTopicPartition]:
+    """Each partition as it was committed, with metadata and epoch; OFFSET_INVALID: it was not."""
+    return [_committed(each, found.get(each)) for each in partitions]
+
+
+def _committed(partition: TopicPartition, row: rs.FetchedOffset | None) -> KafkaTopicPartition:
+    if row is None or row.offset < 0:
+        return KafkaTopicPartition(*partition, OFFSET_INVALID)
+    # Other clients may commit NUL characters, which confluent-kafka's objects cannot hold.
+    metadata = row.metadata.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    topic, number, epoch = *partition, row.leader_epoch
+    if not metadata:
+        return KafkaTopicPartition(topic, number, row.offset, leader_epoch=epoch)
+    return KafkaTopicPartition(topic, number, row.offset, metadata, epoch)
+
+
+def refusal_of_partitions(failed: Sequence[rs.FailedPartition], group: str) -> GroupError | None:
+    """The error of a commit of which some partitions were refused; None when none was."""
+    if not failed:
+        return None
+    names = ", ".join(f"{row.topic}-{row.partition}: {row.error}" for row in failed)
+    known = ErrorCode.__members__.get(failed[0].error, ErrorCode.UNKNOWN_SERVER_ERROR)
+    return GroupError(known, f"group {group}", f"The other partitions are committed; not {names}.")

@@ -1,0 +1,433 @@
+"""Kafka around members: one idempotent producer, one reader of one response partition.
+
+Many members may share a transport. Two threads serve them: one reads the responses and, where a
+fence needs it, asks for their end; the other waits for acknowledgements and runs the members'
+timers. So a broker that answers no question does not hold up heartbeats to another one. Handlers
+are called from these threads and must not block. An exception of one handler fails that member
+alone.  # INV-70
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from queue import SimpleQueue
+from secrets import token_hex
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from coordlib.client.kit import signals as sg
+from coordlib.client.kit.clock import boottime_ms
+from coordlib.client.kit.concerned import concerns
+from coordlib.client.kit.failing import NO_OFFSET, PRODUCER_CONFIG, FailingTransport, while_used
+from coordlib.client.kit.host import own_host
+from coordlib.client.kit.job_reads import JobReads
+from coordlib.client.kit.proofs import LOST, Mark, Proofs, Written
+from coordlib.client.kit.response_reader import ResponseReader, ResponsesGone
+from coordlib.client.kit.topic_metadata import read_counts, read_racks
+from coordlib.client.kit.uninterrupted import uninterrupted
+from coordlib.client.kit.wording import Identity
+from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.wire import codec
+from coordlib.core.wire import requests as rq
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.partitioner import reply_partition_of, shard_of
+from coordlib.errors import CannotReach, NotAllowed
+from coordlib.kafka.client_keys import refuse_transactional, shared
+from coordlib.kafka.clients import opening, reason_of
+from coordlib.kafka.denied import denial, writing
+from coordlib.kafka.fatal_errors import is_fatal
+from coordlib.kafka.layout import Place, find_place, read_features
+from coordlib.kafka.producer import LastingProducer
+from coordlib.kafka.topic_ids import TopicIdReader
+
+_log = logging.getLogger("coordlib.client")
+
+TICK_S = 0.02  # how long one wait for acknowledgements lasts
+TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
+START_S = 10.0  # how long one try to begin anew may last
+RENEW_INTERVAL_S = 1.0  # how old a producer that failed fatally must be to be replaced
+
+
+class Handler(Protocol):
+    """A member, as the transport sees it."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    def feed(self, event: sg.Input) -> None:
+        """Take what happened; quick, from any thread."""
+
+    def wake_ms(self) -> int | None:
+        """When its next timer is due; None: it has none."""
+
+    def reading_lasts_ms(self) -> int | None:
+        """How old the newest complete reading may become; None: nothing of it depends on that."""
+
+    def fail(self, problem: Exception) -> None:
+        """This member raised in a thread of the transport: its `poll` is to raise the problem."""
+
+
+class Transport(Protocol):
+    """The services that members need from outside."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def reply(self) -> int: ...
+
+    @property
+    def host(self) -> str | None:
+        """Where this program runs, as members name it; None: they name nothing."""
+
+    def now_ms(self) -> int: ...
+
+    def new_token(self) -> str:
+        """A name for one membership that no other one has, hexadecimal."""
+
+    def attach(self, handler: Handler) -> None:
+        """Deliver to this member from now on. Its first request may be sent afterwards."""
+
+    def detach(self, handler: Handler) -> None: ...
+
+    def send(self, handler: Handler, request: rq.Request) -> None:
+        """Write a request; its outcome is fed to the handler later. Never blocks or raises."""
+
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+        """Do something for this member that may block, beside everything else."""
+
+    def partition_counts(
+        self, topics: Sequence[str] | None, own: Collection[str] | None = None
+    ) -> dict[str, int]:
+        """Those of the topics that exist (None: all there are), with their partition counts.
+
+        Raises CannotReach; NotAllowed: one of its `own` topics (None: all) may not be seen; others
+        count as not there then. May block.
+        """
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """As `TopicIdReader.read`. Raises CannotReach. May block."""
+
+    def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
+        """For those of the topics that exist: the racks of each partition's replicas.
+
+        Brokers that name no rack, or are down, add none. Raises CannotReach. May block.
+        """
+
+    def features(self) -> frozenset[str]:
+        """Optional request fields that the job reads at this moment (`stored.FEATURES`).
+
+        Raises CannotReach. May block.
+        """
+
+    def check(self) -> None:
+        """Raises CannotReach when the transport itself has failed; NotAllowed."""
+
+    def close(self) -> None: ...
+
+
+def identity_at(transport: Transport, name: str, client: str, **more: Any) -> Identity:
+    """Who speaks for a group, or for another name, over a transport: with a token of its own.
+
+    `more` are the fields of Identity that a member has besides.
+    """
+    place = transport.place
+    return Identity(
+        group=name,
+        client=client,
+        token=transport.new_token(),
+        shard=shard_of(name, place.shards),
+        reply=transport.reply,
+        incarnation=place.incarnation,
+        prefix=place.prefix,
+        **more,
+    )
+
+
+class KafkaTransport(FailingTransport[Handler]):
+    """A transport over confluent-kafka.
+
+    Args:
+        config: confluent-kafka's keys for all clients, at least `bootstrap.servers`.
+        prefix: the coordinator's topic prefix.
+        client: client id; chooses the response partition when `reply` is None.
+        reply: the response partition to read, 0..R-1.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        prefix: str = "coord",
+        client: str = "coordlib",
+        reply: int | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        refuse_transactional(config)
+        self._config = config = shared(config)
+        self.place = find_place(config, prefix, timeout_s)
+        self._topic = self.place.requests
+        chosen = reply_partition_of(client, self.place.reply_partitions)
+        self.reply = chosen if reply is None else reply
+        with opening():
+            options = {"log_level": 6, **config, "client.id": client, **PRODUCER_CONFIG}
+            self._producer = LastingProducer(options, "requests", RENEW_INTERVAL_S)
+            responses = TopicPartition(self.place.responses, self.reply)
+            self._reader = ResponseReader(config, client, responses)
+        self._proofs = Proofs()
+        self.topic_ids = TopicIdReader(config).read
+        self._lock = threading.Lock()
+        self._handlers: WeakValueDictionary[str, Handler] = WeakValueDictionary()
+        self._by_group: dict[bytes, WeakValueDictionary[str, Handler]] = {}
+        self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        look = partial(read_features, self._config, prefix)  # which does not hold this transport
+        self._reads = JobReads(self.place.features, look, boottime_ms)
+        self._is_closed = threading.Event()
+        self._reader.start(timeout_s)
+        self._told_ms = self.now_ms()
+        self._threads = [
+            self._start("coord-read", self._reader.read, KafkaTransport._read),
+            self._start("coord-send", partial(self._producer.poll, TICK_S), KafkaTransport._serve),
+        ]
+
+    @property
+    def host(self) -> str | None:
+        return own_host()
+
+    def now_ms(self) -> int:
+        return boottime_ms()
+
+    def new_token(self) -> str:
+        return token_hex(8)
+
+    @uninterrupted
+    def attach(self, handler: Handler) -> None:
+        identity = handler.identity
+        with self._lock:
+            self._handlers[identity.token] = handler
+            of_group = self._by_group.setdefault(identity.group.encode(), WeakValueDictionary())
+            of_group[identity.token] = handler
+        if self._reader.read_ms is not None:
+            # Whatever can concern it is yet to be written, so that reading counts for it too.
+            handler.feed(sg.ReadToEnd(self.now_ms(), self._reader.read_ms))
+
+    @uninterrupted
+    def detach(self, handler: Handler) -> None:
+        identity = handler.identity
+        with self._lock:
+            self._handlers.pop(identity.token, None)
+            if (of_group := self._by_group.get(identity.group.encode())) is not None:
+                of_group.pop(identity.token, None)
+        self._proofs.forget(identity.token)
+
+    @uninterrupted
+    def send(self, handler: Handler, request: rq.Request) -> None:
+        request = self._reads.as_read(request)
+        awaited = "" if isinstance(request, rq.Heartbeat) else request.id
+        mark = self._proofs.mark(handler.identity.shard, self.now_ms(), awaited)
+        told = partial(while_used(self._delivered, handler), request.id, mark)
+        try:
+            value = codec.encode_request(request)
+        except ValueError as problem:
+            self._not_sent(handler, request.id, str(problem), True)
+            return
+        try:
+            self._producer.produce(
+                self.place.requests,
+                value,
+                request.entity[1].encode(),
+                handler.identity.shard,
+                told,
+            )
+        except TimeoutError:
+            self._not_sent(handler, request.id, "the producer's queue is full", False)
+        except KafkaException as problem:
+            self._not_sent(handler, request.id, reason_of(problem), self._is_final(problem.args[0]))
+
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+        threading.Thread(target=self._for, args=(handler, work), daemon=True).start()
+
+    def partition_counts(
+        self, topics: Sequence[str] | None, own: Collection[str] | None = None
+    ) -> dict[str, int]:
+        return read_counts(self._producer, self._config, topics, own)
+
+    def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
+        return read_racks(self._config, topics)
+
+    def features(self) -> frozenset[str]:
+        return read_features(self._config, self.place.prefix)
+
+    def close(self) -> None:
+        self._end(lambda: self._producer.flush(5.0))
+        self._is_closed.set()
+        for thread in self._threads:
+            thread.join(5.0)
+        self._reader.close()
+        self._producer.close()
+
+    # ---- sending ------------------------------------------------------------------------------
+
+    def _not_sent(self, handler: Handler, id_: str, why: str, is_final: bool) -> None:
+        # Not fed here: the handler is in the middle of its outputs.
+        event = partial(sg.NotWritten, id=id_, why=why, is_final=is_final)
+        self._unsent.put(lambda: self._feed(handler, event(now_ms=self.now_ms())))
+
+    def _delivered(
+        self, handler: Handler, id_: str, mark: Mark, error: KafkaError | None, of: Message
+    ) -> None:
+        offset, now_ms, shard = of.offset(), self.now_ms(), handler.identity.shard
+        if error is not None:
+            is_final = self._is_final(error)
+            self._feed(handler, sg.NotWritten(now_ms, id_, error.str(), is_final))
+        elif offset is None:
+            self._feed(handler, sg.NotWritten(now_ms, id_, NO_OFFSET, is_final=False))
+        elif (written := self._proofs.acknowledged(shard, offset, mark)) is Written.NEWEST:
+            self._feed(handler, sg.Acknowledged(now_ms, id_, offset, mark.produced_ms))
+        else:
+            if written is Written.CUT:
+                self._cut(shard, offset, mark.newest)
+            self._feed(handler, sg.NotWritten(now_ms, id_, LOST, is_final=False))
+
+    def _cut(self, shard: int, offset: int, newest: int) -> None:
+        """The end of a shard's log is lost: its members do not know what was judged of theirs."""
+        topic = self.place.requests
+        _log.warning("%s-%d has lost its end: %d comes after %d", topic, shard, offset, newest)
+        for handler in self._all():
+            if handler.identity.shard == shard:
+                self._feed(handler, sg.LogCut(self.now_ms()))
+
+    def _is_final(self, error: KafkaError) -> bool:
+        denied = denial(error, writing(self.place.requests), self._config)
+        if denied:
+            self._failure = denied
+        return denied is not None or error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+    def _renew(self) -> None:
+        """Another producer for one that has failed fatally; what that one had is not written.
+
+        The broker may have lost the end of any shard's log: then offsets do not show it once others
+        have written there.  # INV-105
+        """
+        if self._failure is None and self._producer.renew():
+            _log.warning("Another producer writes to %s from now on", self.place.requests)
+            for handler in self._all():
+                self._feed(handler, sg.LogCut(self.now_ms()))
+
+    def _serve(self, _polled: None) -> None:
+        self._renew()
+        for _ in range(self._unsent.qsize()):  # not those that follow: a member may send again
+            self._unsent.get_nowait()()
+        if self.now_ms() - self._told_ms >= TIMER_INTERVAL_MS:
+            self._told_ms = self.now_ms()
+            self._tell_time(self._told_ms)
+
+    def _tell_time(self, now_ms: int) -> None:
+        for handler in self._all():
+            self._for(handler, partial(_tell_time, handler, now_ms))
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def _read(self, found: list[tuple[bytes, bytes]]) -> None:
+        for key, value in found:
+            self._dispatch(key, value)
+        if self._reader.is_at_end():
+            asked_ms = self._reader.read_ms
+            assert asked_ms is not None
+            for handler in self._all():
+                self._feed(handler, sg.ReadToEnd(self.now_ms(), asked_ms))
+        self._reader.ask(self.now_ms(), self._reading_lasts_ms)
+
+    def _read_on(self, gone: ResponsesGone) -> None:
+        """Nobody knows what was among the responses that are gone: members join anew.  # INV-156"""
+        try:
+            self._reader.start(START_S)
+        except CannotReach as problem:  # the next turn tries again
+            _log.warning("%s The reader does not begin anew yet: %s", gone.what, problem.what)
+            return
+        _log.warning("%s %s: members join anew.", gone.what, gone.where)
+        for handler in self._all():
+            self._feed(handler, sg.LogCut(self.now_ms()))
+
+    def _reading_lasts_ms(self) -> int | None:
+        lasting: list[int] = []
+        for handler in self._all():
+            self._for(handler, partial(_note_lasting, handler, lasting))
+        return min(lasting, default=None)
+
+    def _dispatch(self, key: bytes, value: bytes) -> None:
+        """Only what may concern a member here is decoded; Progress has no key."""
+        concerned = self._of_group(key) if key else self._all()
+        if not concerned:
+            return
+        try:
+            message = codec.decode_response(value)
+        except msgspec.MsgspecError as problem:
+            _log.warning("A response cannot be read: %s", problem)
+            return
+        if isinstance(message, rs.Response):  # found, since most of what comes is for one of many
+            self._proofs.answered(message.id)
+            addressed = self._handlers.get(message.id.rpartition("-")[0])
+            concerned = [addressed] if addressed is not None else []
+        if isinstance(message, rs.Progress):
+            self._reader.proved(self._proofs.progressed(message.shard, message.offset))
+        if isinstance(message, rs.CoordinatorLoading) and message.lost:
+            self._ask_again(message.lost)
+        for handler in concerned:
+            if concerns(handler.identity, message):
+                self._feed(handler, sg.Received(self.now_ms(), message))
+
+    def _ask_again(self, lost: dict[int, int]) -> None:
+        """Requests that the job has skipped count as not written."""
+        for id_ in (each for at in lost.items() for each in self._proofs.lost(*at)):
+            if handler := self._handlers.get(id_.rpartition("-")[0]):
+                self._feed(handler, sg.NotWritten(self.now_ms(), id_, LOST, is_final=False))
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _all(self) -> list[Handler]:
+        with self._lock:
+            return list(self._handlers.values())
+
+    def _of_group(self, key: bytes) -> list[Handler]:
+        with self._lock:
+            return list(self._by_group.get(key, {}).values())
+
+    def _guarded(self, turn: Callable[[], None]) -> bool:
+        """Report a thread that dies; the members' fences then stop them anyway."""
+        try:
+            turn()
+            return True
+        except NotAllowed as problem:
+            _log.warning("A thread of the transport ends: %s", problem.what)
+            self._failure = problem
+        except ResponsesGone as problem:
+            return self._guarded(partial(self._read_on, problem))
+        except Exception as problem:  # noqa: BLE001  # check() raises it, whatever it is
+            denied = denial(problem, writing(self.place.requests), self._config)
+            if denied is None and self._producer.is_broken and is_fatal(problem):
+                return True  # of the producer, which is replaced in the next turn
+            if denied is None:
+                _log.exception("A thread of the transport failed")
+            self._failure = denied or self._failed(problem)
+        return False
+
+    def _feed(self, handler: Handler, event: sg.Input) -> None:
+        self._for(handler, partial(handler.feed, event))
+
+    def _named(self, handler: Handler) -> str:
+        return f"A member of group {handler.identity.group}"
+
+
+def _tell_time(handler: Handler, now_ms: int) -> None:
+    wake_ms = handler.wake_ms()
+    if wake_ms is not None and wake_ms <= now_ms:
+        handler.feed(sg.Elapsed(now_ms))
+
+
+def _note_lasting(handler: Handler, lasting: list[int]) -> None:
+    if (lasts_ms := handler.reading_lasts_ms()) is not None:
+        lasting.append(lasts_ms)

@@ -1,1 +1,0 @@
-"""The shell around a member's state machine: transport, reading, settings."""
