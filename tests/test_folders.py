@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.cli.where import WhereTables
+from coordlib.cli.kit.where import WhereTables
 from coordlib.errors import SetupError
 from coordlib.folders import folder_named
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordlib import installation
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.errors import SetupError
 from coordlib.exit_codes import USAGE
 from coordlib.local.home import coord_home

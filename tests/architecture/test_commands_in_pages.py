@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cyclopts import CycloptsError, UnknownCommandError, UnknownOptionError
 
-from coordlib.cli.commands import build as coord
+from coordlib.cli.main.commands import build as coord
 from coordlib.errors import SetupError
 from tests.architecture.test_pages import PAGES
 from tests.architecture.test_tidy import name_of

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli import cluster_view, group_view, transaction_view
-from coordlib.cli.group_view import AsOf
-from coordlib.cli.where import Where
+from coordlib.cli.controller import cluster_view
+from coordlib.cli.groups import group_view
+from coordlib.cli.groups.group_view import AsOf
+from coordlib.cli.kit.where import Where
+from coordlib.cli.transactions import transaction_view
 from coordlib.client import admin
 from coordlib.client.admin import Admin
 from coordlib.core.engine.routing import Output

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from coordlib.cli.main import main
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK, UNREACHABLE, USAGE
 from coordlib.kafka.roles import Right, Role, rights
 

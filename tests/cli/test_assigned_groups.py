@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.cli.group_view import SeenGroup, _group, _owners
+from coordlib.cli.groups.group_view import SeenGroup, _group, _owners
 from coordlib.core.engine.routing import GROUPS
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire import requests as rq

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from coordlib import exit_codes
-from coordlib.cli import progress_view, status
-from coordlib.cli.progress_view import Lag, cell_rows, read_progress
+from coordlib.cli.main import progress_view, status
+from coordlib.cli.main.progress_view import Lag, cell_rows, read_progress
 from coordlib.core.wire import cells, codec
 from coordlib.core.wire.cells import CellValue, Owned, ShardRange
 from coordlib.core.wire.stored import Layout, Marker

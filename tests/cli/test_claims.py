@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.cli.claims_verify import Compared, agreed, differences
-from coordlib.cli.main import main
+from coordlib.cli.claims.claims_verify import Compared, agreed, differences
+from coordlib.cli.main.main import main
 from coordlib.core.claims.slot import Slot
 from coordlib.core.claims.world import World
 from coordlib.core.engine.blob import InputRecord
@@ -235,7 +235,7 @@ def test_a_change_of_positions_that_is_interrupted_resumes_the_group(
     claimed(place)  # and does not poll any more, so nothing is released
     words = ("set-position", "g", "--to-earliest", "--apply", "--yes")
     running = subprocess.Popen(
-        [sys.executable, "-m", "coordlib.cli.main", "claims", *words, *cli.where],
+        [sys.executable, "-m", "coordlib.cli.main.main", "claims", *words, *cli.where],
         stderr=subprocess.PIPE,
         text=True,
     )

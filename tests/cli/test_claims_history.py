@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK
 from tests.cli.tables import write_events
 from tests.history.rows import Log

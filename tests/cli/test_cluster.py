@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.cli import cluster_view
-from coordlib.cli.cluster_rows import BROKER_COLUMNS, LIST_COLUMNS, PARTITION_COLUMNS
-from coordlib.cli.cluster_view import NOT_BACK, NOT_IN_SYNC, SeenCluster, seen_clusters
-from coordlib.cli.main import main
-from coordlib.cli.where import Where
+from coordlib.cli.controller import cluster_view
+from coordlib.cli.controller.cluster_rows import BROKER_COLUMNS, LIST_COLUMNS, PARTITION_COLUMNS
+from coordlib.cli.controller.cluster_view import NOT_BACK, NOT_IN_SYNC, SeenCluster, seen_clusters
+from coordlib.cli.kit.where import Where
+from coordlib.cli.main.main import main
 from coordlib.core.wire import responses as rs
 from coordlib.exit_codes import FAILED, OK, USAGE
 from tests.cli.shop import REACHED, WHERE, Shop, newest, open_shop

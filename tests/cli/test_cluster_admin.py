@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli import cluster_moves
-from coordlib.cli.cluster_view import NOT_DELETABLE, read_cluster
-from coordlib.cli.main import main
+from coordlib.cli.controller import cluster_moves
+from coordlib.cli.controller.cluster_view import NOT_DELETABLE, read_cluster
+from coordlib.cli.main.main import main
 from coordlib.core.controller.rows import Partition
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire import responses as rs

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.cluster_history import LEADER_COLUMNS, STATE_COLUMNS
-from coordlib.cli.main import main
+from coordlib.cli.controller.cluster_history import LEADER_COLUMNS, STATE_COLUMNS
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tests.history.cluster_life import CLUSTER, ClusterLife, a_life_of_a_cluster
 from tests.tools import clusters as c

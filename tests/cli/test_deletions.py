@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlib.cli import group_view
-from coordlib.cli.group_view import SeenGroup
-from coordlib.cli.main import main
-from coordlib.cli.where import Where
+from coordlib.cli.groups import group_view
+from coordlib.cli.groups.group_view import SeenGroup
+from coordlib.cli.kit.where import Where
+from coordlib.cli.main.main import main
 from coordlib.client import admin
 from coordlib.client.admin import Admin
 from coordlib.errors import CannotReach

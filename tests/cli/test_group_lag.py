@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.cli.group_lag import lag_now
+from coordlib.cli.groups.group_lag import lag_now
 from coordlib.core.wire.stored import LagLine, LagSample
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag.measure import UNKNOWN, Lag

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.group_topics import wants
-from coordlib.cli.group_view import SeenGroup, _group
+from coordlib.cli.groups.group_topics import wants
+from coordlib.cli.groups.group_view import SeenGroup, _group
 from coordlib.core.groups.assigned.group import Group as AssignedGroup
 from coordlib.core.groups.assigned.kind import ASSIGNED
 from coordlib.core.groups.classic.kind import CLASSIC

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import UNSET
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.core.engine.clock import Timer
 from coordlib.core.groups.assigned import group as assigned
 from coordlib.core.groups.classic import group as classic

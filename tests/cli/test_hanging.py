@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli import transactions_hanging
-from coordlib.cli.hanging import (
+from coordlib.cli.main.main import main
+from coordlib.cli.transactions import transactions_hanging
+from coordlib.cli.transactions.hanging import (
     COLUMNS,
     Hanging,
     of_coordinator,
@@ -17,8 +18,7 @@ from coordlib.cli.hanging import (
     of_members,
     of_quarantined,
 )
-from coordlib.cli.main import main
-from coordlib.cli.transaction_view import SeenId, SeenPending, seen_in
+from coordlib.cli.transactions.transaction_view import SeenId, SeenPending, seen_in
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import PendingOffset, PendingValue
 from coordlib.exit_codes import OK, UNHEALTHY, USAGE

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from cyclopts import App
 
-from coordlib.cli.commands import HELP_WIDTH_MAX, build
-from coordlib.cli.main import main
+from coordlib.cli.main.commands import HELP_WIDTH_MAX, build
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.errors import CoordError
 from coordlib.exit_codes import FAILED, INTERRUPTED, OK, USAGE
 from tests.cli.tables import write_events
@@ -343,7 +343,7 @@ def test_ctrl_c_ends_a_query_at_once(tables: str) -> None:
     """Pressed more than once, as people do. It once took longer than half a minute."""
     sql = "select count(*) from range(1000000000000) as a, range(1000) as b"
     running = subprocess.Popen(
-        [sys.executable, "-m", "coordlib.cli.main", "sql", sql, "--tables", tables],
+        [sys.executable, "-m", "coordlib.cli.main.main", "sql", sql, "--tables", tables],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from cyclopts import App
 
-from coordlib.cli.main import build, main
+from coordlib.cli.main.main import build, main
 from coordlib.exit_codes import USAGE
 from coordlib.local.jars import JarSet
 from coordlib.local.stack import Stack
@@ -192,9 +192,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("COORD_TABLES", str(tables))
     for name in ("COORD_STACK_NAME", "COORD_PREFIX", "COORD_BOOTSTRAP_SERVERS", "COORD_FORMAT"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("coordlib.cli.main.build", lambda: app)  # built once: it is the same
+    monkeypatch.setattr("coordlib.cli.main.main.build", lambda: app)  # built once: it is the same
     monkeypatch.setattr("tests.tools.commands.build", lambda: tools)
-    monkeypatch.setattr("coordlib.cli.where.REACH_TIMEOUT_S", 0.02)
+    monkeypatch.setattr("coordlib.cli.kit.where.REACH_TIMEOUT_S", 0.02)
 
     def start_broker(stack: Stack, *_: object) -> None:
         machine.started.append("a broker")
@@ -416,7 +416,7 @@ def test_the_process_itself_ends_well(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "stacks").mkdir()
     (tmp_path / "thesis.txt").write_text("years of work")
     told = subprocess.run(
-        [sys.executable, "-m", "coordlib.cli.main", *given],
+        [sys.executable, "-m", "coordlib.cli.main.main", *given],
         env={"COORD_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path.cwd())},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK, USAGE
 from coordlib.history.tables import TABLES
 from coordlib.history.views import VIEWS

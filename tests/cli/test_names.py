@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import USAGE
 
 WHERE = ["--bootstrap-servers", "nowhere:1"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK, USAGE
 from tests.tools import commands
 from tests.tools.bench import commands as bench

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.cli.output import (
+from coordlib.cli.kit.output import (
     complain,
     duration_text,
     hide,

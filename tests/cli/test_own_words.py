@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli import group_view
-from coordlib.cli.group_view import AsOf, GroupView, PartitionLine, SeenGroup, _lines
-from coordlib.cli.groups import _as_json, _print
-from coordlib.cli.output import now
+from coordlib.cli.groups import group_view
+from coordlib.cli.groups.group_view import AsOf, GroupView, PartitionLine, SeenGroup, _lines
+from coordlib.cli.groups.groups import _as_json, _print
+from coordlib.cli.kit.output import now
 from coordlib.core.groups.classic import group as classic
 from coordlib.core.groups.offsets.pending_table import PENDING
 from coordlib.core.wire import codec, stored

@@ -8,8 +8,8 @@ import structlog
 
 from coordlib.checking import history
 from coordlib.checking.history import Happened
-from coordlib.cli.main import main
-from coordlib.cli.output import LINE_LENGTH_MAX
+from coordlib.cli.kit.output import LINE_LENGTH_MAX
+from coordlib.cli.main.main import main
 from tests.tools import commands
 from tests.tools.simulation import plan
 from tests.tools.simulation.campaign import CLUSTERS, WORLDS

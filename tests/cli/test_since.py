@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.history import sql as history_sql
 from coordlib.history.sql import dates, query_all

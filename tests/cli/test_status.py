@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
-from coordlib.cli.status import Status, _claims_of
+from coordlib.cli.main.main import main
+from coordlib.cli.main.status import Status, _claims_of
 from coordlib.errors import CannotReach, CoordError, NotReady, SetupError
 from coordlib.exit_codes import OK, UNHEALTHY, UNREACHABLE, USAGE
 
@@ -16,7 +16,7 @@ NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
 @pytest.fixture(autouse=True)
 def _no_stack(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COORD_HOME", str(tmp_path_factory.mktemp("home")))
-    monkeypatch.setattr("coordlib.cli.where.REACH_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("coordlib.cli.kit.where.REACH_TIMEOUT_S", 0.05)
     for name in ("COORD_TABLES", "COORD_BOOTSTRAP_SERVERS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -52,7 +52,7 @@ def test_what_another_try_mends_is_no_wrong_setting(
     def fail(*_: object) -> None:
         raise problem
 
-    monkeypatch.setattr("coordlib.cli.status._from_kafka", fail)
+    monkeypatch.setattr("coordlib.cli.main.status._from_kafka", fail)
 
     assert main(["status", *NOBODY]) == code
 
@@ -66,7 +66,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         found.is_reachable = True
         found.fields.update(fields)
 
-    monkeypatch.setattr("coordlib.cli.status._from_kafka", asked)
+    monkeypatch.setattr("coordlib.cli.main.status._from_kafka", asked)
     return fields
 
 

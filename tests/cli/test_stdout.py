@@ -9,12 +9,12 @@ import pytest
 
 from coordlib.exit_codes import FAILED, OK, USAGE
 
-RUN = "import sys; from coordlib.cli.main import main; sys.exit(main())"
+RUN = "import sys; from coordlib.cli.main.main import main; sys.exit(main())"
 TABLE = """
 import sys
-from coordlib.cli.main import main
-from coordlib.cli.commands import empty
-from coordlib.cli.output import print_json, print_table
+from coordlib.cli.main.main import main
+from coordlib.cli.main.commands import empty
+from coordlib.cli.kit.output import print_json, print_table
 
 def tree():
     app = empty("coord", "")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK, REFUSED, USAGE
 from coordlib.local import submit
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK, USAGE
 from coordlib.kafka import coordination, topics
 from coordlib.kafka.denied import missing, reading

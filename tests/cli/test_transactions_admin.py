@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
-from coordlib.cli.transaction_view import find_id
+from coordlib.cli.main.main import main
+from coordlib.cli.transactions.transaction_view import find_id
 from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError
 from coordlib.exit_codes import FAILED, OK, USAGE

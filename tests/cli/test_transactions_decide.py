@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlib.cli import transactions_hanging
-from coordlib.cli.main import main
-from coordlib.cli.transaction_view import read_pending
+from coordlib.cli.main.main import main
+from coordlib.cli.transactions import transactions_hanging
+from coordlib.cli.transactions.transaction_view import read_pending
 from coordlib.exit_codes import FAILED, OK, USAGE
 from tests.cli.shop import REACHED, WHERE
 from tests.cli.till import Till, open_till

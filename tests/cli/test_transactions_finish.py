@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
-from coordlib.cli.transaction_view import find_id
+from coordlib.cli.main.main import main
+from coordlib.cli.transactions.transaction_view import find_id
 from coordlib.client.transactions import data_cluster
 from coordlib.core.wire.producers import TopicsOfCluster
 from coordlib.exit_codes import FAILED, OK, USAGE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.core.wire import codec, stored
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.core.wire.transactions import TRANSACTIONAL_ID

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli import group_view
-from coordlib.cli.group_topics import wants
-from coordlib.cli.group_view import SeenGroup, _group
-from coordlib.cli.main import main
-from coordlib.cli.where import Where
+from coordlib.cli.groups import group_view
+from coordlib.cli.groups.group_topics import wants
+from coordlib.cli.groups.group_view import SeenGroup, _group
+from coordlib.cli.kit.where import Where
+from coordlib.cli.main.main import main
 from coordlib.core import registry
 from coordlib.core.groups.classic.kind import CLASSIC
 from coordlib.core.wire import codec, stored

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from coordlib.cli import groups
-from coordlib.cli.group_view import GroupView, _group, _named
+from coordlib.cli.groups import groups
+from coordlib.cli.groups.group_view import GroupView, _group, _named
 from coordlib.core.groups.classic.kind import CLASSIC
 from coordlib.core.wire import responses as rs
 from tests.tools import static_groups

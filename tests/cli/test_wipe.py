@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.errors import SetupError
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.local import stack_folder

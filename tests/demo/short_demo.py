@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.demo import acts
 
 acts.ACTS["classic"] = replace(acts.ACTS["classic"], records=3_000, holds=(2_500,))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.demo import acts, run, scenario
 from coordlib.demo.act import Act, Playable
 from coordlib.demo.brokers_act import BrokersAct

@@ -21,7 +21,7 @@ from coordlib.local.progress import silent
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]  # two demos, on a busy machine
 
-COORD = (sys.executable, "-m", "coordlib.cli.main")
+COORD = (sys.executable, "-m", "coordlib.cli.main.main")
 SHORT = (sys.executable, str(Path(__file__).with_name("short_demo.py")))
 PATIENCE_S = 480.0  # what the demo is allowed to take
 

@@ -11,7 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.errors import AnotherTable, CannotReach, CoordError, SetupError
 from coordlib.exit_codes import OK, UNREACHABLE, USAGE
 from coordlib.history import maintain as upkeep

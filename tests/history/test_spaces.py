@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.client.spark.positions import _history
 from coordlib.exit_codes import FAILED, OK
 from coordlib.history.cluster_views import CLUSTER_VIEWS

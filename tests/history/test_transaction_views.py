@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordlib.cli.transaction_view import seen_in
+from coordlib.cli.transactions.transaction_view import seen_in
 from coordlib.core.engine.routing import Output
 from coordlib.kafka.compacted import Stamped
 from tests.cli.shop import newest

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.exit_codes import UNREACHABLE, USAGE
 from coordlib.kafka.contact import unreachable, why_silent

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError
 
-from coordlib.cli import status
+from coordlib.cli.main import status
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.history import backlog
 from coordlib.history.commit import Commit
@@ -71,7 +71,7 @@ EVENTS = [Place("coord.events", 0), Place("coord.events", 1)]
 @pytest.fixture(autouse=True)
 def _kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordlib.kafka.first_times.Consumer", FakeConsumer)
-    for name in ("coordlib.history.backlog.TIMEOUT_S", "coordlib.cli.status.TIMEOUT_S"):
+    for name in ("coordlib.history.backlog.TIMEOUT_S", "coordlib.cli.main.status.TIMEOUT_S"):
         monkeypatch.setattr(name, 0.05)
     monkeypatch.setattr("coordlib.kafka.clients.Admin", lambda _: None)
     monkeypatch.setattr(backlog, "places_of", lambda *_: EVENTS)

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli import group_view, status
+from coordlib.cli.groups import group_view
+from coordlib.cli.main import status
 from coordlib.core.wire.stored import Layout
 from coordlib.kafka import layout, topics
 from coordlib.kafka.layout import Grown, find_place, grown

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.errors import CoordError
 from coordlib.exit_codes import UNREACHABLE
 from coordlib.local.broker import Broker
@@ -60,7 +60,7 @@ def test_a_stack_that_does_not_answer_is_started_by_its_name(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was started once, and the machine was restarted since then."""
-    monkeypatch.setattr("coordlib.cli.where.REACH_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("coordlib.cli.kit.where.REACH_TIMEOUT_S", 0.05)
     ports = stack_home("foo") / "broker" / "ports.json"
     ports.parent.mkdir(parents=True)
     ports.write_text(json.dumps({"broker": 1, "controller": 2}))

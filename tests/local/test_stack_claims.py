@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.errors import NotReady
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.local import stack_folder

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import FAILED, INTERRUPTED, OK
 from coordlib.local import stack_folder
 from coordlib.local.broker import Broker

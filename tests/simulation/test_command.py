@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.cli.output import error_fields
+from coordlib.cli.kit.output import error_fields
 from coordlib.errors import SetupError
 from tests.tools.sim import sim
 from tests.tools.simulation.campaign import CLAIMS, GROUPS, WORLDS

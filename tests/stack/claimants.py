@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, Producer
 
-from coordlib.cli.claims_verify import agreed, compare, differences
+from coordlib.cli.claims.claims_verify import agreed, compare, differences
 from coordlib.client.claims.survey import Survey
 from coordlib.core.claims.blob import Coordination
 from coordlib.core.claims.pages import read_pages

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from coordlib import exit_codes
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.local.stack import Stack
 from coordlib.streaming import crash

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK
 from coordlib.kafka.reading import read_to_end
 from coordlib.local.jars import ensure_jars

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.exit_codes import OK
 from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, settle

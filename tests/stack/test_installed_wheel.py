@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from cyclopts import App
 
-from coordlib.cli.commands import build
+from coordlib.cli.main.commands import build
 from coordlib.core.wire.own_topics import OWN
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.installation import JOB_MODULES

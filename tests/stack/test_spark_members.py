@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.client.admin import Admin
 from coordlib.client.spark.positions import starting_offsets
 from coordlib.client.spark.progress import publish_progress

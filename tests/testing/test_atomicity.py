@@ -9,7 +9,7 @@ import pytest
 
 from coordlib.checking import atomicity, checkers
 from coordlib.checking.history import Happened, read, write
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 
 
 def of(t_ms: int, what: str, name: str, **fields: Any) -> Happened:

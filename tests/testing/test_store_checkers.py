@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.checking import checkers, stores
 from coordlib.checking.history import Happened, read, write
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 
 
 def leads(t_ms: int, what: str, broker: int, epoch: int, **fields: Any) -> Happened:

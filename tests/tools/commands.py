@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from cyclopts import App
 
-from coordlib.cli import main as cli
-from coordlib.cli.commands import empty
+from coordlib.cli.main import main as cli
+from coordlib.cli.main.commands import empty
 from tests.tools import sim
 from tests.tools.bench import archive_command, claims_commands
 from tests.tools.bench import commands as bench

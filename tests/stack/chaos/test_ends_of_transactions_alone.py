@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.core.wire import codec
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.local.stack import Stack

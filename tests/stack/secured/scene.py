@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient
 
-from coordlib.cli.main import main
-from coordlib.cli.transaction_view import find_id
+from coordlib.cli.main.main import main
+from coordlib.cli.transactions.transaction_view import find_id
 from coordlib.client import BrokerAgent, CoordinatedConsumer, CoordinatedProducer, exactly_once
 from coordlib.client.admin import Admin
 from coordlib.client.claims import ConsumerOptions, Marshaler

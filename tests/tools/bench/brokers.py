@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 from uuid import uuid4
 
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
 from coordlib.client import BrokerFenced, BrokerTiming
 from coordlib.client.admin import Admin
 from coordlib.client.kit.signals import TopicPartition

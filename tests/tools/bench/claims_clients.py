@@ -17,7 +17,7 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from coordlib.cli.output import say
+from coordlib.cli.kit.output import say
 from coordlib.client.claims import ConsumerOptions, MarshalConsumer, Marshaler
 from coordlib.client.claims import signals as sg
 from coordlib.client.claims.kafka import KafkaClaims

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from coordlib.cli.main import main
+from coordlib.cli.main.main import main
 from coordlib.errors import SetupError
 from coordlib.history.delta_files import quoted
 from coordlib.history.maintain import maintain

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
 from coordlib.errors import CannotReach
 from coordlib.local.progress import phase, to_stderr
 from coordlib.streaming.marker import KEYS_KEY, decode_keys

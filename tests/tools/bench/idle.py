@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, TopicPartition
 
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
 from coordlib.errors import CannotReach
 from coordlib.kafka.cluster import create_topic
 from coordlib.local.progress import phase, to_stderr

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
 from coordlib.local.progress import phase, to_stderr
 from tests.tools.bench.clients import Clients
 from tests.tools.bench.figures import spread, tell, tell_machine

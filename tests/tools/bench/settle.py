@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
 from coordlib.errors import CannotReach
 from coordlib.local.progress import phase, to_stderr
 from tests.tools.bench.batches import Batches

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
 from coordlib.errors import NotReady
 from coordlib.local.stack import Stack
 

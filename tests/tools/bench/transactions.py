@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
 from coordlib.errors import CannotReach
 from coordlib.kafka.cluster import create_topic
 from coordlib.local.progress import phase, to_stderr

@@ -25,7 +25,7 @@ from uuid import uuid4
 import structlog
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordlib.cli.where import Where
+from coordlib.cli.kit.where import Where
 from coordlib.client import CoordinatedConsumer
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share

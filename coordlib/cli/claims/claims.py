@@ -1,0 +1,374 @@
+"""`coord claims list|describe|history|decode`: who claims what, read from Kafka alone, job up or
+down; and what became of it, from the history's tables."""
+
+from collections import deque
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from cyclopts import Parameter
+
+from coordlib.cli.claims.claims_where import (
+    CLAIMS_HERE,
+    CLAIMS_TABLES_HERE,
+    WhereClaims,
+    WhereClaimsTables,
+    as_of,
+)
+from coordlib.cli.kit.names import GroupName, TopicName, require_name
+from coordlib.cli.kit.numbers import Count, NotNegative
+from coordlib.cli.kit.output import (
+    counted,
+    duration_text,
+    jsonable,
+    millis_text,
+    now,
+    print_json,
+    print_table,
+    say,
+    visible,
+)
+from coordlib.cli.kit.since import Since, ask
+from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.history.tables import JUDGED, ORDINAL
+
+if TYPE_CHECKING:
+    from coordlib.cli.claims.claims_view import SlotRow
+    from coordlib.client.claims.survey import Survey
+    from coordlib.client.claims.view import LogView
+
+State = Literal["live", "aging", "stale", "free", "paused"]
+SLOT_COLUMNS: Final = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "STATE",
+    "CLIENT-ID",
+    "INSTANCE",
+    "EPOCH",
+    "CURRENT-OFFSET",
+    "SIGN-AGE",
+)
+OWNER_COLUMNS: Final = (*SLOT_COLUMNS, "SINCE", "LOG-END-OFFSET", "LAG")
+MESSAGE_COLUMNS: Final = (
+    "COORDINATE",
+    "TIME",
+    "TYPE",
+    "VERSION",
+    "INSTANCE",
+    "CLIENT-ID",
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "NUMBER",
+    "VERDICT",
+    "ERROR",
+)
+EVENT_COLUMNS: Final = (
+    "TIME",
+    "TYPE",
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CLIENT-ID",
+    "EPOCH",
+    "CURRENT-OFFSET",
+    "REASON",
+    "CAUSE",
+)
+_EVENTS: Final = """
+    SELECT time, type, group_id, get_json_object(detail, '$.topic'),
+           TRY_CAST(get_json_object(detail, '$.partition') AS INT), member_id,
+           TRY_CAST(get_json_object(detail, '$.epoch') AS BIGINT),
+           TRY_CAST(get_json_object(detail, '$.position') AS BIGINT), reason, cause
+    FROM (SELECT *, {judged} AS judged,
+                 ROW_NUMBER() OVER (PARTITION BY type, group_id, member_id, {one}
+                                    ORDER BY time, shard) AS n
+          FROM events WHERE space = 'claims' AND {which}) AS e
+    WHERE n = 1
+    ORDER BY judged DESC, log_offset DESC, {ordinal} DESC LIMIT ?"""
+#: What tells lines apart. A pause is written to all coordination partitions: of one there are as
+#: many, and all have the time at which its sender wrote it.
+_ONE: Final = """
+    COALESCE(CASE WHEN type IN ('GroupPaused', 'GroupResumed')
+                  THEN CAST(epoch_ms(time) + TRY_CAST(get_json_object(detail, '$.skew_ms')
+                                                      AS BIGINT) AS VARCHAR) END, event_id)"""
+_KNOWN: Final = "SELECT MAX(time) FROM events WHERE space = 'claims' AND {which}"
+_PARTS: Final = {"judged": JUDGED, "ordinal": ORDINAL, "one": _ONE}
+_OF_GROUP: Final = "group_id = ?"
+#: A group may have a name of this form, too.
+_OF_PLACE: Final = (
+    "(group_id = ? OR get_json_object(detail, '$.topic') = ? AND "
+    "TRY_CAST(get_json_object(detail, '$.partition') AS INT) = ?)"
+)
+
+
+def list_claims(
+    group: GroupName | None = None,
+    /,
+    *,
+    topic: TopicName | None = None,
+    state: State | None = None,
+    where: WhereClaims = CLAIMS_HERE,
+) -> int:
+    """List the partitions that groups claim, with owner, fencing token and position.
+
+    Parameters
+    ----------
+    group
+        One group; else all of them.
+    topic
+        One topic; else all of them.
+    state
+        live: heard within one interval; aging: within two; stale; free; paused.
+    """
+    from coordlib.cli.claims.claims_view import paused_groups, rows_of
+
+    with where.survey() as survey:
+        views = survey.read(_partitions_of(survey, topic))
+    rows = rows_of(views, group, topic, state)
+    paused = paused_groups(views.values())
+    if where.format == "json":
+        shown = [_as_json(SLOT_COLUMNS, _cells(row), row) for row in rows]
+        print_json("claims list", claims=shown, as_of=as_of(views), paused=paused)
+        return 0
+    print_table(SLOT_COLUMNS, map(_cells, rows))
+    _say_state(views, {name: by for name, by in paused.items() if group in (None, name)})
+    return 0
+
+
+def describe(group: GroupName, /, *, where: WhereClaims = CLAIMS_HERE) -> int:
+    """Show a group's claims, and how far it is behind the ends of its partitions' logs.
+
+    SINCE is known where the winning record was read: with a job, records before its newest
+    snapshot are not.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    """
+    from coordlib.cli.claims.claims_view import paused_groups, rows_of
+    from coordlib.core.claims.world import UNTRUSTED_TIME_MS
+
+    begun: dict[tuple[int, int], int] = {}
+
+    def note(number: int, record: Any, judgement: Any) -> None:
+        if judgement.after is not None and judgement.after.epoch == record.offset:
+            begun[number, record.offset] = record.timestamp_ms
+
+    with where.survey() as survey:
+        views = survey.read(on_record=note)
+        rows = rows_of(views, group)
+        if not rows:
+            raise GroupError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"group {group} in {where.claims_topic}",
+                "Check its name: coord claims list",
+            )
+        ends, replaced = _ends(where, rows), _replaced(where, rows)
+        numbers = {row.topic: _partition_of(survey, row.topic) for row in rows}
+    cells = []
+    for row in rows:
+        since = begun.get((numbers[row.topic], -1 if row.epoch is None else row.epoch))
+        since = None if since == UNTRUSTED_TIME_MS else since
+        end = ends.get((row.topic, row.partition))
+        is_known = end is not None and row.position is not None and row.topic not in replaced
+        lag = max(0, (end or 0) - (row.position or 0)) if is_known else None
+        cells.append((*_cells(row), millis_text(since), end, lag))
+    paused = {name: by for name, by in paused_groups(views.values()).items() if name == group}
+    lags = [row[-1] for row in cells if isinstance(row[-1], int)]
+    if where.format == "json":
+        claims = [_as_json(OWNER_COLUMNS, each, row) for each, row in zip(cells, rows, strict=True)]
+        fields: dict[str, Any] = {"as_of": as_of(views), "paused_by": paused.get(group)}
+        fields |= {"total-lag": sum(lags), "replaced-topics": replaced}
+        print_json("claims describe", group=group, claims=claims, **fields)
+        return 0
+    print_table(OWNER_COLUMNS, cells)
+    say(f"{counted(len(rows), 'partition')}, {sum(lags)} records behind")
+    for topic in replaced:
+        say(
+            f"{visible(topic)} has another id than positions of it: it was made anew. Whoever "
+            "claims them next begins by auto.offset.reset."
+        )
+    _say_state(views, paused)
+    return 0
+
+
+def history(
+    what: str,
+    /,
+    *,
+    limit: Count = 100,
+    since: Since = None,
+    where: WhereClaimsTables = CLAIMS_TABLES_HERE,
+) -> int:
+    """Show what became of claims, oldest first: won, released, expired, refused, and why.
+
+    A pause of a group is shown once, with the first of its coordinates: it stands in every
+    coordination partition. Read from the history's tables, which follow within the archive's
+    interval (30 s).
+
+    Parameters
+    ----------
+    what
+        A group's id, or TOPIC:PARTITION.
+    limit
+        Show the newest N events.
+    since
+        From this date on, as 2026-03-01; by default the last 30 days of all history, or all of it
+        where those have nothing to show.
+    """
+    topic, colon, number = what.rpartition(":")
+    require_name("group", "GROUP", topic if colon else what)
+    is_place = bool(colon) and number.isascii() and number.isdigit() and len(number) < 10
+    which = _OF_PLACE if is_place else _OF_GROUP
+    arguments: list[Any] = [what, topic, int(number)] if is_place else [what]
+    asked = ask(
+        where.tables_dir(),
+        since,
+        (_KNOWN.format(which=which), arguments),
+        [(_EVENTS.format(which=which, **_PARTS), [*arguments, limit])],
+    )
+    rows = list(reversed(asked.answers[0].rows))
+    if where.format == "json":
+        keys = [column.lower() for column in EVENT_COLUMNS]
+        events = [dict(zip(keys, map(jsonable, row), strict=True)) for row in rows]
+        print_json("claims history", now(), of=what, since=asked.first, events=events)
+        return 0
+    print_table(EVENT_COLUMNS, rows)
+    asked.say_first()
+    if asked.newest is None:
+        say(f"The history has no claims of {visible(what)}: it may be behind, or the name wrong.")
+    return 0
+
+
+def decode(
+    *,
+    partition: NotNegative | None = None,
+    group: Annotated[GroupName | None, Parameter(name="--group")] = None,
+    limit: Count = 100,
+    where: WhereClaims = CLAIMS_HERE,
+) -> int:
+    """Show the newest messages of the coordination topic, and what readers make of each.
+
+    Verdicts are those of a reader that begins a while before the first message shown: where the
+    log begins, or 10,000 messages earlier.
+
+    Parameters
+    ----------
+    partition
+        One coordination partition; else all of them.
+    group
+        Messages of one group; else all of them.
+    limit
+        Show the newest N messages of each coordination partition.
+    """
+    newest: dict[int, deque[tuple[object, ...]]] = {}
+
+    def note(number: int, record: Any, judgement: Any) -> None:
+        message = judgement.message
+        if group is None or (message is not None and message.group == group):
+            rows = newest.setdefault(number, deque(maxlen=limit))
+            rows.append(_message_row(number, record, judgement))
+
+    with where.survey() as survey:
+        if partition is not None and partition >= survey.place.partitions:
+            raise SetupError(
+                f"{where.claims_topic} has {counted(survey.place.partitions, 'partition')}.",
+                f"--partition {partition}",
+                "They are numbered from 0.",
+            )
+        chosen = None if partition is None else [partition]
+        most = limit + 10_000
+        views = survey.read(chosen, is_whole=True, newest_max=most, on_record=note)
+    rows = [row for number in sorted(newest) for row in newest[number]]
+    if where.format == "json":
+        keys = [column.lower() for column in MESSAGE_COLUMNS]
+        messages = [dict(zip(keys, row, strict=True)) for row in rows]
+        print_json("claims decode", messages=messages, as_of=as_of(views))
+    else:
+        print_table(MESSAGE_COLUMNS, rows)
+        say(f"As of {as_of(views)}")
+    return 0
+
+
+def _message_row(number: int, record: Any, judgement: Any) -> tuple[object, ...]:
+    from coordlib.core.claims.world import UNTRUSTED_TIME_MS
+
+    stamp = record.timestamp_ms
+    time = None if stamp == UNTRUSTED_TIME_MS else millis_text(stamp)
+    head = (f"m{number}-{record.offset}", time)
+    tail = (judgement.verdict.value, judgement.error or None)
+    message = judgement.message
+    if message is None:
+        return (*head, *(None,) * 8, *tail)
+    extra = getattr(message, "offset", getattr(message, "expire_s", None))
+    names = (message.version, message.instance, message.client, message.group, message.topic)
+    return (*head, type(message).__name__, *names, message.partition, extra, *tail)
+
+
+def _partition_of(survey: "Survey", topic: str) -> int:
+    from coordlib.core.wire.marshal import partition_of
+
+    return partition_of(topic, survey.place.partitions)
+
+
+def _partitions_of(survey: "Survey", topic: str | None) -> list[int] | None:
+    return None if topic is None else [_partition_of(survey, topic)]
+
+
+def _ends(where: WhereClaims, rows: "list[SlotRow]") -> dict[tuple[str, int], int]:
+    from coordlib.kafka.bounds import log_bounds
+    from coordlib.kafka.clients import open_admin, reaching
+    from coordlib.kafka.denied import refusing
+    from coordlib.kafka.places import Place
+
+    client = where.client()
+    admin, places = open_admin(client), [Place(row.topic, row.partition) for row in rows]
+    with reaching("The ends of the logs are not known.", "Try again."):
+        found = log_bounds(admin, places, on_denied=refusing(client))
+    return {
+        (place.topic, place.partition): each.end
+        for place, each in found.items()
+        if each is not None
+    }
+
+
+def _replaced(where: WhereClaims, rows: "list[SlotRow]") -> list[str]:
+    """The topics that have another id now than one of these positions."""
+    from coordlib.kafka.clients import open_admin, reaching
+    from coordlib.kafka.topic_ids import TIMEOUT_S, read_topic_ids
+
+    with reaching("The ids of the topics are not known.", "Try again."):
+        ids = read_topic_ids(open_admin(where.client()), {row.topic for row in rows}, TIMEOUT_S)
+    of = {(row.topic, row.topic_id) for row in rows if row.topic_id is not None}
+    return sorted({topic for topic, id_ in of if ids.get(topic, id_) != id_})
+
+
+def _cells(row: "SlotRow") -> tuple[object, ...]:
+    return (
+        *(row.group, row.topic, row.partition, row.state, row.client, row.instance),
+        *(row.epoch, row.position, duration_text(row.sign_age_ms)),
+    )
+
+
+def _as_json(
+    columns: tuple[str, ...], cells: tuple[object, ...], row: "SlotRow"
+) -> dict[str, object]:
+    keys = (column.lower() for column in columns)
+    known = {
+        "sign-age-ms": row.sign_age_ms,
+        "is-tentative": row.is_tentative,
+        "topic-id": row.topic_id,
+    }
+    shown = dict(zip(keys, cells, strict=True)) | known
+    del shown["sign-age"]
+    return shown
+
+
+def _say_state(views: "dict[int, LogView]", paused: dict[str, str]) -> None:
+    for group, client in sorted(paused.items()):
+        say(f"Group {visible(group)} is paused by {visible(client)}.")
+    unsettled = [number for number, view in views.items() if not view.world.is_settled]
+    if unsettled:
+        say(f"Too little of coordination partitions {unsettled} could be read to know all owners.")
+    say(f"As of {as_of(views)}")

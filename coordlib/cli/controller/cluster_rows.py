@@ -1,0 +1,214 @@
+"""Clusters, brokers and partitions as rows to be printed, and as objects of JSON: pure."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from coordlib.cli.groups.groups import QUARANTINED, UNREADABLE, as_of_text
+from coordlib.cli.kit.output import as_objects, duration_text, millis_text, say, visible
+
+if TYPE_CHECKING:
+    from coordlib.cli.controller.cluster_view import Awaited, ClusterView, SeenCluster
+    from coordlib.core.controller.cluster import Broker
+    from coordlib.core.controller.rows import Partition
+    from coordlib.core.engine.table import Place
+
+LIST_COLUMNS: Final = (
+    "CLUSTER",
+    "STATE",
+    "BROKERS",
+    "ACTIVE",
+    "TOPICS",
+    "PARTITIONS",
+    "LEADERLESS",
+    "UNDER-REPLICATED",
+    "GENERATION",
+)
+BROKER_COLUMNS: Final = (
+    "BROKER",
+    "STATE",
+    "SINCE",
+    "LEADS",
+    "REPLICAS",
+    "CLIENT-ID",
+    "RACK",
+    "ENDPOINTS",
+    "INCARNATION",
+    "SESSION",
+)
+PARTITION_COLUMNS: Final = (
+    "TOPIC",
+    "PARTITION",
+    "LEADER",
+    "LEADER-EPOCH",
+    "PARTITION-EPOCH",
+    "FENCE",
+    "REPLICAS",
+    "ISR",
+    "NOTE",
+)
+AWAITED_COLUMNS: Final = ("WAITS-FOR", "MEMBER-ID", "CLIENT-ID", "PARTITIONS", "REASON")
+#: Partitions that are named for one broker; the others are counted.
+NAMED_MAX: Final = 5
+
+
+def state_of(seen: "SeenCluster") -> str | None:
+    """A mark before the state: what an operator must see first."""
+    if seen.unreadable is not None:
+        return UNREADABLE
+    return f"{QUARANTINED}({seen.state})" if seen.is_quarantined else seen.state
+
+
+def say_unreadable(clusters: "Iterable[SeenCluster]") -> None:
+    """A sentence for each cluster that newer code wrote."""
+    for each in clusters:
+        if each.unreadable is not None:
+            say(
+                f"{visible(each.cluster)} cannot be read by this version of coord: "
+                f"{visible(each.unreadable)}. Install the version that the job has."
+            )
+
+
+def say_why_stable(seen: "SeenCluster") -> None:
+    """A sentence where somebody waits, and the state does not say so."""
+    if not seen.is_reconciling:
+        say(
+            f"{state_of(seen)}: no broker has to let go, to stop or to delete replicas; those "
+            "above are to catch up, or to come back."
+        )
+
+
+def list_row(seen: "SeenCluster") -> tuple[object, ...]:
+    """A line of LIST_COLUMNS."""
+    value = seen.value
+    return (
+        seen.cluster,
+        state_of(seen),
+        None if value is None else len(value.brokers),
+        None if value is None else len(value.active),
+        len(seen.topics),
+        len(seen.partitions),
+        seen.leaderless,
+        seen.under_replicated,
+        None if value is None else value.generation,
+    )
+
+
+def head_of(view: "ClusterView", as_of_time: datetime) -> dict[str, object]:
+    """A cluster by itself: its line, its shard, and as of when that is so."""
+    told = dict(zip(LIST_COLUMNS, list_row(view.seen), strict=True))
+    return told | {"SHARD": view.shard, "AS-OF": as_of_text(view.as_of, view.shard, as_of_time)}
+
+
+def described(view: "ClusterView", as_of_time: datetime) -> dict[str, object]:
+    """The same as JSON has it, with whom somebody waits for."""
+    told = {name.lower(): value for name, value in head_of(view, as_of_time).items()}
+    awaited = [
+        {
+            "waits-for": each.broker,
+            "member-id": each.member,
+            "client-id": each.client,
+            "partitions": [f"{topic}:{number}" for topic, number in each.places],
+            "reason": each.reason,
+        }
+        for each in view.seen.waits_for
+    ]
+    del told["as-of"]
+    more = {"unreadable": view.seen.unreadable, "lost": view.seen.lost, "waits-for": awaited}
+    return envelope(view) | told | more
+
+
+def envelope(view: "ClusterView") -> dict[str, object]:
+    """Of each object about one cluster: as of which request it is true."""
+    as_of = view.as_of
+    return {
+        "cluster": view.seen.cluster,
+        "as_of_offset": as_of.offset if as_of else None,
+        "as_of_log_time": millis_text(as_of.clock_ms) if as_of else None,
+        "waiting": as_of.waiting if as_of else None,
+    }
+
+
+def awaited_row(each: "Awaited") -> tuple[object, ...]:
+    """A line of AWAITED_COLUMNS."""
+    named = [f"{topic}:{number}" for topic, number in each.places[:NAMED_MAX]]
+    more = len(each.places) - len(named)
+    text = ",".join(named) + (f",… ({len(each.places)})" if more else "")
+    return (each.broker, each.member, each.client, text, each.reason)
+
+
+def broker_row(broker: "Broker", rows: "Mapping[Place, Partition]") -> tuple[object, ...]:
+    """A line of BROKER_COLUMNS. `rows`: all partitions."""
+    number = broker.broker
+    endpoints = ",".join(f"{each.name}://{each.host}:{each.port}" for each in broker.endpoints)
+    return (
+        number,
+        broker.state.value,
+        millis_text(broker.since_ms),
+        sum(row.leader == number for row in rows.values()),
+        sum(number in row.replicas for row in rows.values()),
+        broker.client,
+        broker.rack,
+        endpoints,
+        broker.incarnation,
+        "legacy" if broker.is_legacy else duration_text(broker.session_timeout_ms),
+    )
+
+
+def broker_fields(broker: "Broker") -> dict[str, object]:
+    """What JSON has of a broker beside its line, or in place of its texts."""
+    return {
+        "member-id": broker.member,
+        "endpoints": [
+            {"name": each.name, "host": each.host, "port": each.port} for each in broker.endpoints
+        ],
+        "storage": broker.storage or None,
+        "session": None if broker.is_legacy else broker.session_timeout_ms,
+        "release": None if broker.is_legacy else broker.release_timeout_ms,
+        "is-legacy": broker.is_legacy,
+    }
+
+
+def partition_row(place: "Place", row: "Partition") -> tuple[object, ...]:
+    """A line of PARTITION_COLUMNS."""
+    return (
+        *place,
+        None if row.leader < 0 else row.leader,
+        *(row.leader_epoch, row.partition_epoch, row.fence),
+        *(_numbers(row.replicas), _numbers(row.isr), note_of(row) or None),
+    )
+
+
+def partition_object(place: "Place", row: "Partition") -> dict[str, object]:
+    """The same as JSON has it."""
+    (told,) = as_objects(PARTITION_COLUMNS, [partition_row(place, row)])
+    return told | {
+        "replicas": row.replicas,
+        "isr": row.isr,
+        "adding": row.adding,
+        "removing": row.removing,
+        "deleting": sorted(row.deleting),
+    }
+
+
+def note_of(row: "Partition") -> str:
+    """What is not usual about a partition, in words."""
+    from coordlib.core.controller import describe_group
+
+    notes = []
+    if row.guard >= 0:
+        notes.append("a former leader may still act")
+    if row.move:
+        notes.append(f"{row.move} election when the leader has let go")
+    if row.adding or row.removing:
+        added = [f"+{each}" for each in row.adding]
+        notes.append("moves " + " ".join([*added, *(f"-{each}" for each in row.removing)]))
+    if row.recovering:
+        notes.append("recovers from an unclean election")
+    if left := sorted(describe_group.undeleted(row)):
+        notes.append(f"to be deleted on {_numbers(tuple(left))}")
+    return ", ".join(notes)
+
+
+def _numbers(some: tuple[int, ...]) -> str | None:
+    return ",".join(map(str, some)) or None

@@ -1,0 +1,1 @@
+"""`coord groups`, `coord history`: consumer groups."""

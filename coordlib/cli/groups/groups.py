@@ -1,0 +1,351 @@
+"""`coord groups`: how groups stand, read from Kafka alone, job up or down; and what operators tell
+the coordinator to do with one.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Parameter
+
+from coordlib.cli.controller.cluster_names import of_a_group
+from coordlib.cli.kit.confirm import confirm
+from coordlib.cli.kit.names import GroupName, TopicName, states_named
+from coordlib.cli.kit.output import (
+    counted,
+    millis_text,
+    now,
+    print_head,
+    print_json,
+    print_line,
+    print_table,
+    say,
+    time_text,
+    visible,
+)
+from coordlib.cli.kit.where import HERE, Where
+
+if TYPE_CHECKING:
+    from coordlib.cli.groups.group_view import AsOf, GroupView, PartitionLine, SeenGroup
+    from coordlib.lag.measure import Lag
+
+GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Reconciling", "Empty")
+#: Said before a group's state, and asked for like one.
+QUARANTINED, UNREADABLE = "Quarantined", "Unreadable"
+OFFSET_COLUMNS = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CURRENT-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "LAG-SECONDS",
+    "LOST",
+    "CONSUMER-ID",
+    "CLIENT-ID",
+)
+#: Shown where a client named its host, or its own time of a position, or offsets are pending.
+#: Names in one line.
+_MISSING_MAX: Final = 20
+OWN_COLUMNS = ("HOST", "COMMITTED-TIMESTAMP", "PENDING")
+AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "REASON")
+
+
+def list_groups(
+    *,
+    state: Annotated[list[str] | None, Parameter(negative="")] = None,
+    topic: TopicName | None = None,
+    where: Where = HERE,
+) -> int:
+    """List the groups with state, members and generation.
+
+    States: Stable (every member has its partitions), PreparingRebalance (members join again),
+    CompletingRebalance (members wait for the leader's assignment), Reconciling (in a
+    server-assigned group a member has partitions still to release), Empty (no members).
+
+    Parameters
+    ----------
+    state
+        Only groups in one of these states, or Quarantined, or Unreadable (written by newer code);
+        separate several by commas.
+    topic
+        Only groups with a member that subscribes to this topic, by name or by an expression; for
+        groups that only keep offsets of it see the view current_offsets (coord sql).
+    """
+    from coordlib.cli.groups.group_topics import wants
+    from coordlib.cli.groups.group_view import read_groups
+    from coordlib.core.wire.own_topics import own_topics
+
+    wanted = states_named(state or [], (*GROUP_STATES, QUARANTINED, UNREADABLE), "a group")
+    topics = where.reach()
+    as_of_time, prefix = now(), where.topic_prefix()
+    own = own_topics(prefix)
+    found = read_groups(where.client(), topics, prefix)
+    groups = [
+        group
+        for group in found
+        if not wanted or wanted & {group.state, _mark(group)}
+        if topic is None or wants(group, topic, own)
+    ]
+    headers = ("GROUP", "STATE", "MEMBERS", "GENERATION", "PROTOCOL")
+    rows = [(g.group, _state(g), g.member_count, g.generation, g.protocol) for g in groups]
+    _say_unreadable(found)
+    if where.format == "json":
+        keys = [header.lower() for header in headers]
+        as_json = [dict(zip(keys, row, strict=True)) for row in rows]
+        print_json("groups list", as_of_time, groups=as_json, **({"topic": topic} if topic else {}))
+        return 0
+    print_table(headers, rows)
+    of_topic = f" of topic {visible(topic)}" if topic else ""
+    say(f"{counted(len(rows), 'group')}{of_topic} as of {time_text(as_of_time)}")
+    return 0
+
+
+def _mark(group: "SeenGroup") -> str | None:
+    """What an operator must see before the state; None: nothing."""
+    if group.unreadable is not None:
+        return UNREADABLE
+    return QUARANTINED if group.is_quarantined else None
+
+
+def _state(group: "SeenGroup") -> str | None:
+    """Kafka's name of the state, in brackets behind a mark."""
+    mark = _mark(group)
+    if mark is None or group.state is None:
+        return mark or group.state
+    return f"{mark}({group.state})"
+
+
+def _say_unreadable(groups: "Iterable[SeenGroup]") -> None:
+    """Their members and subscriptions are unknown: a list by topic may lack them."""
+    unreadable = [group for group in groups if group.unreadable is not None]
+    if unreadable:
+        first = f"{unreadable[0].group} is of {unreadable[0].unreadable}"
+        say(
+            f"{counted(len(unreadable), 'group')} cannot be read by this version of coord: "
+            f"{visible(first)}. Install the version that the job has."
+        )
+
+
+def describe(group: GroupName, /, *, where: Where = HERE) -> int:
+    """Show a group: kind, state, owners, committed offsets, lag, and members it waits for.
+
+    The group is read from the topics, so this works while the job is down; AS-OF gives the last
+    request that is included. Log ends are read now. LAG-SECONDS: age of the group's position,
+    estimated from samples. A leading ">" means at least. LOST: messages that retention removed
+    before they were committed; LAG does not count them. PENDING, where there are any: the record of
+    the oldest offset that waits for the end of a transaction.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    """
+    from coordlib.cli.groups.group_view import read_group
+
+    topics, as_of_time = where.reach(), now()
+    with of_a_group(where, group):
+        view = read_group(where.client(), topics, where.topic_prefix(), group)
+    if where.format == "json":
+        print_json("groups describe", as_of_time, **_as_json(view))
+    else:
+        _print(view, as_of_time)
+    return 0
+
+
+def release(group: GroupName, /, *, where: Where = HERE) -> int:
+    """Let a quarantined group go on, from its state before the request that failed.
+
+    A group is quarantined when judging one of its requests raises an exception; its event
+    GroupQuarantined has the exception. Its members get their full timeouts again.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    """
+    from coordlib.client.admin import Admin
+
+    where.reach()
+    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
+        admin.release_quarantine(group)
+    if where.format == "json":
+        print_json("groups release", now(), group=group)
+    else:
+        say(f"{group} is released")
+    return 0
+
+
+def delete(group: GroupName, /, *, yes: bool = False, where: Where = HERE) -> int:
+    """Delete a group without members, with all of its committed offsets.
+
+    First stop queries that publish their positions under this group: a position that is under way
+    creates the group again.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    yes
+        Delete without asking.
+    """
+    from coordlib.client.admin import Admin
+
+    where.reach()
+    confirm("Deleting a group with its offsets", f"group {group}", yes)
+    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
+        admin.delete_group(group)
+    if where.format == "json":
+        print_json("groups delete", now(), group=group)
+    else:
+        say(f"{group} is deleted")
+    return 0
+
+
+def _print(view: "GroupView", as_of_time: datetime) -> None:
+    group, lines = view.group, view.lines
+    print_head(
+        {
+            "GROUP": group.group,
+            "KIND": group.kind,
+            "STATE": _state(group),
+            "GENERATION": group.generation,
+            "PROTOCOL": group.protocol,
+            "LEADER": group.leader,
+            "MEMBERS": group.member_count,
+            "TOTAL-LAG": _total_lag(lines),
+            "SHARD": view.shard,
+            "AS-OF": as_of_text(view.as_of, view.shard, as_of_time),
+            **({"TOPICS-NOT-FOUND": _named(view.missing)} if view.missing else {}),
+        }
+    )
+    print_line()
+    _print_offsets(group.group, lines)
+    _say_beyond(lines)
+    for topic in view.replaced:
+        say(
+            f"{visible(topic)} has another id than offsets that were committed of it: it was made "
+            "anew, or they are of another cluster. They count as none, and have no lag."
+        )
+    if group.waits_for:
+        print_line()
+        awaited = [(each.member, each.client, each.reason) for each in group.waits_for]
+        print_table(AWAITED_COLUMNS, awaited)
+    if group.unreadable is not None:
+        _say_unreadable([group])
+    elif not group.members:
+        say(f"Group {group.group} has no members.")
+    elif group.state == "Reconciling":
+        say(f"Group {group.group} is reconciling: some partitions wait until they are let go of.")
+    elif group.state != "Stable":
+        say(f"Group {group.group} is rebalancing: owners are those of the last assignment.")
+    elif group.failure is not None:
+        why = visible(f"{group.failure.error} {group.failure.message}".strip())
+        say(f"Group {group.group} has no assignment: its leader could not assign partitions: {why}")
+
+
+def _named(topics: "Sequence[str]") -> str:
+    rest = len(topics) - _MISSING_MAX
+    return ", ".join((*topics[:_MISSING_MAX], *((f"{rest} more",) if rest > 0 else ())))
+
+
+def _row(group: str, line: "PartitionLine") -> tuple[object, ...]:
+    lag = line.lag
+    return (
+        *(group, line.topic, line.partition, line.committed, lag.log_end, lag.lag),
+        *(_seconds_text(lag), lag.lost, line.member, line.client),
+    )
+
+
+def _own_row(line: "PartitionLine") -> tuple[str | None, str | None, str | None]:
+    told_ms = line.timestamp_ms
+    return line.host, None if told_ms is None else millis_text(told_ms), line.pending
+
+
+def _print_offsets(group: str, lines: "Iterable[PartitionLine]") -> None:
+    own = [_own_row(line) for line in lines]
+    shown = [place for place in range(len(OWN_COLUMNS)) if any(row[place] for row in own)]
+    rows = [
+        (*_row(group, line), *(row[place] for place in shown))
+        for line, row in zip(lines, own, strict=True)
+    ]
+    print_table((*OFFSET_COLUMNS, *(OWN_COLUMNS[place] for place in shown)), rows)
+
+
+def _seconds_text(lag: "Lag") -> str | None:
+    """`12.5`; `>12.5` for a lower bound."""
+    if lag.lag_seconds is None:
+        return None
+    return f"{'>' if lag.is_at_least else ''}{lag.lag_seconds:.1f}"
+
+
+def _say_beyond(lines: "Iterable[PartitionLine]") -> None:
+    for line in lines:
+        if line.lag.is_beyond_end:
+            say(
+                f"{visible(line.topic)}-{line.partition} ends at {line.lag.log_end}, and "
+                f"{line.committed} was committed: it was truncated, or the topic made anew."
+            )
+
+
+def _line_as_json(group: str, line: "PartitionLine") -> dict[str, object]:
+    keys = [column.lower() for column in OFFSET_COLUMNS]
+    return dict(zip(keys, _row(group, line), strict=True)) | {
+        "lag-seconds": line.lag.lag_seconds,
+        "is-at-least": line.lag.is_at_least,
+        "log-start-offset": line.lag.log_start,
+        "is-beyond-end": line.lag.is_beyond_end,
+        "host": line.host,
+        "committed-timestamp": _own_row(line)[1],
+        "pending": line.pending,
+        "topic-id": line.topic_id,
+    }
+
+
+def _total_lag(lines: "Iterable[PartitionLine]") -> int:
+    return sum(line.lag.lag or 0 for line in lines)
+
+
+def as_of_text(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
+    """`r0-523 at …Z, 2 requests wait`: a view is a fold of the log up to a request."""
+    if as_of is None:
+        return f"{time_text(asked)}, before the first batch of the job"
+    waiting = f", {counted(as_of.waiting, 'record')} to be judged" if as_of.waiting else ""
+    return f"r{shard}-{as_of.offset} at {millis_text(as_of.clock_ms)}{waiting}"
+
+
+def _as_json(view: "GroupView") -> dict[str, object]:
+    from coordlib.cli.groups.group_view import host_of
+
+    group, as_of, failure = view.group, view.as_of, view.group.failure
+    return {
+        "group": group.group,
+        "kind": group.kind,
+        "state": _state(group),
+        "unreadable": group.unreadable,
+        "generation": group.generation,
+        "protocol": group.protocol,
+        "leader": group.leader,
+        "failure": failure and {"error": failure.error, "message": failure.message},
+        "shard": view.shard,
+        "as_of_offset": as_of.offset if as_of else None,
+        "as_of_log_time": millis_text(as_of.clock_ms) if as_of else None,
+        "waiting": as_of.waiting if as_of else None,
+        "total-lag": _total_lag(view.lines),
+        "members": [
+            {
+                "consumer-id": name,
+                "client-id": member.client,
+                "instance": member.instance,
+                "host": host_of(member),
+            }
+            for name, member in group.members.items()
+        ],
+        "missing-topics": list(view.missing),
+        "replaced-topics": list(view.replaced),
+        "waits-for": [
+            {"consumer-id": each.member, "client-id": each.client, "reason": each.reason}
+            for each in group.waits_for
+        ],
+        "offsets": [_line_as_json(group.group, line) for line in view.lines],
+    }

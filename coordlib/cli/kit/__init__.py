@@ -1,0 +1,1 @@
+"""What all commands share: where the stack is, output, options."""
