@@ -2,7 +2,7 @@
 
 import sys
 
-from coordlib.jobs.archive import main
+from coordlib.job.main.archive import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,7 +2,7 @@
 
 import sys
 
-from coordlib.jobs.claims import main
+from coordlib.job.main.claims import main
 
 if __name__ == "__main__":
     sys.exit(main())

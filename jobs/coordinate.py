@@ -2,7 +2,7 @@
 
 import sys
 
-from coordlib.jobs.coordinate import main
+from coordlib.job.main.coordinate import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -56,7 +56,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def run(name: str, *arguments: str, fails_with: Exception | None = None) -> int:
-        module = importlib.import_module(f"coordlib.jobs.{name}")
+        module = importlib.import_module(f"coordlib.job.main.{name}")
 
         def fail(*_: object) -> None:
             raise fails_with or AssertionError("Spark was started")
@@ -65,7 +65,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
             monkeypatch.setattr(module, "_run", fail)
         monkeypatch.setattr("pyspark.sql.SparkSession", None)
         monkeypatch.setattr("sys.argv", [name, *arguments])
-        monkeypatch.setattr("coordlib.streaming.logs.configure", lambda: None)
+        monkeypatch.setattr("coordlib.job.logs.configure", lambda: None)
         try:
             return int(module.main())
         except SystemExit as end:  # argparse ends the process itself

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from coordlib.errors import NotReady
+from coordlib.job.start_times import BEGIN_VARIABLE
 from coordlib.local import logs
 from coordlib.local.home import command_for
 from coordlib.local.programs import Program, belonging_to, environment_of
 from coordlib.local.stack_folder import PRIVATE_UMASK
 from coordlib.local.submission import COORDINATE
 from coordlib.local.submit import EXIT_FILE_VARIABLE, PID_FILE_VARIABLE
-from coordlib.streaming.start_times import BEGIN_VARIABLE
 
 READY_TIMEOUT_S = 120.0  # Spark starts in 5-8 s, its first batch takes 2-4 s; a busy machine more
 STOP_TIMEOUT_S = 60.0  # one batch, at worst after a backlog, and Spark's own stop

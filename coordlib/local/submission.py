@@ -25,7 +25,7 @@ DEFAULT_MASTER = "local[3]"
 COORDINATE: Final = "coordinate"
 ARCHIVE: Final = "archive"
 CLAIMS: Final = "claims"
-#: Scripts that come with the package, in coordlib/jobs/, by the name that is given for them.
+#: Scripts that come with the package, in coordlib/job/main/, by the name that is given for them.
 JOBS: Final = (COORDINATE, ARCHIVE, CLAIMS)
 
 _SWITCHES = frozenset(
@@ -191,7 +191,7 @@ _USAGE = (
 
 
 def _script(name: str) -> str:
-    return str(PACKAGE / "jobs" / f"{name}.py") if name in JOBS else name
+    return str(PACKAGE / "job" / "main" / f"{name}.py") if name in JOBS else name
 
 
 def python_environment(is_local: bool, environ: Mapping[str, str]) -> dict[str, str]:

@@ -29,13 +29,13 @@ from types import FrameType
 from coordlib import exit_codes
 from coordlib.errors import CoordError, SetupError
 from coordlib.installation import require_job_modules
+from coordlib.job.start_times import LAUNCHED_VARIABLE
 from coordlib.local import class_archive, environment_archive, master, quiet_files, submission
 from coordlib.local.home import coord_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
 from coordlib.local.progress import to_stderr
 from coordlib.redaction import in_clear, redacted, secrets_of, warning_of, without
-from coordlib.streaming.start_times import LAUNCHED_VARIABLE
 
 PID_FILE_VARIABLE = "COORD_DRIVER_PID_FILE"
 EXIT_FILE_VARIABLE = "COORD_EXIT_CODE_FILE"

@@ -31,8 +31,8 @@ from coordlib.core.wire import responses as rs
 from coordlib.core.wire.own_topics import is_users, own_topics
 from coordlib.core.wire.stored import FEATURES, GROUP_SPACE
 from coordlib.errors import NotAllowed
+from coordlib.job.background.feeder import messages_of
 from coordlib.kafka.layout import Place
-from coordlib.streaming.beside.feeder import messages_of
 from coordlib.testing.signing import Keyholder
 
 EPOCH_MS = 1_700_000_000_000  # log time at the beginning

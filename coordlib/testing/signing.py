@@ -12,8 +12,8 @@ import msgspec
 from coordlib.core.engine.shard import ShardSettings
 from coordlib.core.wire.requests import Control
 from coordlib.core.wire.stored import ControlKey
-from coordlib.streaming.control import Signer
-from coordlib.streaming.signatures import Signatures
+from coordlib.job.control import Signer
+from coordlib.job.signatures import Signatures
 
 _HALF_BYTES: Final = 32
 

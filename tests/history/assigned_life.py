@@ -16,9 +16,9 @@ from coordlib.core.groups.assigned.group import Member
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.stored import LagSample
 from coordlib.history.tables import COLUMNS, EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
+from coordlib.job.background.committed_log import CommittedOffsets, read_record
+from coordlib.job.background.lag_sampler import LagSampler
 from coordlib.kafka.places import Bounds
-from coordlib.streaming.beside.committed_log import CommittedOffsets, read_record
-from coordlib.streaming.beside.lag_sampler import LagSampler
 from tests.core.groups.test_topics import listing
 from tests.tools.driving import Conversation, commit, heartbeat, leave
 

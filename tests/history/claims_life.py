@@ -5,7 +5,7 @@ from typing import Final
 from coordlib.core.claims.blob import Coordination
 from coordlib.core.engine.blob import InputRecord, ShardSettings
 from coordlib.core.wire import marshal as m
-from coordlib.streaming.plane import claims
+from coordlib.job.plane import claims
 from tests.history.rows import START_MS, Log
 
 TOPIC: Final = "__marshal.6s"

@@ -13,9 +13,9 @@ from unittest.mock import MagicMock
 import pytest
 
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.jobs import archive
-from coordlib.spark.stopping import stop_between_batches
-from coordlib.streaming import lifecycle
+from coordlib.job import lifecycle
+from coordlib.job.main import archive
+from coordlib.spark_stopping import stop_between_batches
 
 
 class FakeQuery:

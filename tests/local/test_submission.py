@@ -31,7 +31,7 @@ def test_a_job_of_the_package_is_submitted_by_its_name(name: str) -> None:
     *_, script, arguments = composed("--verbose", name, "coordinate")
 
     assert Path(script).is_file()
-    assert Path(script).parts[-3:] == ("coordlib", "jobs", f"{name}.py")
+    assert Path(script).parts[-3:] == ("job", "main", f"{name}.py")
     assert arguments == "coordinate"
 
 

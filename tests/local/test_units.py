@@ -18,12 +18,8 @@ import pytest
 import yaml
 
 from coordlib import exit_codes
-from coordlib.streaming.arguments import (
-    claims_options,
-    parse_arguments,
-    parse_claims_arguments,
-)
-from coordlib.streaming.beside.status_file import ClaimsStatus, JobStatus
+from coordlib.job.background.status_file import ClaimsStatus, JobStatus
+from coordlib.job.main.arguments import claims_options, parse_arguments, parse_claims_arguments
 
 CONF: Final = Path(__file__).parents[2] / "conf"
 UNITS: Final = sorted((CONF / "systemd").glob("*.service"))

@@ -9,7 +9,7 @@ import pytest
 from coordlib.core.engine.control import ControlRecords
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
-from coordlib.streaming.signatures import ED25519
+from coordlib.job.signatures import ED25519
 from coordlib.testing.signing import stand_in
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.simulation import forgeries, signed_worlds, signing

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from coordlib.streaming import sink
+from coordlib.job import sink
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.world import World
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.streaming import start
+from coordlib.job import start
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.memory import SITUATIONS
 from tests.tools.simulation.sometimes import count_sometimes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.spark.reasons import LENGTH_MAX, reason_of
+from coordlib.spark_reasons import LENGTH_MAX, reason_of
 
 PROXY = """[STREAM_FAILED] Query [id = 8a, runId = 1b] terminated with exception: An exception was \
 raised by the Python Proxy. Return Message: Traceback (most recent call last):

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.spark import stopping
-from coordlib.spark.stopping import Gap, stop_between_batches
+from coordlib import spark_stopping as stopping
+from coordlib.spark_stopping import Gap, stop_between_batches
 
 
 class BusyQuery:

@@ -22,14 +22,14 @@ from coordlib.core.engine.blob import InputRecord, ShardSettings
 from coordlib.core.engine.routing import Output
 from coordlib.core.wire import marshal as m
 from coordlib.core.wire.stored import decode_marker
+from coordlib.job.plane import claims
+from coordlib.job.replay import KafkaInput
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.coordination import require
 from coordlib.kafka.places import Place
 from coordlib.kafka.reading import read_to_end
-from coordlib.streaming.plane import claims
-from coordlib.streaming.replay import KafkaInput
 from tests.stack.conftest import wait_until
 
 TOPIC: Final = "__marshal.6s"

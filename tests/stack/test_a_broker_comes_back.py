@@ -9,14 +9,14 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from coordlib.job.background.kafka_decisions import KafkaDecisions
+from coordlib.job.background.ticks import KafkaTicks
+from coordlib.job.control import ControlWriter
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.places import Bounds, Place
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
-from coordlib.streaming.beside.kafka_decisions import KafkaDecisions
-from coordlib.streaming.beside.ticks import KafkaTicks
-from coordlib.streaming.control import ControlWriter
 from tests.stack.conftest import wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("own stack")]

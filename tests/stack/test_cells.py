@@ -15,8 +15,8 @@ import pytest
 from coordlib import exit_codes
 from coordlib.cli.main.main import main
 from coordlib.core.wire.partitioner import shard_of
+from coordlib.job import crash
 from coordlib.local.stack import Stack
-from coordlib.streaming import crash
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.test_transactions_by_coordinator import OFFSETS, Producer, committed, waits
 from tests.stack.truths import outputs_are_exactly_once

@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from coordlib.errors import CannotReach, SetupError
 from coordlib.history.sql import query_tables
+from coordlib.job import crash
 from coordlib.kafka.coordination import create, create_coordination
 from coordlib.local.stack import Stack
-from coordlib.streaming import crash
 from tests.stack.claimants import HI_S, PREFIX, TOPIC, Claimants
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.wire import RawMember, Wire, settle

@@ -20,9 +20,9 @@ import pytest
 
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import SetupError
+from coordlib.job import crash
 from coordlib.local.programs import belonging_to
 from coordlib.local.stack import Stack
-from coordlib.streaming import crash
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow

@@ -17,18 +17,18 @@ from confluent_kafka import Producer
 from coordlib.client import CoordinatedProducer
 from coordlib.client.transactions.by_kafka import ByKafka
 from coordlib.core.engine.routing import Output
+from coordlib.job import sink as sinks
+from coordlib.job.batch import Batch
+from coordlib.job.checkpoint import Identity
+from coordlib.job.plane import groups
+from coordlib.job.sink import TransactionalSink
+from coordlib.job.sink_producer import open_producer
 from coordlib.kafka import compacted, topics
 from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
 from coordlib.kafka.reading import read_to_end
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
 from coordlib.local.ports import LOOPBACK, free_ports
-from coordlib.streaming import sink as sinks
-from coordlib.streaming.batch import Batch
-from coordlib.streaming.checkpoint import Identity
-from coordlib.streaming.plane import groups
-from coordlib.streaming.sink import TransactionalSink
-from coordlib.streaming.sink_producer import open_producer
 from tests.stack.proxy import END_TXN, Proxy
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault]

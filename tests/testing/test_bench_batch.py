@@ -12,8 +12,9 @@ from pyspark import cloudpickle
 
 from coordlib import exit_codes
 from coordlib.errors import CannotReach, SetupError
-from coordlib.streaming import keys, operator, plane_query, query, source
-from coordlib.streaming.operator import unpack_state
+from coordlib.job import keys, operator, plane_query, source
+from coordlib.job.main import query
+from coordlib.job.operator import unpack_state
 from tests.tools.bench import batch_levers, batch_load, batch_worker
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, ratios, summary
 from tests.tools.bench.batch_levers import switched

@@ -31,7 +31,7 @@ def test_journeys_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
         assert files == len(passed) == len(set(passed)) <= changes
         assert Cost(*aim) == each.aim
         if each.record_aim is not None:
-            assert passed[0] == "streaming/operator.py"
+            assert passed[0] == "job/operator.py"
             assert f"{name}, inside one record" in said
             assert "   *" not in ways[name].split("\n")[1], "a batch begins outside of records"
 
@@ -63,7 +63,7 @@ def test_the_request_is_judged_and_not_refused_on_the_way(name: str, file: str) 
 
     assert found.record is not None
     assert file in found.record.files
-    assert "streaming/batch.py" in {*found.whole.files} - {*found.record.files}
+    assert "job/batch.py" in {*found.whole.files} - {*found.record.files}
 
 
 def test_the_way_of_the_client_is_gone_to_its_end() -> None:

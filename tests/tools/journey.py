@@ -30,8 +30,8 @@ from coordlib.core.engine.shard import Shard
 from coordlib.core.engine.transition import REQUESTS
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
-from coordlib.streaming import operator
-from coordlib.streaming.plane import fold_groups
+from coordlib.job import operator
+from coordlib.job.plane import fold_groups
 from coordlib.testing.fake_log import FakeLog
 from tests.tools import driving
 

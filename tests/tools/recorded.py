@@ -37,7 +37,7 @@ from coordlib.core.groups.settings import GroupSettings
 from coordlib.core.transactions.family import Transactions
 from coordlib.core.transactions.settings import TransactionsSettings
 from coordlib.core.wire.stored import ControlKey, ShardPosition
-from coordlib.streaming.plane import Plane, Restoring, claims, groups
+from coordlib.job.plane import Plane, Restoring, claims, groups
 from coordlib.testing import signing
 from tests.tools.assigned_logs import brittle
 from tests.tools.core import InputRecord, ShardSettings

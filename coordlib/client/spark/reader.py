@@ -46,8 +46,8 @@ from coordlib.client.spark.run import Run
 from coordlib.client.spark.tables import Tables
 from coordlib.client.spark.writes import WITH_WRITES, Writes, refuse_unknown
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.spark.reasons import DISK_FULL, reason_of
-from coordlib.spark.stopping import LOOK_EVERY_S, Gap
+from coordlib.spark_reasons import DISK_FULL, reason_of
+from coordlib.spark_stopping import LOOK_EVERY_S, Gap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

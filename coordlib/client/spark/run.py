@@ -13,7 +13,7 @@ from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark.beginnings import Begin
 from coordlib.client.spark.positions import finished
 from coordlib.client.spark.share import Share
-from coordlib.spark.stopping import LOOK_EVERY_S, Gap
+from coordlib.spark_stopping import LOOK_EVERY_S, Gap
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -30,7 +30,7 @@ A refused request is answered THROTTLING_QUOTA_EXCEEDED and changes nothing. The
 while so much is counted that anybody may have to wait (rule 6), so nobody waits for ever. One step
 may be larger than what is left: the bound is exceeded by one step of one group. Records of
 `coord.offsets` count nothing: their place among the requests is not fixed. What they write, and the
-bytes that are not counted, are bounded by how a batch is planned (`streaming/batch_size.py`).
+bytes that are not counted, are bounded by how a batch is planned (`job/batch_size.py`).
 """
 
 from collections.abc import Iterable

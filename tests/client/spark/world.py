@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pytest
 
+from coordlib import spark_stopping as stopping
 from coordlib.client.kit.signals import TopicPartition
 from coordlib.client.spark import beginnings as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
@@ -15,7 +16,6 @@ from coordlib.client.spark import run as spark_run
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.spark.share import Share
 from coordlib.kafka.places import Bounds, Place
-from coordlib.spark import stopping
 from tests.client.groups.assigned.world import AssignedWorld
 from tests.client.world import TIMING
 

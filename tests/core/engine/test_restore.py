@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from coordlib.core.engine.routing import COMMITTED, GROUPS
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import CommittedValue, Marker, ShardPosition
-from coordlib.streaming import plane
-from coordlib.streaming.rebuild import GROUPS_NAMED_MAX, seed_blobs
+from coordlib.job import plane
+from coordlib.job.rebuild import GROUPS_NAMED_MAX, seed_blobs
 from tests.tools.assigned_groups import group_of, owned_in, subscribe, topics
 from tests.tools.core import Shard, orphans, restore
 from tests.tools.defects import Defect, in_force

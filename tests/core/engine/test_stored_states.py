@@ -23,8 +23,8 @@ from coordlib.core.wire.producers import TRANSACTION
 from coordlib.core.wire.stored import Marker
 from coordlib.core.wire.transactions import COORDINATOR, DELTA, KAFKA
 from coordlib.errors import StartRefused
-from coordlib.streaming import plane
-from coordlib.streaming.rebuild import seed_blobs
+from coordlib.job import plane
+from coordlib.job.rebuild import seed_blobs
 from tests.tools import clusters, stored_state
 from tests.tools.core import STATE_VERSION, Shard, UnknownStateVersion, decode_blob, fold
 from tests.tools.stored_state import SETTINGS, Stored

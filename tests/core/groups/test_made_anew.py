@@ -12,7 +12,7 @@ from coordlib.core.groups.family import Groups
 from coordlib.core.groups.offsets.positions import COMMITS
 from coordlib.core.groups.topics import learn_ids, present_id
 from coordlib.core.wire import requests as rq
-from coordlib.streaming.beside.shown_ids import ShownIds
+from coordlib.job.shown_ids import ShownIds
 from tests.tools import core
 from tests.tools.assigned_groups import topic_id, topics
 from tests.tools.driving import (

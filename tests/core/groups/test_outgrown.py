@@ -21,8 +21,8 @@ from coordlib.core.groups.classic.kind import CLASSIC
 from coordlib.core.groups.offsets.positions import COMMITS
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
-from coordlib.streaming.operator import judge_readable
-from coordlib.streaming.plane import fold_groups
+from coordlib.job.operator import judge_readable
+from coordlib.job.plane import fold_groups
 from tests.tools.assigned_groups import subscribe, topics
 from tests.tools.core import Fold, InputRecord, Shard, fold, restore
 from tests.tools.defects import Poison

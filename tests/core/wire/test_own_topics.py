@@ -20,8 +20,8 @@ from coordlib.core.wire.own_topics import (
     is_users,
     own_topics,
 )
+from coordlib.job.background.topic_watch import KafkaCluster
 from coordlib.kafka.plans import CLAIMS_TABLE, REPLACEABLE, read_plans
-from coordlib.streaming.beside.topic_watch import KafkaCluster
 from coordlib.testing.fake_log import FakeLog
 
 PAGE = Path(coordlib.__file__).parent / "core" / "wire" / "README.md"

@@ -18,7 +18,7 @@ from coordlib.core.wire.outbox import HeardValue, SentValue
 from coordlib.core.wire.partitioner import java_hash, shard_of
 from coordlib.core.wire.topic_ids import TopicIdsValue
 from coordlib.errors import ErrorCode
-from coordlib.streaming.signatures import ED25519
+from coordlib.job.signatures import ED25519
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 

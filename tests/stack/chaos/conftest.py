@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
+from coordlib.job.crash import PLACES
 from coordlib.local.stack import Stack
-from coordlib.streaming.crash import PLACES
 from tests.stack.chaos.scene import Scene
 from tests.stack.lists import Lists
 from tests.stack.recorded import checked_history

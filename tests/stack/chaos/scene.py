@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from coordlib import exit_codes
 from coordlib.checking.history import Happened, write
 from coordlib.errors import SetupError
+from coordlib.job import crash
 from coordlib.local.job import READY_TIMEOUT_S
 from coordlib.local.programs import Program, belonging_to
 from coordlib.local.stack import Stack
-from coordlib.streaming import crash
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow

@@ -9,9 +9,9 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
+from coordlib.job import crash
+from coordlib.job.checkpoint import Ended
 from coordlib.local.stack import Stack
-from coordlib.streaming import crash
-from coordlib.streaming.checkpoint import Ended
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.wire import RawMember, Wire, settle
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from coordlib.streaming import crash
+from coordlib.job import crash
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import SESSION_MS, Scene, sleep_for_ms
 from tests.stack.conftest import wait_until

@@ -27,6 +27,11 @@ from coordlib.core.wire.stored import Layout
 from coordlib.core.wire.transactions import COORDINATOR, KAFKA
 from coordlib.errors import CoordError, NotAllowed
 from coordlib.history.topics_read import ArchivedTopics
+from coordlib.job.plane import Plane, claims, groups
+from coordlib.job.progress import OtherCells
+from coordlib.job.replay import KafkaInput
+from coordlib.job.sink import TransactionalSink
+from coordlib.job.sink_producer import open_producer
 from coordlib.kafka import coordination, topics
 from coordlib.kafka.compacted import newest_by_key, newest_decided
 from coordlib.kafka.fencing import fence
@@ -34,11 +39,6 @@ from coordlib.kafka.reading import read_to_end
 from coordlib.kafka.roles import Right, Role, options_of, rights
 from coordlib.local.private_files import write_private
 from coordlib.local.stack import Stack
-from coordlib.streaming.plane import Plane, claims, groups
-from coordlib.streaming.progress import OtherCells
-from coordlib.streaming.replay import KafkaInput
-from coordlib.streaming.sink import TransactionalSink
-from coordlib.streaming.sink_producer import open_producer
 from tests.stack.secured.principals import Principals
 
 #: The topic that members share, and a prefix at which no job runs.

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Producer
 
 from coordlib.config import EngineConfig
+from coordlib.job.background.offset_watch import OffsetWatch
+from coordlib.job.background.troubles import Troubles
 from coordlib.kafka.acls import grant
 from coordlib.kafka.roles import Kind, Operation, Right, Role, rights
 from coordlib.local.stack import Stack
-from coordlib.streaming.beside.offset_watch import OffsetWatch
-from coordlib.streaming.beside.troubles import Troubles
 from tests.stack.secured.principals import Principals
 from tests.stack.secured.scene import TOPIC, TRIAL
 

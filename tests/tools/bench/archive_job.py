@@ -21,9 +21,9 @@ from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.history.delta_append import Append
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.topics_read import ArchivedTopics
+from coordlib.job import lifecycle, logs
+from coordlib.job.background.status_file import StatusFile
 from coordlib.kafka import topics
-from coordlib.streaming import lifecycle, logs
-from coordlib.streaming.beside.status_file import StatusFile
 from tests.tools.bench.archive import Plan, read
 from tests.tools.bench.batch_figures import spent_s
 

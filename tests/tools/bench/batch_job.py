@@ -22,12 +22,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from coordlib.config import load_config
 from coordlib.errors import NotReady
 from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.job import lifecycle, logs
+from coordlib.job.background.archive_watch import ArchiveWatch
+from coordlib.job.background.status_file import JobStatus, StatusFile
+from coordlib.job.main.query import Coordinator, CoordinatorOptions
 from coordlib.kafka import topics
-from coordlib.spark.stopping import stop_between_batches
-from coordlib.streaming import lifecycle, logs
-from coordlib.streaming.beside.archive_watch import ArchiveWatch
-from coordlib.streaming.beside.status_file import JobStatus, StatusFile
-from coordlib.streaming.query import Coordinator, CoordinatorOptions
+from coordlib.spark_stopping import stop_between_batches
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, spent_s
 from tests.tools.bench.batch_levers import switched
 from tests.tools.bench.batch_variants import Block

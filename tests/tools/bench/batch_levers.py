@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
+from coordlib.job import keys, operator, plane, plane_query, source
+from coordlib.job.main import query
 from coordlib.local import quiet_files
-from coordlib.streaming import keys, operator, plane, plane_query, query, source
 from tests.tools.bench import batch_worker
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Final
 
 from coordlib.core.engine.pages import Kept, Packing, PagesFold, StoredPages
 from coordlib.core.engine.shard import Fold, InputRecord, ShardSettings
-from coordlib.streaming.plane import fold_group_pages, fold_groups
+from coordlib.job.plane import fold_group_pages, fold_groups
 
 #: With which the job packed its state before it had zstd.
 _ZLIB_LEVEL: Final = 1

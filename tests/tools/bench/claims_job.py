@@ -17,8 +17,8 @@ from unittest.mock import patch
 
 from py4j.protocol import Py4JError
 
-from coordlib.streaming.plane import CLAIMS
-from coordlib.streaming.plane_query import PlaneQuery
+from coordlib.job.plane import CLAIMS
+from coordlib.job.plane_query import PlaneQuery
 
 #: Batches of claims that take less than the trigger end further apart.
 LOOK_EVERY_S: Final = 0.1
@@ -56,7 +56,7 @@ def main() -> int:
 
     threading.Thread(target=watch, args=(queries, given.told), daemon=True).start()
     with patch.object(PlaneQuery, "begin", noted):
-        return int(import_module(f"coordlib.jobs.{given.job}").main())
+        return int(import_module(f"coordlib.job.main.{given.job}").main())
 
 
 if __name__ == "__main__":

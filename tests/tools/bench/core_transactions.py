@@ -21,8 +21,8 @@ from coordlib.core.wire import requests as rq
 from coordlib.core.wire.producers import TRANSACTION
 from coordlib.core.wire.stored import ControlKey
 from coordlib.core.wire.transactions import KAFKA
-from coordlib.streaming.control import Signer
-from coordlib.streaming.signatures import ED25519
+from coordlib.job.control import Signer
+from coordlib.job.signatures import ED25519
 from tests.tools.bench.figures import percentile
 from tests.tools.core import InputRecord, ShardSettings, fold, of_groups
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordlib.streaming.beside.committed_log import read_record
+from coordlib.job.background.committed_log import read_record
 from tests.tools.bench.figures import spread
 
 

@@ -15,7 +15,7 @@ from tests.tools.bench.figures import percentile, spread
 
 MIB: Final = 1024 * 1024
 #: Modules from which Spark's Python workers are forked: the job's, and Spark's own.
-DAEMONS: Final = ("coordlib.streaming.warm_daemon", "pyspark.daemon")
+DAEMONS: Final = ("coordlib.job.warm_daemon", "pyspark.daemon")
 #: The lag grows when its last third is this much above its first.
 GROWTH_MAX: Final = 1.5
 GROWTH_SLACK_S: Final = 0.3

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from coordlib.cli.kit.where import Where
 from coordlib.errors import CannotReach
+from coordlib.job.marker import KEYS_KEY, decode_keys
 from coordlib.local.progress import phase, to_stderr
-from coordlib.streaming.marker import KEYS_KEY, decode_keys
 from tests.tools.bench.crowd import Record
 from tests.tools.bench.figures import spread, tell, tell_machine
 from tests.tools.bench.gauges import Costs

@@ -16,10 +16,10 @@ from typing import Final
 
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import LagSample
+from coordlib.job.background.committed_log import CommittedOffsets
+from coordlib.job.background.lag_sampler import LagSampler, samples_max
 from coordlib.kafka.places import Bounds, Place
 from coordlib.lag.measure import LogEnds
-from coordlib.streaming.beside.committed_log import CommittedOffsets
-from coordlib.streaming.beside.lag_sampler import LagSampler, samples_max
 from tests.tools.bench.figures import summary, tell, tell_machine, timed
 
 BENCH: Final = "lag"

@@ -24,11 +24,11 @@ from coordlib.core.wire import responses as rs
 from coordlib.core.wire.producers import TRANSACTION
 from coordlib.core.wire.stored import Marker
 from coordlib.errors import CannotReach, SetupError
+from coordlib.job.background.feeder import messages_of
+from coordlib.job.marker import MARKER_KEY
 from coordlib.kafka import topics
 from coordlib.local.progress import phase, to_stderr
 from coordlib.local.stack import Stack
-from coordlib.streaming.beside.feeder import messages_of
-from coordlib.streaming.marker import MARKER_KEY
 from tests.tools.bench.crowd import Crowd, Record
 from tests.tools.bench.crowd_ids import Ids
 from tests.tools.bench.figures import tell, tell_machine

@@ -15,7 +15,7 @@ from coordlib.core.groups.offsets.positions import COMMITS
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import marshal
 from coordlib.core.wire import requests as rq
-from coordlib.streaming.batch_size import WRITTEN_SHARE_BESIDE
+from coordlib.job.batch_size import WRITTEN_SHARE_BESIDE
 from tests.tools.driving import SETTINGS, Conversation
 
 PAGE: Final = Path("tests/BYTES.md")

@@ -18,9 +18,9 @@ from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.cells import Owned, ShardRange
 from coordlib.core.wire.partitioner import shard_of
-from coordlib.streaming.batch import assemble
-from coordlib.streaming.operator import judge_rows
-from coordlib.streaming.plane import fold_groups
+from coordlib.job.batch import assemble
+from coordlib.job.operator import judge_rows
+from coordlib.job.plane import fold_groups
 from tests.tools.core import InputRecord
 from tests.tools.simulation import plan as plans
 from tests.tools.simulation.cells_beside import CellsBeside, Copier

@@ -12,8 +12,8 @@ from uuid import UUID
 from coordlib.core.engine.routing import OUTBOX, Output
 from coordlib.core.engine.shard import Status
 from coordlib.core.wire.partitioner import shard_of
-from coordlib.streaming.beside.feeder import Feeder, Pair, waiting_in
-from coordlib.streaming.beside.outbox_log import tell
+from coordlib.job.background.feeder import Feeder, Pair, waiting_in
+from coordlib.job.background.outbox_log import tell
 from tests.tools.simulation.driver_io import Beside
 
 if TYPE_CHECKING:

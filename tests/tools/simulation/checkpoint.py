@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from coordlib.core.wire.cells import Owned
 from coordlib.core.wire.stored import Marker
-from coordlib.streaming.checkpoint import Begun, Ended, Identity, Planned
+from coordlib.job.checkpoint import Begun, Ended, Identity, Planned
 from tests.tools.simulation.cluster import Place
 
 Ranges = dict[Place, tuple[int, int]]

@@ -16,19 +16,19 @@ from confluent_kafka import KafkaException
 from coordlib.core.wire.cells import Owned
 from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused, TooMuchAtOnce
-from coordlib.streaming.batch import Batch, assemble
-from coordlib.streaming.batch_size import PLANNED_MAX, BatchSize
-from coordlib.streaming.beside.ticks import TickWriter
-from coordlib.streaming.checkpoint import Begun, Ended, Identity
-from coordlib.streaming.control_keys import begin
-from coordlib.streaming.judged_log import JudgedLog
-from coordlib.streaming.marker import next_marker
-from coordlib.streaming.plane import Plane, groups
-from coordlib.streaming.progress import OtherCells
-from coordlib.streaming.query import output_partitions, positions_at_start
-from coordlib.streaming.signatures import Signatures
-from coordlib.streaming.sink import TransactionalSink
-from coordlib.streaming.start import agree, not_committed
+from coordlib.job.background.ticks import TickWriter
+from coordlib.job.batch import Batch, assemble
+from coordlib.job.batch_size import PLANNED_MAX, BatchSize
+from coordlib.job.checkpoint import Begun, Ended, Identity
+from coordlib.job.control_keys import begin
+from coordlib.job.judged_log import JudgedLog
+from coordlib.job.main.query import output_partitions, positions_at_start
+from coordlib.job.marker import next_marker
+from coordlib.job.plane import Plane, groups
+from coordlib.job.progress import OtherCells
+from coordlib.job.signatures import Signatures
+from coordlib.job.sink import TransactionalSink
+from coordlib.job.start import agree, not_committed
 from tests.tools.core import InputRecord, ShardSettings, UnknownStateVersion
 from tests.tools.defects import Defect
 from tests.tools.simulation.checkpoint import Checkpoint, Ranges, StateGone

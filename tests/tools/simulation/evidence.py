@@ -13,7 +13,7 @@ from coordlib.core.groups.offsets.positions import COMMITS
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.stored import Marker, decode_marker
-from coordlib.streaming.marker import MARKER_KEY
+from coordlib.job.marker import MARKER_KEY
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.world import GROUP, PREFIX

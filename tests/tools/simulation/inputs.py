@@ -8,9 +8,9 @@ from confluent_kafka import KafkaException
 from coordlib.core.engine.shard import InputRecord
 from coordlib.core.wire.stored import JudgedRecord
 from coordlib.errors import CannotReach, StartRefused
+from coordlib.job.batch import judged_record
+from coordlib.job.judged_log import FILLER
 from coordlib.kafka.places import Bounds, Place
-from coordlib.streaming.batch import judged_record
-from coordlib.streaming.judged_log import FILLER
 from tests.tools.simulation.cluster import Cluster, Record
 
 

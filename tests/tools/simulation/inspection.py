@@ -25,8 +25,8 @@ from coordlib.core.groups.kind import GroupKind
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.stored import ShardPosition
-from coordlib.streaming.operator import judge_rows
-from coordlib.streaming.plane import fold_groups
+from coordlib.job.operator import judge_rows
+from coordlib.job.plane import fold_groups
 from tests.tools.core import (
     Fold,
     InputRecord,

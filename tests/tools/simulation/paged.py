@@ -12,7 +12,7 @@ from typing import Final
 from coordlib.core.engine.blob import Fold, InputRecord, ShardSettings
 from coordlib.core.engine.pages import Kept, Packing, StoredPages, fold_pages, whole
 from coordlib.core.registry import REGISTRY
-from coordlib.streaming.state import pack_pages, unpack_pages
+from coordlib.job.state import pack_pages, unpack_pages
 from tests.tools.simulation.violation import Violation
 
 #: What they cost is the same without compression.

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from coordlib.core.wire.own_topics import is_users, own_topics
 from coordlib.core.wire.requests import TopicMetadata
-from coordlib.streaming.beside import topic_watch
+from coordlib.job.background import topic_watch
 from tests.tools.simulation.cluster import Cluster
 from tests.tools.simulation.driver_io import SimulatedControl
 from tests.tools.simulation.scheduler import Process

@@ -26,8 +26,8 @@ from coordlib.core.groups.assigned.kind import ASSIGNED
 from coordlib.core.groups.assigned.step import Step
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
-from coordlib.streaming.operator import judge_readable
-from coordlib.streaming.plane import fold_groups
+from coordlib.job.operator import judge_readable
+from coordlib.job.plane import fold_groups
 from tests.tools.assigned_groups import (
     answer_demands,
     group_of,

@@ -15,10 +15,10 @@ from coordlib.core.engine.blob import InputRecord, ShardSettings
 from coordlib.core.engine.routing import SNAPSHOTS
 from coordlib.core.wire.stored import Layout
 from coordlib.errors import LogCut
-from coordlib.streaming.operator import judge_rows
-from coordlib.streaming.plane import Plane, claims, fold_claims
-from coordlib.streaming.replay import Replay
-from coordlib.streaming.start import agree
+from coordlib.job.operator import judge_rows
+from coordlib.job.plane import Plane, claims, fold_claims
+from coordlib.job.replay import Replay
+from coordlib.job.start import agree
 from tests.tools.defects import Defect
 from tests.tools.simulation.checkpoint import Checkpoint, Ranges
 from tests.tools.simulation.claims.ledger import ClaimsLedger

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException
 from coordlib.core.engine.routing import OUTBOX, Output
 from coordlib.core.engine.shard import Status
 from coordlib.core.wire.requests import Control, TxnDecided
-from coordlib.streaming.beside.decisions import DecisionWatch, Look, Seen
-from coordlib.streaming.beside.feeder import Feeder, Waiting, waiting_in
+from coordlib.job.background.decisions import DecisionWatch, Look, Seen
+from coordlib.job.background.feeder import Feeder, Waiting, waiting_in
 from tests.tools.simulation.cluster import Cluster, Partition
 from tests.tools.simulation.driver_io import Beside
 

@@ -1,0 +1,314 @@
+"""How users' own transactions of Kafka ended, written to the shards that wait for it.
+
+A shard reports the records of its log that were part of such a transaction. When the last stable
+offset of the partition is beyond one, its transaction is over; a read-committed reader then finds
+the record (committed) or only what stands behind it (aborted). The order matters: a reader that
+finds nothing cannot tell an open transaction from an aborted one, so the last stable offset is
+asked for first. Each record is named in what is written: "all others below" would also abort what
+no batch has judged yet. The outcome is true for ever, so it may be written twice.
+
+A question that fails decides nothing. It is a trouble in the job's status, and asked again. While
+no shard waits, nothing is asked. What retention has removed nobody can find out any more: it waits
+for ever, which is a trouble of its own, and the records behind it are decided without it.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+from confluent_kafka import KafkaException
+
+from coordlib import limits
+from coordlib.core.engine.shard import Status
+from coordlib.core.wire.requests import TxnDecided
+from coordlib.errors import CannotReach
+from coordlib.job.background.troubles import Troubles
+from coordlib.job.crash import Crash
+from coordlib.kafka.clients import reason_of
+
+_log = structlog.get_logger()
+#: Names of the troubles in the job's status.
+DECISIONS: Final = "decisions"
+REMOVED: Final = "decisions of removed records"
+#: Records between two that are looked for: beyond that the reader goes to the second by itself.
+GAP_MAX: Final = 1_000
+#: What was written is written again when the shard still waits for it after this time.
+SAY_AGAIN_S: Final = 10.0
+_PAUSE_S: Final = 0.05
+_RETRY_PAUSE_S: Final = 0.5
+
+
+class Look(NamedTuple):
+    """Records of one shard that are looked for in one reading, by offset and in order."""
+
+    shard: int
+    offsets: tuple[int, ...]
+
+
+class Seen(NamedTuple):
+    """What a read-committed reader has found."""
+
+    #: The offsets of the records that it was given.
+    offsets: Collection[int]
+    #: It has read all before this offset.
+    reached: int
+
+
+class Planner:
+    """Which records are to be looked for, and what follows. Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        #: shard -> the records that it waits for.
+        self._undecided: dict[int, tuple[int, ...]] = {}
+        #: What the log was given, and when: the shard has not judged it yet.
+        self._said: dict[tuple[int, int], float] = {}
+        #: shard -> where its log begins, as far as it was asked for.
+        self._starts: dict[int, int] = {}
+
+    def learn(self, shard: int, undecided: tuple[int, ...]) -> None:
+        """A batch was judged."""
+        before = self._undecided.get(shard, ())
+        self._undecided[shard] = undecided
+        for offset in set(before) - set(undecided):
+            self._said.pop((shard, offset), None)
+
+    def begins(self, starts: Mapping[int, int]) -> None:
+        """The logs of these shards begin there: what lies before cannot be read any more."""
+        self._starts.update(starts)
+
+    def removed(self) -> dict[int, list[int]]:
+        """The records that no reader will find any more, by shard."""
+        found = {
+            shard: [each for each in self._undecided.get(shard, ()) if each < start]
+            for shard, start in self._starts.items()
+        }
+        return {shard: offsets for shard, offsets in found.items() if offsets}
+
+    def removed_in_words(self) -> str:
+        """The same for the job's status; "" where there is none."""
+        return "; ".join(
+            f"shard {shard}: {len(offsets)} {'record' if len(offsets) == 1 else 'records'} before "
+            f"{self._starts[shard]}, the first is {offsets[0]}"
+            for shard, offsets in sorted(self.removed().items())
+        )
+
+    def waiting(self, now: float) -> dict[int, list[int]]:
+        """The records whose transactions have to be asked about, by shard."""
+        found = {
+            shard: [
+                each
+                for each in offsets
+                if each >= self._starts.get(shard, 0) and not self._is_said(shard, each, now)
+            ]
+            for shard, offsets in self._undecided.items()
+        }
+        return {shard: offsets for shard, offsets in found.items() if offsets}
+
+    def _is_said(self, shard: int, offset: int, now: float) -> bool:
+        said = self._said.get((shard, offset))
+        return said is not None and now - said < SAY_AGAIN_S
+
+    def looks(self, stable_ends: Mapping[int, int], now: float) -> list[Look]:
+        """The records whose transactions are over, in readings.
+
+        Args:
+            stable_ends: shard -> last stable offset, asked for before anything is read.
+        """
+        found = []
+        for shard, offsets in sorted(self.waiting(now).items()):
+            span: list[int] = []
+            for offset in offsets:
+                if offset >= stable_ends.get(shard, -1):
+                    break
+                if span and offset - span[-1] > GAP_MAX:
+                    found.append(Look(shard, tuple(span)))
+                    span = []
+                span.append(offset)
+            if span:
+                found.append(Look(shard, tuple(span)))
+        return found
+
+    def said(self, shard: int, record: TxnDecided, now: float) -> None:
+        """It is on its way into the log."""
+        for offset in (*record.committed, *record.aborted):
+            self._said[shard, offset] = now
+
+    def unsaid(self, shard: int, record: TxnDecided) -> None:
+        """The log has not taken it."""
+        for offset in (*record.committed, *record.aborted):
+            self._said.pop((shard, offset), None)
+
+
+def outcomes(look: Look, seen: Seen) -> list[TxnDecided]:
+    """The outcomes that a reading shows; none of records that it has not come to."""
+    committed = [each for each in look.offsets if each in seen.offsets]
+    aborted = [e for e in look.offsets if e not in seen.offsets and e < seen.reached]
+    ended = sorted([*committed, *aborted])
+    at_most = limits.DECISIONS_PER_RECORD_MAX
+    parts = [frozenset(ended[n : n + at_most]) for n in range(0, len(ended), at_most)]
+    return [
+        TxnDecided(
+            v=1,
+            committed=tuple(each for each in committed if each in part),
+            aborted=tuple(each for each in aborted if each in part),
+        )
+        for part in parts
+    ]
+
+
+class Broker(Protocol):
+    """The calls to Kafka that the watch needs."""
+
+    def stable_ends(self, shards: Iterable[int]) -> dict[int, int]:
+        """The last stable offset of each shard's requests. Raises KafkaException, TimeoutError."""
+
+    def log_starts(self, shards: Iterable[int]) -> dict[int, int]:
+        """Where each shard's requests begin. Raises KafkaException, TimeoutError."""
+
+    def look(self, look: Look) -> Seen:
+        """Read committed records from the first of these up to the last. Raises KafkaException."""
+
+    def write(self, shard: int, record: TxnDecided, told: Callable[[str], None]) -> None:
+        """Write a record; `told` is called with why the log refused it, or with an empty reason.
+
+        Raises KafkaException, TimeoutError.
+        """
+
+    def serve(self) -> None:
+        """Deliver the outcome of records. Raises KafkaException."""
+
+    def close(self) -> None:
+        """Let go of the reader."""
+
+
+class DecisionWatch:
+    """Finds decisions beside the query and writes them. `learn` may come from another thread.
+
+    A question that fails is the trouble "decisions", and what it can never decide is the trouble
+    "decisions of removed records": both leave the job running. A defect ends the thread, and then
+    the job (`check`): without the thread the offsets of all groups wait, and the next start mends
+    that.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        troubles: Troubles | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._broker, self._now_s = broker, now_s
+        self._troubles = troubles or Troubles()
+        self._planner, self._lock = Planner(), threading.Lock()
+        #: The removed records that were noted.
+        self._removed = ""
+        #: Why the log did not take a record; set by whichever thread serves the producer.
+        self._lost: deque[str] = deque(maxlen=1)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
+        self._failure: Exception | None = None
+        self._crash, self._batches = Crash.from_environment(), 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(15)
+
+    def check(self) -> None:
+        """Raises CannotReach when the thread has ended."""
+        if self._failure is not None:
+            raise CannotReach(
+                f"The decisions of users' transactions have ended: {self._failure!r}",
+                "requests topic",
+                "Start the job again; it finds out anew how these transactions ended.",
+            ) from self._failure
+
+    def learn(self, statuses: Iterable[Status]) -> None:
+        """A batch was committed."""
+        with self._lock:
+            self._batches += 1
+            for status in statuses:
+                self._planner.learn(status.shard, status.undecided)
+
+    def turn(self) -> bool:
+        """Ask about what shards wait for, and write what is decided; whether all went well."""
+        with self._lock:
+            waiting = self._planner.waiting(self._now_s())
+            removed = self._planner.removed_in_words()
+        if removed != self._removed:  # what they wait for never comes: it is noted once
+            self._removed = removed
+            self._troubles.note(REMOVED, removed)
+        if not waiting and not self._troubles.now.get(DECISIONS):
+            return True
+        errors: list[str] = []
+        try:
+            self._decide(waiting, errors)
+        except (KafkaException, TimeoutError) as problem:
+            errors.append(reason_of(problem))
+        if self._lost:
+            errors.append(self._lost.pop())
+        if errors:
+            _log.warning("decisions wait for the broker", error=errors[0])
+        self._troubles.note(DECISIONS, errors[0] if errors else "")
+        return not errors
+
+    def _decide(self, waiting: Mapping[int, list[int]], errors: list[str]) -> None:
+        if not waiting:
+            self._broker.serve()
+            return
+        ends = self._broker.stable_ends(waiting)
+        with self._lock:
+            looks = self._planner.looks(ends, self._now_s())
+        failed = set()
+        for look in looks:
+            try:
+                seen = self._broker.look(look)
+            except (KafkaException, TimeoutError) as problem:
+                errors.append(f"shard {look.shard} from {look.offsets[0]}: {reason_of(problem)}")
+                failed.add(look.shard)
+                continue
+            for record in outcomes(look, seen):
+                self._write(look.shard, record)
+        self._broker.serve()
+        if failed:
+            # Others must not wait for a record that retention has removed: the next looks begin
+            # behind it.
+            starts = self._broker.log_starts(failed)
+            with self._lock:
+                self._planner.begins(starts)
+
+    def _write(self, shard: int, record: TxnDecided) -> None:
+        with self._lock:
+            self._planner.said(shard, record, self._now_s())
+        try:
+            self._broker.write(shard, record, self._note(shard, record))
+        except Exception:
+            with self._lock:
+                self._planner.unsaid(shard, record)
+            raise
+        self._crash.strike("decided", self._batches)
+
+    def _note(self, shard: int, record: TxnDecided) -> Callable[[str], None]:
+        def note(error: str) -> None:
+            if error:
+                self._lost.append(error)
+                with self._lock:
+                    self._planner.unsaid(shard, record)
+
+        return note
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_PAUSE_S):
+                if not self.turn():
+                    self._stop.wait(_RETRY_PAUSE_S)
+        except Exception as problem:  # noqa: BLE001  raised by check(), which ends the job
+            _log.exception("decisions have ended")
+            self._failure = problem
+        finally:
+            self._broker.close()

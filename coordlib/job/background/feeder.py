@@ -1,0 +1,281 @@
+"""The feeder: it writes messages of shards, once they are committed, into the logs of their shards.
+
+    a batch is committed ─▶ its messages ─▶ FromShard records, in the order of each channel
+
+It keeps nothing that is not in `coord.outbox`: at its start it reads what waits there, after older
+drivers were fenced. What it writes twice, or an older driver late, does nothing (`channels.py`). A
+record that the log did not take is written again, and all of its channel behind it: a shard
+judges no message before the one before it. So are those that a shard has in its log and does not
+judge, since too many of its outputs cannot be read yet (`answered.py`).  # INV-95
+"""
+
+import threading
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from coordlib.core.engine.channels import HEARD, SENT
+from coordlib.core.engine.routing import OUTBOX, Output
+from coordlib.core.wire.outbox import HeardValue, SentValue
+from coordlib.core.wire.requests import FromShard
+from coordlib.job.background.turns import Turns
+from coordlib.job.crash import Crash
+
+#: Records of one channel that are under way at once: what is written again when one is not taken.
+FLYING_MAX: Final = 100
+#: What the log has taken is written again where its shard has not judged it after this time, with a
+#: batch; then after twice as long, and so on: perhaps the shard is only far behind.
+AGAIN_S: Final = 5.0
+
+#: Shard that sends, and shard that judges.
+Pair = tuple[int, int]
+
+_decode_key: Final = msgspec.json.Decoder(tuple[str | int, ...]).decode
+_decode_sent: Final = msgspec.json.Decoder(SentValue).decode
+_decode_heard: Final = msgspec.json.Decoder(HeardValue).decode
+
+
+class Waiting(NamedTuple):
+    """What an outbox has: messages to be fed, and acknowledgements for their senders."""
+
+    #: Channel -> messages by number, in order.
+    messages: dict[Pair, dict[int, bytes]]
+    #: Channel -> newest message that was judged.
+    heard: dict[Pair, int]
+    #: Channel -> newest message whose judgement its sender has read.
+    told: dict[Pair, int]
+
+
+def waiting_in(partitions: Mapping[int, Mapping[bytes, bytes]]) -> Waiting:
+    """Read the live records of the outbox, by partition. Raises msgspec.MsgspecError."""
+    found = Waiting({}, {}, {})
+    for shard, records in partitions.items():
+        for key, value in records.items():
+            match _decode_key(key):
+                case (str(what), int(other)) if what == SENT:
+                    found.told[shard, other] = _decode_sent(value).heard
+                case (str(what), int(other)) if what == HEARD:
+                    found.heard[other, shard] = _decode_heard(value).heard
+                case (int(source), int(to), int(number)):
+                    found.messages.setdefault((source, to), {})[number] = value
+    for pair, messages in found.messages.items():
+        newest = found.heard.get(pair, 0)
+        found.messages[pair] = {n: messages[n] for n in sorted(messages) if n > newest}
+    return found
+
+
+def messages_of(outputs: Iterable[Output]) -> Iterator[tuple[Pair, int, bytes]]:
+    """The messages among a batch's outputs, in order."""
+    for output in outputs:
+        if output.topic == OUTBOX and output.value is not None:
+            match _decode_key(output.key):
+                case (int(source), int(to), int(number)):
+                    yield (source, to), number, output.value
+
+
+def _judged_of(outputs: Iterable[Output]) -> Iterator[tuple[Pair, int]]:
+    """By channel, the newest message that a batch has judged."""
+    for output in outputs:
+        if output.topic == OUTBOX and output.value is not None:
+            match _decode_key(output.key):
+                case (str(what), int(source)) if what == HEARD:
+                    yield (source, output.partition), _decode_heard(output.value).heard
+
+
+class Channel:
+    """What is to be fed of one channel. Pure; times are seconds of one clock.
+
+    Args:
+        messages: what waits, by number and in order.
+    """
+
+    def __init__(self, messages: Mapping[int, bytes]) -> None:
+        #: Those that are not known to be judged, by number and in order.
+        self._messages = dict(messages)
+        #: The log has all up to this one.
+        self._logged = 0
+        #: Of those behind it, the ones that were taken. A shard drops them if one before was not.
+        self._taken: set[int] = set()
+        #: The newest that is under way, or was taken.
+        self._sent = 0
+        self._flying = 0
+        #: Whether one of those under way was not taken.
+        self._has_failed = False
+        #: When the first of them is written again, and how long after the time before.
+        self._again_at, self._again_s = float("inf"), AGAIN_S
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to be written."""
+        return all(number <= self._logged for number in reversed(self._messages))
+
+    def add(self, number: int, body: bytes) -> None:
+        """One more, behind all others."""
+        self._messages[number] = body
+
+    def due(self) -> list[tuple[int, bytes]]:
+        """What is to be written now, in order.
+
+        Behind a record that was not taken nothing is written until it is known what became of all
+        others: then all comes again from the first on that the log lacks.
+        """
+        if self._has_failed:
+            if self._flying:
+                return []
+            self._has_failed, self._sent = False, self._logged
+            self._taken.clear()
+        later = [(n, body) for n, body in self._messages.items() if n > self._sent]
+        return later[: FLYING_MAX - self._flying]
+
+    def sent(self, number: int) -> None:
+        """It is under way."""
+        self._sent = number
+        self._flying += 1
+
+    def told(self, number: int, is_taken: bool) -> None:
+        """What became of it."""
+        self._flying -= 1
+        if not is_taken:
+            self._has_failed = True
+            return
+        self._taken.add(number)
+        for each in self._messages:
+            if each > self._logged:
+                if each not in self._taken:
+                    break
+                self._logged = each
+                self._taken.remove(each)
+
+    def heard(self, number: int) -> None:
+        """All up to this one are judged."""
+        for each in [n for n in self._messages if n <= number]:
+            del self._messages[each]
+        self._taken = {n for n in self._taken if n > number}
+        self._logged = max(self._logged, number)
+        self._again_at, self._again_s = float("inf"), AGAIN_S
+
+    def batch_committed(self, now_s: float) -> None:
+        """Those that the log has and no batch judges are written again, from time to time."""
+        if next(iter(self._messages), self._logged + 1) > self._logged or self._flying:
+            return
+        if self._again_at == float("inf"):
+            self._again_at = now_s + self._again_s
+        elif now_s >= self._again_at:
+            self._again_s *= 2
+            self._again_at, self._logged, self._sent = now_s + self._again_s, 0, 0
+            self._taken.clear()
+
+
+#: Writes a record into the log of a shard; calls with "" when it is taken, else with the reason.
+Write = Callable[[int, FromShard, Callable[[str], None]], None]
+
+
+class Feeder:
+    """Feeds the messages of all shards, turn by turn. Another thread calls `batch_committed`.
+
+    Args:
+        write: raises KafkaException, TimeoutError: the record is not under way.
+        serve: lets the writer learn what became of records.
+        waiting: what was in the outbox at the start.
+        owned: the shards of this job; None: all. Only its driver may write into their logs: each
+            driver numbers its control records, and of two the one with the higher numbers counts.
+    """
+
+    def __init__(
+        self,
+        write: Write,
+        serve: Callable[[], None],
+        waiting: Waiting,
+        owned: Container[int] | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write, self._serve, self._owned, self._now_s = write, serve, owned, now_s
+        self._lock = threading.Lock()
+        self._channels = {
+            pair: Channel(found)
+            for pair, found in waiting.messages.items()
+            if self._is_fed_here(pair)
+        }
+        #: Channel from a shard of another cell -> its newest message that was judged, or added.
+        self._newest = dict(waiting.heard)
+        #: Records that were written.
+        self.written = 0
+        self._crash, self._batches = Crash.from_environment(), 0
+
+    def batch_committed(self, outputs: Iterable[Output]) -> None:
+        """Feed its messages, too; what it has judged is done."""
+        outputs = list(outputs)
+        with self._lock:
+            self._batches += 1
+            for pair, number, body in messages_of(outputs):
+                if self._is_fed_here(pair):
+                    self._channels.setdefault(pair, Channel({})).add(number, body)
+            for pair, number in _judged_of(outputs):
+                if pair in self._channels:
+                    self._channels[pair].heard(number)
+            for channel in self._channels.values():
+                channel.batch_committed(self._now_s())
+
+    def add(self, pair: Pair, number: int, body: bytes) -> None:
+        """Feed a message of another cell's shard, too, unless it was added or judged before."""
+        with self._lock:
+            if number > self._newest.get(pair, 0):
+                self._newest[pair] = number
+                self._channels.setdefault(pair, Channel({})).add(number, body)
+
+    def _is_fed_here(self, pair: Pair) -> bool:
+        return self._owned is None or pair[1] in self._owned
+
+    def turn(self) -> None:
+        """Write what is due. Raises KafkaException, TimeoutError."""
+        with self._lock:
+            due = [
+                (pair, number, body)
+                for pair, channel in sorted(self._channels.items())
+                for number, body in channel.due()
+            ]
+        try:
+            for pair, number, body in due:
+                self._feed(pair, number, body)
+        finally:
+            if due or self.is_busy:
+                self._serve()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything waits to be taken by a log."""
+        with self._lock:
+            return any(not channel.is_done for channel in self._channels.values())
+
+    def _feed(self, pair: Pair, number: int, body: bytes) -> None:
+        record = FromShard(v=1, source=pair[0], seq=number, body=msgspec.Raw(body))
+        with self._lock:
+            self._channels[pair].sent(number)
+        try:
+            self._write(pair[1], record, self._note(pair, number))
+        except Exception:
+            self._note(pair, number)("it could not be written")
+            raise
+        self.written += 1
+        self._crash.strike("fed", self._batches)
+
+    def _note(self, pair: Pair, number: int) -> Callable[[str], None]:
+        def note(problem: str) -> None:
+            with self._lock:
+                self._channels[pair].told(number, not problem)
+
+        return note
+
+
+class FeederThread(Turns):
+    """Lets a Feeder have its turns, beside the query."""
+
+    def __init__(self, feeder: Feeder) -> None:
+        super().__init__(
+            feeder,
+            "messages of shards",
+            "Start the job again; at its start it feeds what waits in the outbox.",
+        )
+        self.feeder = feeder

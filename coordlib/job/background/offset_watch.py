@@ -1,0 +1,235 @@
+"""The driver's thread for committed offsets: it samples lag and mirrors groups.
+
+No batch waits for the thread, and no answer depends on it. When it fails the job goes on: the log
+and the job's status report it, by the names of `OffsetWatch`.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import KafkaException
+
+from coordlib.config import EngineConfig
+from coordlib.core.wire.stored import LagSample
+from coordlib.errors import NotAllowed
+from coordlib.job.background.committed_log import (
+    LEFT_OUT_MAX,
+    OFFSETS_MAX,
+    CommittedLog,
+    CommittedOffsets,
+)
+from coordlib.job.background.lag_sampler import LagSampler, LagTopic, Whose, wall_clock_ms
+from coordlib.job.background.mirror import AdminGroups, Mirror, chosen
+from coordlib.job.background.offset_shares import Exists
+from coordlib.job.background.troubles import Trouble, Troubles
+from coordlib.kafka.admin import Admin
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reason_of
+from coordlib.kafka.denied import describing, missing
+from coordlib.kafka.places import Bounds, Place
+from coordlib.lag.measure import SAMPLES_MAX, LogEnds
+from coordlib.lag.samples import newest_samples, sampled_ends
+
+_WAIT_S: Final = 0.5
+_RETRY_PAUSE_S: Final = 5.0
+_JOIN_S: Final = 15.0
+_ASK_S: Final = 10.0
+#: Where there are more offsets than are followed, to choose among them takes a second.
+_TRIM_EVERY_S: Final = 30.0
+#: Reading also succeeds when there is nothing to read. So it counts as working only when it has not
+#: failed for this long.
+_QUIET_MS: Final = 60_000
+
+_log = structlog.get_logger()
+
+
+class OffsetWatch:
+    """The thread; it starts only if lag or a mirror is wanted.
+
+    Troubles: "committed offsets" cannot be read; "lag" cannot be sampled; "lag of topics" that may
+    not be described; "lag samples" are not written; "offsets left out" are beyond the bound; "lag
+    and mirror" have ended.
+
+    Args:
+        prefix: of the topics of committed offsets and of lag.
+        whose: kind and space of what has the offsets.
+
+    Raises:
+        SetupError: `engine.mirror_offsets` has an expression that cannot be read.
+    """
+
+    def __init__(
+        self,
+        client_options: Mapping[str, Any],
+        prefix: str,
+        engine: EngineConfig,
+        troubles: Troubles | None = None,
+        whose: Whose = Whose(),  # noqa: B008  immutable
+    ) -> None:
+        self._options, self._prefix, self._whose = client_options, prefix, whose
+        self._interval_ms = engine.lag_interval_ms
+        self._is_mirrored = chosen(engine.mirror_offsets)
+        self._has_mirror = bool(engine.mirror_offsets)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._troubles, self._of_mirror = troubles or Troubles(), Troubles()
+        self._trim_at_s = 0.0
+        #: Topics with committed offsets that the brokers do not let the job describe.
+        self._denied: list[str] = []
+
+    @property
+    def failing(self) -> dict[str, Trouble]:
+        """Mirrored groups that are behind."""
+        return self._of_mirror.now
+
+    def start(self, shards: int, owned: Sequence[int] | None = None) -> None:
+        """Begin, with that many shards; `owned`: those of the job, None: all."""
+        if self._interval_ms or self._has_mirror:
+            run = partial(self._run, shards, range(shards) if owned is None else owned)
+            self._thread = threading.Thread(target=run, name="offset-watch", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+    def _run(self, shards: int, owned: Sequence[int]) -> None:
+        try:
+            self._follow(shards, owned)
+        except Exception as problem:  # noqa: BLE001  in the job's status; the job goes on
+            _log.exception("lag and mirror have ended")
+            self._troubles.failed("lag and mirror", f"ended: {problem!r}")
+
+    def _follow(self, shards: int, owned: Sequence[int]) -> None:
+        sampler, topic = self._sampling(shards, owned) if self._interval_ms else (None, None)
+        users: dict[str, LagSampler | Mirror] = {} if sampler is None else {"lag": sampler}
+        if self._has_mirror:
+            groups = AdminGroups(self._options)
+            users["mirror"] = Mirror(groups, self._is_mirrored, troubles=self._of_mirror)
+        topics = _Topics(self._options)
+        offsets = CommittedOffsets(_everything if sampler else self._is_mirrored, topics.exists)
+
+        def tell(group: str, place: Place, offset: int | None) -> None:
+            for user in users.values():
+                user.changed(group, place, offset)
+
+        log = CommittedLog(self._options, self._prefix, owned, offsets, tell)
+        try:
+            while not self._stop.is_set():
+                self._turn(log, users, topic)
+        finally:
+            log.close()
+            if topic is not None:
+                topic.close()
+
+    def _sampling(self, shards: int, owned: Sequence[int]) -> tuple[LagSampler, LagTopic]:
+        topic = LagTopic(self._options, self._prefix, shards)
+        ask = partial(self._bounds, open_admin(self._options, log_level=2))
+        earlier = self._earlier(owned)
+        return LagSampler(ask, topic.write, self._interval_ms, earlier, whose=self._whose), topic
+
+    def _bounds(self, admin: Admin, places: Iterable[Place]) -> Mapping[Place, Bounds | None]:
+        denied: set[str] = set()
+        found = log_bounds(admin, places, on_denied=denied.add)
+        self._denied = sorted(denied)
+        return found
+
+    def _earlier(self, shards: Sequence[int]) -> dict[Place, LogEnds]:
+        """Read the samples of earlier runs: a restart must shorten no group's lag in seconds."""
+        samples: list[LagSample] = []
+        try:
+            for shard in shards:
+                samples += self._of_shard(shard)
+        except (KafkaException, NotAllowed) as problem:
+            _log.warning("earlier samples of lag are not read", error=reason_of(problem))
+        samples.sort(key=lambda sample: sample.time_ms)
+        return {place: sampled.ends for place, sampled in sampled_ends(samples).items()}
+
+    def _of_shard(self, shard: int) -> list[LagSample]:
+        """The newest samples of a shard.
+
+        If some old samples were not read, lag in seconds may be a lower bound for a while; a
+        warning says how far the samples reach.
+        """
+        cuts: list[int] = []
+        topic = f"{self._prefix}.lag"
+        found = list(newest_samples(self._options, topic, shard, on_cut=cuts.append))
+        now_ms = wall_clock_ms()
+        reach_ms = now_ms - min((sample.time_ms for sample in found), default=now_ms)
+        if cuts and reach_ms < SAMPLES_MAX * self._interval_ms:
+            _log.warning(
+                "earlier samples of lag are read in part",
+                shard=shard,
+                not_read=sum(cuts),
+                reach_s=reach_ms // 1000,
+            )
+        return found
+
+    def _turn(
+        self, log: CommittedLog, users: "Mapping[str, LagSampler | Mirror]", topic: LagTopic | None
+    ) -> None:
+        # After the start, do not wait for the topic's end: if commits never pause, it never comes.
+        turns: dict[str, Callable[[], object]] = {"committed offsets": partial(log.turn, _WAIT_S)}
+        if log.has_caught_up:
+            turns |= {name: partial(user.turn, log.offsets) for name, user in users.items()}
+            if time.monotonic() >= self._trim_at_s:
+                self._trim_at_s = time.monotonic() + _TRIM_EVERY_S
+                log.offsets.trim()
+        if topic is not None:
+            turns["lag samples"] = topic.serve
+        failures = {name: _failure_of(turn) for name, turn in turns.items()}
+        written = {"lag samples": topic.failure} if topic is not None and topic.failure else {}
+        self._tell({**failures, **written}, log.offsets.left_out)
+        if failed := {name: failure for name, failure in failures.items() if failure}:
+            _log.warning("lag and mirror wait for the broker", errors=failed)
+            self._stop.wait(_RETRY_PAUSE_S)
+
+    def _tell(self, failures: Mapping[str, str], left_out: int) -> None:
+        for name, failure in failures.items():
+            if failure:
+                self._troubles.failed(name, failure)
+            else:
+                self._troubles.works(name, _QUIET_MS if name == "committed offsets" else 0)
+        words = f"{left_out} or more" if left_out >= LEFT_OUT_MAX else f"{left_out}"
+        without = f"{words} have no lag and no mirror: {OFFSETS_MAX} are followed"
+        lacking = missing(describing(self._denied[0]), self._options).what if self._denied else ""
+        self._troubles.note("lag of topics", lacking)
+        self._troubles.note("offsets left out", without if left_out else "")
+
+
+class _Topics:
+    """The partitions that exist, as far as the brokers tell."""
+
+    def __init__(self, client_options: Mapping[str, Any]) -> None:
+        self._admin = open_admin(client_options, log_level=2)
+        self._partitions: dict[str, int] | None = None
+
+    def exists(self) -> Exists:
+        """Ask the brokers; an unknown state stays as it was, and at first all partitions exist."""
+        try:
+            topics = self._admin.list_topics(timeout=_ASK_S).topics
+            self._partitions = {name: len(each.partitions) for name, each in topics.items()}
+        except KafkaException as problem:
+            _log.warning("it is not known which topics there are", error=reason_of(problem))
+        known = self._partitions
+        return lambda at: known is None or at.partition < known.get(at.topic, 0)
+
+
+def _failure_of(turn: Callable[[], object]) -> str:
+    """The request that Kafka refused; empty: none. The mirror goes on where lag is refused."""
+    try:
+        turn()
+    except NotAllowed as problem:
+        return problem.what
+    except (KafkaException, TimeoutError) as problem:
+        return reason_of(problem)
+    return ""
+
+
+def _everything(_group: str) -> bool:
+    return True

@@ -1,0 +1,359 @@
+"""The fold as a Spark operator: one key per shard, one blob of state, rows in and outputs out.
+
+Everything that decides lies in the pure core; this file gathers rows (they come in several
+frames and in no order), hands them over, and turns outputs into rows: many of them into one,
+because Python, Arrow and the JVM each take a row in hand several times, and a flood of refused
+joins spent most of a batch there.
+State is (version, blob): other types crash the worker or cannot evolve. How the blob is packed, and
+that of most planes only what changed is packed again, stands in `state.py`.
+"""
+
+import resource
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from coordlib.core.engine.pages import BrokenPages, Packing, StoredPages, Turn
+from coordlib.core.engine.routing import Output
+from coordlib.core.engine.shard import (
+    STATE_VERSION,
+    UNTRUSTED_TIME_MS,
+    InputRecord,
+    ShardSettings,
+    Status,
+    UnknownStateVersion,
+)
+from coordlib.core.wire.stored import JudgedRecord
+from coordlib.job.batch import EMPTY_ROW, PACKED_BYTES, BatchReport, judged_record, pack_outputs
+from coordlib.job.batch_size import held_bytes_max, too_large
+from coordlib.job.crash import Crash
+from coordlib.job.plane import Folding, FoldingPages, Plane
+from coordlib.job.state import (
+    KEPT,
+    KEPT_SHARE,
+    UnreadableState,
+    pack_pages,
+    pack_state,
+    unpack_pages,
+    unpack_state,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.broadcast import Broadcast
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.state import GroupState
+
+STATE_SCHEMA: Final = "version INT, blob BINARY"
+#: `outputs` are packed; the last row of a shard has none, and reports its state to the driver.
+OUTPUT_SCHEMA: Final = "shard INT, seq INT, outputs BINARY, report BINARY"
+COLUMNS: Final = ["shard", "seq", "outputs", "report"]
+#: Spark's setting: rows after which a buffer is handed over.
+ROWS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+
+class Beginning(NamedTuple):
+    """The states from which shards begin, other than those that Spark keeps."""
+
+    #: Shard -> its blob where Spark has no state of it yet (rebuild).
+    seeds: dict[int, bytes]
+    #: Shard -> its blob at the end of the batch `taken_over`, from the topics.
+    blobs: dict[int, bytes]
+    #: A batch that is committed, and that this code judges differently; -1: none.
+    taken_over: int
+
+
+def judge(
+    rows: "DataFrame",
+    plane: Plane,
+    settings: ShardSettings,
+    beginning: "Broadcast[Beginning]",
+    worker_memory_bytes: int,
+    keys: Sequence[int],
+) -> "DataFrame":
+    """The outputs of each batch, with OUTPUT_SCHEMA; `settings.shard` is filled in per key.
+
+    Args:
+        keys: of each shard, in Spark's state.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  Spark's own convention
+    from pyspark.sql.streaming.state import GroupStateTimeout
+
+    key = F.array(*map(F.lit, keys))[F.col("shard")]
+    shard_of = {key: shard for shard, key in enumerate(keys)}
+    return (
+        rows.withColumn("key", key)
+        .groupBy("key")
+        .applyInPandasWithState(
+            _judge_shard(
+                Judging(plane.fold, plane.fold_pages, plane.label, worker_memory_bytes, pack_state),
+                settings,
+                beginning,
+                shard_of,
+                int(rows.sparkSession.conf.get(ROWS_PER_BATCH) or 0),
+            ),
+            OUTPUT_SCHEMA,
+            STATE_SCHEMA,
+            "append",
+            GroupStateTimeout.NoTimeout,
+        )
+    )
+
+
+def _judge_shard(
+    judging: "Judging",
+    settings: ShardSettings,
+    beginning: "Broadcast[Beginning]",
+    shard_of: Mapping[int, int],
+    rows_per_batch: int,
+) -> Callable[[Any, Any, Any], Iterator["pd.DataFrame"]]:
+    def judge_shard(
+        key: tuple[int], frames: Iterator["pd.DataFrame"], state: "GroupState"
+    ) -> Iterator["pd.DataFrame"]:
+        import pandas as pd
+
+        crash, batch = Crash.from_environment(judging.label), _batch_number()
+        shard = shard_of[int(key[0])]
+        crash.strike("in-task", batch)
+        bytes_max = held_bytes_max(own_memory_bytes(judging.worker_memory_bytes))
+        records = gather(frames, bytes_max, f"batch {batch}, shard {shard}")
+        own, begin = msgspec.structs.replace(settings, shard=shard), beginning.value
+        if batch == begin.taken_over and shard in begin.blobs:
+            fresh, rows = judging.take_over(begin.blobs[shard], records, own)
+        elif state.exists:
+            fresh, rows = judging.judge(bytes(state.get[1]), records, own)
+        else:
+            fresh, rows = judging.begin(begin.seeds.get(shard), records, own)
+        state.update((STATE_VERSION, fresh))
+        for some in pieces(rows, rows_per_batch):
+            yield pd.DataFrame(some, columns=COLUMNS)
+        crash.strike("task-ends", batch)
+
+    return judge_shard
+
+
+def judge_alone(
+    spark: "SparkSession",
+    folding: Folding,
+    settings: ShardSettings,
+    blob: bytes | None,
+    records: list[InputRecord],
+) -> "DataFrame":
+    """The outputs of records of one shard, with OUTPUT_SCHEMA, beside any query.
+
+    Args:
+        settings: of that shard.
+        blob: its state; None: it has none yet.
+    """
+    given = spark.sparkContext.broadcast((blob, records))
+    rows_per_batch = int(spark.conf.get(ROWS_PER_BATCH) or 0)
+
+    def judge_them(_frames: Iterator["pd.DataFrame"]) -> Iterator["pd.DataFrame"]:
+        import pandas as pd
+
+        _, rows = judge_readable(folding, *given.value, settings)
+        for some in pieces(rows, rows_per_batch):
+            yield pd.DataFrame(some, columns=COLUMNS)
+
+    return spark.range(0, 1, 1, 1).mapInPandas(judge_them, OUTPUT_SCHEMA)
+
+
+def pieces(rows: list[tuple[Any, ...]], rows_per_batch: int) -> Iterator[list[tuple[Any, ...]]]:
+    """A shard's rows, in parts of which each is a buffer of its own in Python, Arrow and Java.
+
+    Spark ends a buffer by the number of rows alone, and it grows by doubling, up to 2 GiB: a part
+    that others follow is filled up with empty rows, which `assemble` leaves out.
+    """
+    some: list[tuple[Any, ...]] = []
+    size_bytes = 0
+    for row in rows:
+        some.append(row)
+        size_bytes += len(row[2] or b"")
+        if size_bytes >= PACKED_BYTES and row is not rows[-1]:
+            yield some + [EMPTY_ROW] * max(rows_per_batch + 1 - len(some), 0)
+            some, size_bytes = [], 0
+    yield some
+
+
+def own_memory_bytes(worker_memory_bytes: int) -> int:
+    """The memory of this worker, or the limit set by Spark or the system, if that is less."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return (
+        worker_memory_bytes if limit == resource.RLIM_INFINITY else min(limit, worker_memory_bytes)
+    )
+
+
+def gather(frames: Iterable["pd.DataFrame"], bytes_max: int, part: str) -> list[InputRecord]:
+    """All records of a shard's part of a batch; `part` names it.
+
+    Raises:
+        BatchTooLarge: they have more than `bytes_max` bytes, or than the worker has memory for.
+            The rest is counted and not kept.
+    """
+    records: list[InputRecord] = []
+    count = size_bytes = 0
+    try:
+        for frame in frames:
+            some = list(_records(frame))
+            count += len(some)
+            size_bytes += _size_bytes(some)
+            if size_bytes <= bytes_max:
+                records += some
+            else:
+                records.clear()
+    except MemoryError:
+        if not count:
+            raise
+        records.clear()
+        raise too_large(part, count, size_bytes, bytes_max, is_out_of_memory=True) from None
+    if size_bytes > bytes_max:
+        raise too_large(part, count, size_bytes, bytes_max)
+    return records
+
+
+def _size_bytes(records: Iterable[InputRecord]) -> int:
+    return sum(len(record.value) for record in records if record.value is not None)
+
+
+def _batch_number() -> int:
+    """The batch that this task belongs to; -1: unknown."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    told = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    return -1 if told is None else int(told)
+
+
+#: What the state store gets, and rows of OUTPUT_SCHEMA, the report last.
+Judged = tuple[bytes, list[tuple[Any, ...]]]
+
+
+class Judging(NamedTuple):
+    """How one shard's part of a batch is judged, from its stored state to the next one.
+
+    All raise UnreadableState, and nothing else for what somebody else wrote.
+    """
+
+    fold: Folding
+    #: None: the plane's state is one blob.
+    fold_pages: FoldingPages | None
+    label: str
+    worker_memory_bytes: int
+    #: A blob, or a part of a state in pages.
+    pack: Turn
+
+    def judge(self, stored: bytes, records: list[InputRecord], settings: ShardSettings) -> Judged:
+        """A batch of a shard that has a state."""
+        pages = unpack_pages(stored) if self.fold_pages is not None else None
+        if pages is None:
+            return self.begin(unpack_state(stored), records, settings)
+        return self._judge_pages(pages, records, settings)
+
+    def begin(
+        self, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+    ) -> Judged:
+        """The first batch of a shard: of a rebuilt one, a new one, or one that had no pages."""
+        if self.fold_pages is not None:
+            return self._judge_pages(blob, records, settings)
+        fresh, rows = judge_readable(self.fold, blob, records, settings)
+        return self.pack(fresh), rows
+
+    def take_over(self, blob: bytes, records: list[InputRecord], settings: ShardSettings) -> Judged:
+        """A part of a batch that is committed: see `take_over`."""
+        fresh, rows = take_over(self.fold, blob, records, settings)
+        if self.fold_pages is None:
+            return self.pack(fresh), rows
+        return self._judge_pages(fresh, [], settings)[0], rows
+
+    def _judge_pages(
+        self, before: StoredPages | bytes | None, records: list[InputRecord], own: ShardSettings
+    ) -> Judged:
+        assert self.fold_pages is not None
+        kept = KEPT.take(self.label, own.shard)
+        try:
+            done = self.fold_pages(before, records, own, Packing(self.pack, unpack_state), kept)
+        except _UNREADABLE as problem:
+            raise UnreadableState(f"shard {own.shard}: {problem}") from problem
+        bytes_max = self.worker_memory_bytes // KEPT_SHARE
+        KEPT.put(self.label, own.shard, done.kept, done.size_bytes, bytes_max)
+        return pack_pages(done.stored), _rows(done.outputs, done.status, done.size_bytes, records)
+
+
+#: What reading a state raises that somebody else wrote.
+_UNREADABLE: Final = (msgspec.MsgspecError, UnknownStateVersion, BrokenPages)
+
+
+def judge_readable(
+    folding: Folding, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+) -> Judged:
+    """`judge_rows`; raises UnreadableState, and nothing else for what somebody else wrote."""
+    try:
+        return judge_rows(folding, blob, records, settings)
+    except _UNREADABLE as problem:
+        raise UnreadableState(f"shard {settings.shard}: {problem}") from problem
+
+
+def judge_rows(
+    folding: Folding, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+) -> Judged:
+    """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
+    done = folding(blob, records, settings)
+    return done.blob, _rows(done.outputs, done.status, len(done.blob), records)
+
+
+def take_over(
+    folding: Folding, blob: bytes, records: list[InputRecord], settings: ShardSettings
+) -> Judged:
+    """A part of a batch that is committed: its outcome is `blob`, and nothing is written again."""
+    done = folding(blob, [], settings)
+    return done.blob, _rows(done.outputs, done.status, len(done.blob), records)
+
+
+def _rows(
+    outputs: list[Output], status: Status, state_bytes: int, records: list[InputRecord]
+) -> list[tuple[Any, ...]]:
+    shard = status.shard
+    rows: list[tuple[Any, ...]] = [
+        (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outputs))
+    ]
+    report = BatchReport(
+        status=status,
+        ranges=_ranges(records),
+        state_bytes=state_bytes,
+        records=len(records),
+        input_bytes=_size_bytes(records),
+        output_bytes=sum(len(packed) for _, _, packed, _ in rows),
+        newest=_newest(records),
+    )
+    rows.append((shard, len(rows), None, msgspec.json.encode(report)))
+    return rows
+
+
+def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:
+    # A time that a client wrote decides nothing: the shard refuses such a record.
+    times = frame["timestamp_ms"].where(frame["is_log_append"], UNTRUSTED_TIME_MS)
+    return map(
+        InputRecord,
+        frame["topic"].tolist(),
+        frame["offset"].tolist(),
+        times.tolist(),
+        frame["value"].tolist(),
+    )
+
+
+def _newest(records: list[InputRecord]) -> dict[str, JudgedRecord]:
+    newest: dict[str, InputRecord] = {}
+    for record in records:
+        known = newest.get(record.topic)
+        if known is None or known.offset < record.offset:
+            newest[record.topic] = record
+    return {letter: judged_record(record) for letter, record in sorted(newest.items())}
+
+
+def _ranges(records: list[InputRecord]) -> dict[str, tuple[int, int]]:
+    ranges: dict[str, tuple[int, int]] = {}
+    for letter in sorted({record.topic for record in records}):
+        offsets = [record.offset for record in records if record.topic == letter]
+        ranges[letter] = min(offsets), max(offsets)
+    return ranges

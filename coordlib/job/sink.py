@@ -1,0 +1,469 @@
+"""Exactly once out: each batch is one Kafka transaction, outputs and progress marker together.
+
+Start: `init_transactions` first, which ends whatever an older driver left open and fences it;
+then the marker is read to its end. A batch that the marker names is skipped. After any error
+inside a transaction the driver ends: its supervisor starts it anew, and the batch runs again.
+A transaction that is doubtful (`sink_producer.py`) is followed by a new producer, and the marker is
+read again before anything else is written: INV-99.
+
+Cells, jobs with a range of the shards each, have transactional ids of their own, so one does not
+fence another by its start alone. Each registers its range, then reads who else has registered, and
+takes the id of every earlier job that has one of its shards. Of two that start at once the later
+registration is read by both, or by the later one alone: never do both go on.  # INV-103
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire import cells, codec
+from coordlib.core.wire import responses as rs
+from coordlib.core.wire.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue
+from coordlib.core.wire.stored import (
+    FEATURES,
+    SEALED_VERSION,
+    ControlKeys,
+    Layout,
+    Marker,
+    SetAside,
+)
+from coordlib.errors import CannotReach, CoordError, DriverFenced
+from coordlib.job.batch import Batch
+from coordlib.job.checkpoint import Identity
+from coordlib.job.crash import Crash
+from coordlib.job.marker import LAYOUT_KEY, is_repeat, next_marker
+from coordlib.job.plane import Plane
+from coordlib.job.progress import NewestByKey, OtherCells, Progress
+from coordlib.job.shown_ids import ShownIds
+from coordlib.job.sink_producer import TransactionalProducer
+from coordlib.kafka.clients import reason_of
+from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
+from coordlib.kafka.fatal_errors import FENCED
+from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
+from coordlib.kafka.roles import Kind, Operation, Right
+
+_log = structlog.get_logger()
+_TIMEOUT_S = 60.0
+_LOOK_S = 10.0
+#: (topic, partition) -> offset of the newest record written there, or the one behind it.
+Written = dict[tuple[str, int], int]
+#: Topic without prefix, partition, key, value.
+Rows = list[tuple[str, int, bytes, bytes | None]]
+
+
+class TransactionalSink:
+    """The one writer of a prefix's output topics, or of the partitions of its shards there.
+
+    Args:
+        others: None: there are none, and may be none.
+    """
+
+    def __init__(
+        self,
+        plane: Plane,
+        open_producer: Callable[[], TransactionalProducer],
+        newest_by_key: NewestByKey,
+        transaction_timeout_ms: int | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+        client_options: Mapping[str, str] | None = None,
+        others: OtherCells | None = None,
+    ) -> None:
+        self._others = others
+        self._plane, self._options = plane, client_options or {}
+        self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
+        self._began_s = 0.0
+        self._is_doubtful = False
+        self._open_producer, self._producer = open_producer, open_producer()
+        #: What the topic of that name has.
+        decided = newest_by_key if others is None else others.newest_decided
+        self.progress = Progress(plane, newest_by_key, decided)
+        #: Of topics, noted by whoever lists them.
+        self.shown_ids = ShownIds({})
+        #: Topic -> partition -> where its log begins: for the first marker of these shards.
+        self.starts: dict[str, dict[str, int]] = {}
+        #: Where the compacted topics end at least; None: as the marker has it.
+        self.saved: Written | None = None
+        self._cut: set[tuple[str, int]] = set()
+        self._crash = Crash.from_environment(plane.label)
+
+    @property
+    def marker(self) -> Marker | None:
+        """Where the shards of this job stand."""
+        return self.progress.marker
+
+    @property
+    def layout(self) -> Layout | None:
+        """As it is recorded."""
+        return self.progress.layout
+
+    @property
+    def keys(self) -> ControlKeys | None:
+        """Of control records; None: no driver has signed any."""
+        return self.progress.keys
+
+    def open(self) -> bool:
+        """Fence older producers, then learn what they have committed; whether there is anything.
+
+        Raises:
+            CannotReach: no broker answers.
+            StartRefused: what they have written cannot be read.
+        """
+        try:
+            self._producer.init_transactions(_TIMEOUT_S)
+        except KafkaException as problem:
+            of_id = Right(Kind.TRANSACTIONAL_ID, self._plane.query_name, Operation.WRITE)
+            raise denial(problem, of_id, self._options) or CannotReach(
+                f"The broker gives no transactional id: {problem.args[0].str()}",
+                self._plane.query_name,
+                "Check that the broker runs and that this job may write with this id.",
+            ) from problem
+        return self.progress.read()
+
+    def close(self) -> None:
+        """Let go of the producer, whose threads end with it: Spark may keep this sink for long."""
+        self._producer = _Closed()
+
+    def read_progress(self) -> None:
+        """Learn layout, marker and keys, without fencing anybody."""
+        self.progress.look()
+
+    # -- other cells ---------------------------------------------------------------------------
+
+    def take_over(self, shards: int) -> None:
+        """Take this job's shards from every other job that has them.
+
+        A job over all shards need not say so while there is no other: its id fences it.
+
+        Args:
+            shards: of the prefix.
+
+        Raises:
+            DriverFenced: a job with one of these shards has registered since.
+            CannotReach, NotAllowed: another job cannot be fenced.
+        """
+        owned, progress = self._plane.owned, self.progress
+        if owned is None and not progress.cells:
+            return
+        assert self._others is not None, "a sink of cells can fence others"
+        value = CellValue(features=FEATURES, since_ms=time.time_ns() // 1_000_000)
+        self._transact([("progress", 0, cells.key_of(CELL, owned), codec.encode(value))])
+        progress.note_cell(value)
+        self._settle()
+        progress.read()
+        self._give_way_to_a_later_cell()
+        for each in progress.earlier:
+            if each in progress.cells:
+                _log.warning(
+                    "an earlier job of these shards is fenced",
+                    it_has=cells.words(each),
+                    this_has=cells.words(owned),
+                )
+            self._others.fence(self._plane.id_of(each))
+        progress.read()  # what they have committed until then
+        self._seal()
+        if left := cells.gaps(progress.cells, shards):
+            _log.warning("no job has these shards", shards=", ".join(map(str, left)))
+
+    def _seal(self) -> None:
+        """Keep code without cells from going on with the marker of a job over all shards, or from
+        beginning where there is none."""
+        whole = self.progress.of_all_shards or cells.NEVER_WAS
+        is_sealed = self.progress.of_all_shards is not None and whole.v == SEALED_VERSION
+        if self._plane.owned is None or is_sealed:
+            return
+        sealed = msgspec.structs.replace(whole, v=SEALED_VERSION)
+        self._transact([("progress", 0, cells.key_of(MARKER, None), codec.encode(sealed))])
+        self.progress.note_marker(sealed, None)
+        self._settle()
+
+    def _give_way_to_a_later_cell(self) -> None:
+        if self.progress.later:
+            raise self._fenced()
+
+    def write_layout(self, layout: Layout) -> None:
+        """Record the layout of this prefix, which clients read."""
+        self._transact([("progress", 0, LAYOUT_KEY, codec.encode(layout))])
+        self.progress.note_layout(layout)
+        self._settle()
+
+    def write_keys(self, keys: ControlKeys) -> None:
+        """Count a start, and let shards know with what it signs. Raises as `write`."""
+        owned = self._plane.owned
+        self._transact([("progress", 0, cells.key_of(KEYS, owned), codec.encode(keys))])
+        self.progress.note_keys(keys)
+        self._settle()
+
+    def set_aside(self, record: str, why: str) -> None:
+        """Let shards reject a record in place of judging it, for ever.  # INV-144
+
+        Raises as `write`.
+        """
+        value = SetAside(records={**self.progress.set_aside, record: why})
+        key = cells.key_of(SET_ASIDE, self._plane.owned)
+        self._transact([("progress", 0, key, codec.encode(value))])
+        self.progress.note_set_aside(value)
+        self._settle()
+
+    def tell_loading(self, reply_partitions: int) -> None:
+        """Notify waiting clients: the state is being restored, and answers will follow."""
+        told = codec.encode(rs.CoordinatorLoading())
+        self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
+        self._settle()
+
+    def write_beside(self, outputs: Iterable[Output]) -> None:
+        """Write records that no batch has, which may be written again. Raises as `write`."""
+        rows = [(o.topic, o.partition, o.key, o.value) for o in outputs]
+        if rows:
+            self._transact(rows)
+            self._settle()
+
+    def write(self, batch: Batch, identity: Identity, taken_over: int = -1) -> Written:
+        """Commit a batch, unless it is committed already; returns where its outputs end.
+
+        Args:
+            taken_over: see `is_repeat`.
+
+        Raises:
+            DriverFenced: a newer driver writes for this prefix.
+            ReplayDiffers, StartRefused: see `is_repeat`.
+        """
+        if is_repeat(self.marker, batch, identity, self._plane.inputs, taken_over):
+            _log.info("batch was committed before; skipped", batch=batch.number)
+            return {}
+        marker = next_marker(self.marker, batch, identity, self._plane.inputs, self.starts)
+        rows = [(o.topic, o.partition, o.key, o.value) for o in batch.outputs]
+        rows += [("progress", 0, key, value) for key, value in self.shown_ids.take()]
+        ends = self._saved_with(rows)
+        marker = msgspec.structs.replace(marker, saved=_by_topic(ends))
+        own_key = cells.key_of(MARKER, self._plane.owned)
+        rows.append(("progress", 0, own_key, codec.encode(marker)))
+        written = self._transact(rows, batch.number)
+        self._note_saved(ends, written)
+        self.progress.note_marker(marker, self._plane.owned)
+        self._settle()
+        return written
+
+    def _saved_with(self, rows: Rows) -> Written:
+        """Where the compacted topics end at least, when these rows are written.
+
+        Each batch of a partition stands behind the end of the transaction before it. What others
+        have written makes a log longer still.  # INV-153
+        """
+        ends, prefix = dict(self.saved or {}), self._plane.prefix
+        if self.saved is None and self.marker is not None:
+            saved = self.marker.saved.items()
+            ends = {(topic, int(at)): end for topic, each in saved for at, end in each.items()}
+        saving = (row[:2] for row in rows if row[0] in self._plane.restored_from)
+        for (topic, partition), count in Counter(saving).items():
+            place = f"{prefix}.{topic}", partition
+            ends[place] = count + (ends[place] + 1 if place in ends else 0)
+        return ends
+
+    def _note_saved(self, ends: Written, written: Written) -> None:
+        """Compare with where they were written to. What is too short stays so: a rebuild, which
+        reads these topics, is to refuse them."""
+        self.saved = {place: max(end, written.get(place, -1) + 1) for place, end in ends.items()}
+        for place, newest in sorted(written.items()):
+            if newest + 1 < ends.get(place, 0) and place not in self._cut:
+                self._cut.add(place)
+                _log.error(
+                    "a compacted topic has lost its end; groups go on with what the job has",
+                    topic=place[0],
+                    partition=place[1],
+                    records=ends[place] - newest - 1,
+                    mend="keep the checkpoint: a rebuild would lack them, and is refused",
+                )
+
+    def _settle(self) -> None:
+        """After a doubtful transaction: fence what may be late of it, and read what it has left.
+
+        Not later: a newer driver that starts meanwhile would be fenced by this older one.
+
+        Raises:
+            DriverFenced: a newer driver has started; it is left alone.
+            CannotReach: no broker answers, or another driver has written since.
+        """
+        if not self._is_doubtful:
+            return
+        _log.info(
+            "a transaction took long: its late requests are fenced", id=self._plane.query_name
+        )
+        known = self.progress.of_this_job
+        # One that started while this one was suspended must not be fenced: the newer one wins.
+        if self.progress.has_newer_driver():
+            raise self._fenced()
+        self._producer = self._open_producer()
+        is_there = self.open()
+        # This driver has taken its id again, perhaps from a later cell that had fenced it.
+        self._give_way_to_a_later_cell()
+        if not is_there or known != self.progress.of_this_job:
+            raise CannotReach(
+                "The progress topic does not end with what this driver has written there: another "
+                "driver of this prefix has written since.",
+                self._plane.progress,
+                "Keep one job per prefix, and start the job again: the batch runs again and is "
+                "written once.",
+            )
+        self._is_doubtful = False
+
+    def _transact(self, rows: Rows, batch: int = -1) -> Written:
+        assert not self._is_doubtful  # what is late would end this transaction
+        delivered = _Delivered()
+        # Offsets rise within a partition, so its last record tells how far it was written; the
+        # others need no report: a transaction of which one failed cannot be committed.
+        last = {(topic, partition): number for number, (topic, partition, _, _) in enumerate(rows)}
+        told = set(last.values())
+        self._began_s = self._now_s()
+        try:
+            self._producer.begin_transaction()
+            for number, (topic, partition, key, value) in enumerate(rows):
+                note = delivered.note if number in told else None
+                self._produce(f"{self._plane.prefix}.{topic}", partition, key, value, note)
+            self._crash.strike("in-transaction", batch)
+            # What is still queued after this time is flushed by the commit, or fails it.
+            self._producer.flush(_TIMEOUT_S)
+            delivered.raise_first_error()
+            self._crash.strike("before-commit", batch)
+            self._producer.commit_transaction(_TIMEOUT_S)
+            self._crash.strike("after-commit", batch)
+        except (KafkaException, SystemError) as problem:
+            # A producer that is fenced inside flush() breaks its own callbacks: a SystemError.
+            raise self._ended_by(problem, {topic for topic, _ in last}) from problem
+        self._is_doubtful = self._spent_ms() >= DOUBTFUL_AFTER_MS
+        newest = delivered.newest
+        if ("progress", 0) in last:
+            offset = newest.get((self._plane.progress, 0), self.progress.newest)
+            self.progress.wrote(offset, *rows[last["progress", 0]][2:])
+        return newest
+
+    def _produce(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes,
+        value: bytes | None,
+        note: Callable[[Any, Any], None] | None,
+    ) -> None:
+        while True:
+            try:
+                if note is None:
+                    self._producer.produce(topic, value, key, partition)
+                else:
+                    self._producer.produce(topic, value, key, partition, on_delivery=note)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def _ended_by(self, problem: Exception, topics: Set[str]) -> CoordError:
+        """Abort the transaction, so that no reader waits for it; the fatal error has the reason.
+
+        `topics`: to which it wrote, without the prefix.
+        """
+        reason = problem
+        try:
+            self._producer.abort_transaction(_TIMEOUT_S)
+        except KafkaException as told:
+            reason = told
+        if self._is_overdue() and not self.progress.later_as_told():
+            return CannotReach(
+                "The batch took longer than its transaction may: the broker gave it up: "
+                + reason_of(reason),
+                self._plane.query_name,
+                "Start the job again: the batch runs again and is written once. If that happens "
+                "often, raise engine.transaction_timeout_ms.",
+            )
+        if denied := self._refused(problem, reason, topics):
+            return denied
+        if (error := error_of(reason)) is not None and error.code() in FENCED:
+            return self._fenced()
+        return CannotReach(
+            f"The batch could not be committed to Kafka: {reason_of(reason)}",
+            self._plane.query_name,
+            "Start the job again: the batch runs again and is written once.",
+        )
+
+    def _refused(
+        self, problem: Exception, reason: Exception, topics: Set[str]
+    ) -> CoordError | None:
+        """What to raise where a right is missing."""
+        right = Right(Kind.TOPIC, f"{self._plane.prefix}.", Operation.WRITE, is_prefix=True)
+        for told in (problem, reason):
+            if is_denied(told):
+                return denial(told, right, self._options)
+        purged = error_of(problem)
+        if purged is None or purged.code() != KafkaError._PURGE_QUEUE or not self._options:
+            return None
+        outputs = sorted(f"{self._plane.prefix}.{topic}" for topic in topics)
+        try:
+            lacking = unwritable(self._options, outputs, _LOOK_S)
+        except (KafkaException, TimeoutError):
+            return None  # the first failure is the one to tell
+        return missing(right, self._options) if lacking else None
+
+    def _fenced(self) -> DriverFenced:
+        owned, id_ = self._plane.owned, self._plane.query_name
+        if later := self.progress.later_as_told():
+            return DriverFenced(
+                f"A later job, with {', '.join(map(cells.words, later))}, has taken over shards of "
+                f"this one, which has {cells.words(owned)}; this one ends, with all of its shards.",
+                id_,
+                "Name ranges that do not overlap (--shards); a job for shards that have none now "
+                "begins in an empty folder with --rebuild. coord status: who has which.",
+            )
+        mine, where = ("this prefix", "prefix") if owned is None else (cells.words(owned), "range")
+        return DriverFenced(
+            f"A newer driver has taken over {mine}; this one ends.",
+            id_,
+            f"Keep one job per {where}; the newer driver goes on after the last committed batch.",
+        )
+
+    def _spent_ms(self) -> float:
+        return (self._now_s() - self._began_s) * 1000
+
+    def _is_overdue(self) -> bool:
+        """Whether the broker may have ended the transaction, which looks like a newer driver.
+
+        If there is one, it fences this driver again, or refuses its checkpoint, when it comes back.
+        """
+        timeout_ms = self._transaction_timeout_ms
+        return timeout_ms is not None and self._spent_ms() >= timeout_ms
+
+
+def _by_topic(ends: Written) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (topic, partition), end in sorted(ends.items()):
+        found.setdefault(topic, {})[str(partition)] = end
+    return found
+
+
+class _Closed:
+    """Stands for the producer of a query that has ended; a batch that comes late writes nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise CannotReach(
+            "The query of this batch has ended.", name, "Nothing: the next run repeats the batch."
+        )
+
+
+class _Delivered:
+    """Delivery reports of one transaction."""
+
+    def __init__(self) -> None:
+        self.newest: Written = {}
+        self._error: KafkaError | None = None
+
+    def note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._error = error if self._error is None else self._error
+            return
+        self.newest[(message.topic() or "", message.partition() or 0)] = message.offset() or 0
+
+    def raise_first_error(self) -> None:
+        if self._error is not None:
+            raise KafkaException(self._error)

@@ -1,0 +1,356 @@
+"""What must agree before a driver may run: topics, progress marker, checkpoint.
+
+Everything here decides from what it is shown; it refuses before anything is read or written that
+an older job of the same prefix would notice.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final, Protocol
+
+import structlog
+from msgspec.structs import replace
+
+from coordlib.core.engine.routing import Output
+from coordlib.core.wire.cells import Owned, read_by_all
+from coordlib.core.wire.stored import Layout, Marker
+from coordlib.errors import StartRefused
+from coordlib.job import rebuild
+from coordlib.job.checkpoint import Begun, Ended, Identity, Planned
+from coordlib.job.judged_log import JudgedLog
+from coordlib.job.marker import check_identity
+from coordlib.job.plane import Plane
+from coordlib.job.progress import NewestByKey
+from coordlib.job.replay import Replay
+from coordlib.job.sink import TransactionalSink
+from coordlib.kafka.plans import REPLACEABLE
+
+_log = structlog.get_logger()
+#: Starts that end without an exception with the same planned batch, until it is not run again:
+#: one alone may be a kill.
+SILENT_ENDS = 2
+#: Records that a log line names.
+_NAMED_MAX: Final = 20
+_OTHER_COUNTS = "Numbers of partitions are fixed for the topics' life."
+_MADE_ANEW = "What a deleted topic held is lost, and other topics refer to it."
+_NOT_THERE = "Start the code that recorded those topics, or newer code."
+_AFRESH = (
+    "To begin afresh, use a new prefix, or delete all topics of this one and create them again "
+    "(coord topics create)."
+)
+
+
+class Folder(Protocol):
+    """The folder of a checkpoint, in whatever file system."""
+
+    path: str
+
+    def identity(self) -> Identity | None: ...
+
+    def create(
+        self,
+        prefix: str,
+        shards: int,
+        incarnation: str,
+        rebuilt_from: Marker | None = None,
+        owned: Owned = None,
+    ) -> Identity: ...
+
+    def has_batches(self) -> bool: ...
+
+    def has_committed_batches(self) -> bool: ...
+
+    def planned_partitions(self) -> Mapping[str, Collection[int]]: ...
+
+    def forget_batches(self) -> None: ...
+
+    def planned(self, identity: Identity) -> Planned | None: ...
+
+    def ended(self) -> Ended | None: ...
+
+    def write_ended(self, ended: Ended) -> None: ...
+
+    def begun(self) -> Begun | None: ...
+
+    def write_seed(self, shard: int, blob: bytes, continued: Marker) -> None: ...
+
+
+def agree(  # noqa: PLR0913  # the last three have a default
+    sink: TransactionalSink,
+    folder: Folder,
+    layout: Layout,
+    plane: Plane,
+    newest_by_key: NewestByKey,
+    is_rebuild: bool = False,
+    replay: Replay | None = None,
+    *,
+    log: JudgedLog | None = None,
+    require_whole: Callable[[], None] = lambda: None,
+) -> Identity:
+    """Fence older drivers and settle which checkpoint goes on.
+
+    Args:
+        replay: of a plane whose rebuild folds its input once more.
+        log: where lost requests are looked for; None: nowhere.
+        require_whole: raises StartRefused where the topics lack what a rebuild needs.
+
+    Raises:
+        StartRefused: the topics or the checkpoint are not what they must be, or requests are lost.
+        CannotReach: no broker answers.
+    """
+    _take_over(sink, folder, layout, plane, is_rebuild)
+    if log is not None:
+        log.settle(sink, layout)
+    identity, marker = folder.identity(), sink.marker
+    is_anew = must_begin_anew(folder, marker, layout.shards, plane)
+    too_much = None if identity is None else ended_with(folder, identity, marker)
+    if identity is not None and not is_anew and too_much is None:
+        return identity
+    # All that may fail comes before the batches are removed.
+    try:
+        if too_much is not None and not is_anew:
+            require_whole()
+        seeds = _seeds(sink, layout, plane, newest_by_key, replay)
+    except StartRefused as problem:
+        if identity is None or is_anew:
+            raise
+        _log.warning("the planned batch runs as it is: no rebuild", error=str(problem))
+        return identity
+    ended = None
+    if identity is not None and too_much is not None:
+        ended = _planned_less(identity, marker, too_much, plane)
+    elif identity is not None and (probing := folder.ended()) is not None and probing.probes:
+        ended = probing  # a start has died in it
+    late = rebuild.withdrawn(newest_by_key, plane, replay) if marker and replay else []
+    return make_anew(sink, folder, layout, plane, seeds, ended, late)
+
+
+def make_anew(
+    sink: TransactionalSink,
+    folder: Folder,
+    layout: Layout,
+    plane: Plane,
+    seeds: Mapping[int, bytes],
+    ended: Ended | None,
+    late: Iterable[Output] = (),
+) -> Identity:
+    """Let the folder begin with these states, at the newest marker.
+
+    Args:
+        ended: what this start and the next ones are to find of the batches before.
+        late: written before it begins.
+    """
+    marker = sink.marker
+    for shard, blob in seeds.items():
+        assert marker is not None
+        folder.write_seed(shard, blob, marker)
+    if folder.identity() is not None:
+        _log.warning("the checkpoint is made anew: it cannot go on", folder=folder.path)
+        folder.forget_batches()
+        if ended is not None:
+            folder.write_ended(ended)
+    if marker is not None:
+        sink.write_beside(late)
+        _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
+    incarnation = layout.topic_ids[plane.first_input][:8]
+    return folder.create(plane.prefix, layout.shards, incarnation, marker, plane.owned)
+
+
+def _take_over(
+    sink: TransactionalSink, folder: Folder, layout: Layout, plane: Plane, is_rebuild: bool
+) -> None:
+    """Fence older drivers, where topics and checkpoint are what they must be."""
+    # Before anybody is fenced: a start with a wrong folder, or of older code, must not end a
+    # healthy job.
+    sink.read_progress()
+    refuse_other_topics(sink.layout, layout, plane.prefix)
+    try:
+        _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+    except StartRefused:
+        sink.progress.read()  # the marker may stand behind another cell's open transaction
+        _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+    sink.open()
+    # Nor a healthy cell: until now its marker may have stood behind an open transaction.
+    _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+    sink.take_over(layout.shards)
+    _agree_on_layout(sink, layout, plane)
+    # Once more: the older driver may have committed a batch until it was fenced.
+    _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+
+
+def _seeds(
+    sink: TransactionalSink,
+    layout: Layout,
+    plane: Plane,
+    newest_by_key: NewestByKey,
+    replay: Replay | None,
+) -> dict[int, bytes]:
+    """The shards' states by the topics; none where nothing was judged yet."""
+    if sink.marker is None:
+        return {}
+    if layout.reply_partitions:
+        sink.tell_loading(layout.reply_partitions)
+    return rebuild.seed_blobs(newest_by_key, plane, layout.shards, sink.marker, replay)
+
+
+def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, plane: Plane) -> bool:
+    """Whether this plane's checkpoint cannot go on, and the state is to be taken from the topics.
+
+    Older code read partitions that were added to the topics, and Spark refuses to leave them out:
+    the source has lost data then.  # INV-115
+
+    A start that has begun to remove the batches, and died, goes on with that.
+    """
+    identity = folder.identity()
+    if identity is None or marker is None or marker.checkpoint != identity.checkpoint:
+        return False
+    if not folder.has_batches():
+        return True
+    recorded = set(plane.shards(shards))
+    return any(not recorded.issuperset(each) for each in folder.planned_partitions().values())
+
+
+def not_committed(folder: Folder, identity: Identity, marker: Marker | None) -> Planned | None:
+    """The batch that Spark would run again; None: there is none.
+
+    The newest committed one is among them, where Spark has not ended it: it is folded again.
+    """
+    planned = folder.planned(identity)
+    if planned is None or marker is None or marker.checkpoint != identity.checkpoint:
+        return planned
+    return planned if planned.number >= marker.batch else None
+
+
+def ended_with(folder: Folder, identity: Identity, marker: Marker | None) -> Planned | None:
+    """The planned batch with which jobs have ended, if it is not to run again.  # INV-131
+
+    Only ends that are recognised as too much count, and those without an exception: of a process
+    that the kernel has killed for want of memory.
+    """
+    planned = not_committed(folder, identity, marker)
+    if planned is None:
+        return None
+    ended, begun = folder.ended(), folder.begun()
+    this = identity.checkpoint, planned.number
+    if ended is not None and (ended.checkpoint, ended.batch) == this:
+        return replace(planned, records=min(planned.records, ended.records))
+    if begun is None or begun.times < SILENT_ENDS or (begun.checkpoint, begun.batch) != this:
+        return None
+    return replace(planned, records=min(planned.records, begun.records))
+
+
+def _planned_less(
+    identity: Identity, marker: Marker | None, too_much: Planned, plane: Plane
+) -> Ended | None:
+    """Half as many records as were too much, down to one of each partition.  # INV-131"""
+    is_committed = marker is not None and marker.checkpoint == identity.checkpoint
+    if marker and is_committed and too_much.number <= marker.batch:
+        return None  # it is not planned again
+    records, is_smallest = max(1, too_much.records // 2), too_much.records <= 1
+    if is_smallest:
+        named = [f"{topic}-{at} at {first}" for topic, at, first, _ in too_much.spans[:_NAMED_MAX]]
+        mend = "give the job more memory; one of these records needs more than it has"
+        if plane.sets_aside:
+            mend = "nothing: each of them is judged by itself, to find the one that is too much"
+        _log.error("one record of each partition has ended the job", records=named, mend=mend)
+    _log.warning("batches have fewer records: one has ended the job", records=records)
+    return Ended(
+        checkpoint=identity.checkpoint,
+        batch=too_much.number,
+        records=records,
+        probes=is_smallest and plane.sets_aside,
+    )
+
+
+def _agree_on_layout(sink: TransactionalSink, layout: Layout, plane: Plane) -> None:
+    """Refuse other topics than the recorded ones; record new topics and this job's features.
+
+    Features may be more than those of the job before, or fewer where older code is started again.
+    Of cells those count that all of them have: a client does not ask which one judges its group.
+    """
+    recorded, prefix = sink.layout, plane.prefix
+    features = read_by_all(sink.progress.cells, plane.owned, layout.features)
+    layout = replace(layout, features=features)
+    if recorded is None:
+        sink.write_layout(layout)
+        return
+    refuse_other_topics(recorded, layout, prefix)
+    # All else stays as it was recorded: its versions have nothing to do with topics.
+    renewed = replace(recorded, topic_ids=layout.topic_ids, features=layout.features)
+    if recorded == renewed:
+        return
+    new = sorted(layout.topic_ids.keys() - recorded.topic_ids.keys())
+    if new:
+        _log.info("the prefix has new topics", topics=new)
+    sink.write_layout(renewed)
+
+
+def refuse_other_topics(recorded: Layout | None, layout: Layout, prefix: str) -> None:
+    """Topics may be more than the recorded ones; these must be as they were. StartRefused."""
+    if recorded is None:
+        return
+    if recorded.v != layout.v:
+        raise StartRefused(
+            f"Newer code has recorded the topics: version {recorded.v}, this code reads "
+            f"{layout.v}.",
+            f"prefix {prefix}",
+            "Start the code that recorded them, or newer code.",
+        )
+    differences = list(_changed_counts(recorded, layout))
+    mends = [_OTHER_COUNTS] if differences else []
+    now, replaceable = layout.topic_ids, {f"{prefix}.{name}" for name in REPLACEABLE}
+    anew = [name for name, id_ in recorded.topic_ids.items() if now.get(name, id_) != id_]
+    if anew:
+        differences.append(f"made anew since, with other topic ids: {', '.join(anew)}")
+        mends.append(_MADE_ANEW)
+    gone = [name for name in recorded.topic_ids if name not in now and name not in replaceable]
+    if gone:
+        differences.append(f"recorded, and not among the topics of this code: {', '.join(gone)}")
+        mends.append(_NOT_THERE)
+    if differences:
+        raise StartRefused(
+            f"The topics are not those that this prefix has recorded: {'; '.join(differences)}.",
+            f"prefix {prefix}",
+            " ".join([*mends, _AFRESH]),
+        )
+
+
+def _changed_counts(recorded: Layout, layout: Layout) -> Iterator[str]:
+    if recorded.input != layout.input:
+        yield f"{layout.input or 'requests'} is read, not {recorded.input or 'requests'}"
+    if recorded.shards != layout.shards:
+        yield f"{layout.shards} shards, not {recorded.shards}"
+    if recorded.reply_partitions != layout.reply_partitions:
+        yield f"{layout.reply_partitions} response partitions, not {recorded.reply_partitions}"
+
+
+def _refuse_wrong_checkpoint(
+    folder: Folder, layout: Layout, marker: Marker | None, plane: Plane, is_rebuild: bool
+) -> None:
+    identity = folder.identity()
+    if identity is not None:
+        if is_rebuild:
+            raise StartRefused(
+                "A rebuild begins a new checkpoint, and this folder holds one.",
+                folder.path,
+                "Name an empty folder, or start without --rebuild.",
+            )
+        check_identity(identity, marker, layout, plane, folder.has_committed_batches())
+    elif folder.has_batches() and marker is not None:
+        raise StartRefused(
+            "This folder holds batches of a query, and not the file that says whose they are: the "
+            "rest of a checkpoint that was lost, or the checkpoint of something else. The topics "
+            f"have history up to batch {marker.batch} of checkpoint {marker.checkpoint}.",
+            folder.path,
+            "If it was this job's, empty it and start with --rebuild; else name another.",
+        )
+    elif folder.has_batches():
+        raise StartRefused(
+            "This folder holds another query's checkpoint.", folder.path, "Name another."
+        )
+    elif marker is not None and not is_rebuild:
+        raise StartRefused(
+            f"The topics have history up to batch {marker.batch} of checkpoint "
+            f"{marker.checkpoint}, and this folder is empty.",
+            folder.path,
+            "Name that checkpoint; if it is lost, add --rebuild.",
+        )

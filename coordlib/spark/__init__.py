@@ -1,1 +1,0 @@
-"""What every Spark query of coordlib needs, the job's and those of members."""
