@@ -30,7 +30,7 @@ from coordlib.history.tables import (
     SNAPSHOTS,
     is_frequent,
 )
-from coordlib.history.views import DUCKDB_SHIMS
+from coordlib.history.views.groups import DUCKDB_SHIMS
 
 if TYPE_CHECKING:
     import duckdb

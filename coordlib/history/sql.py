@@ -27,7 +27,7 @@ from coordlib.history.delta_files import (
     open_table,
 )
 from coordlib.history.tables import EVENTS, TABLES, path_of
-from coordlib.history.views import VIEWS, needs_frequent, register_duckdb, tables_behind
+from coordlib.history.views.groups import VIEWS, needs_frequent, register_duckdb, tables_behind
 
 if TYPE_CHECKING:
     import duckdb

@@ -4,9 +4,9 @@ import pytest
 
 from coordlib.cli.groups.group_lag import lag_now
 from coordlib.core.wire.stored import LagLine, LagSample
+from coordlib.kafka.lag import UNKNOWN, Lag
+from coordlib.kafka.lag_samples import _read, sampled_ends
 from coordlib.kafka.places import Bounds, Place
-from coordlib.lag.measure import UNKNOWN, Lag
-from coordlib.lag.samples import _read, sampled_ends
 
 ORDERS = Place("orders", 0)
 

@@ -8,7 +8,7 @@ import pytest
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK, USAGE
 from coordlib.history.tables import TABLES
-from coordlib.history.views import VIEWS
+from coordlib.history.views.groups import VIEWS
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from coordlib.core.groups.classic import group as classic
 from coordlib.core.groups.offsets.pending_table import PENDING
 from coordlib.core.wire import codec, stored
 from coordlib.core.wire import consumer_protocol as cp
+from coordlib.kafka.lag import UNKNOWN
 from coordlib.kafka.places import Place
-from coordlib.lag.measure import UNKNOWN
 
 TOLD_MS = 1_795_243_200_000
 

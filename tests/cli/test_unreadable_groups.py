@@ -15,7 +15,7 @@ from coordlib.core import registry
 from coordlib.core.groups.classic.kind import CLASSIC
 from coordlib.core.wire import codec, stored
 from coordlib.exit_codes import OK
-from coordlib.lag.measure import UNKNOWN
+from coordlib.kafka.lag import UNKNOWN
 from tests.tools.driving import settled
 
 WHERE = ["--bootstrap-servers", "localhost:9", "--prefix", "coord"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coordlib.history.sql import query_tables
-from coordlib.history.views import register_spark
+from coordlib.history.views.groups import register_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

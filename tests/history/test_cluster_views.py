@@ -15,7 +15,7 @@ from coordlib.core.engine.table import Place
 from coordlib.core.wire.clusters import PartitionValue
 from coordlib.history.delta_files import declare
 from coordlib.history.tables import COLUMNS, EVENTS
-from coordlib.history.views import register_duckdb
+from coordlib.history.views.groups import register_duckdb
 from tests.history.cluster_life import (
     ASK_UNPROVED,
     CLUSTER,

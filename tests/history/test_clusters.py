@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordlib.history.cluster_views import CLUSTER_VIEWS
 from coordlib.history.sql import query_tables
+from coordlib.history.views.controller import CLUSTER_VIEWS
 from tests.history.cluster_life import (
     ASK_UNPROVED,
     UNPROVED,

@@ -28,7 +28,7 @@ from coordlib.history.tables import (
     TABLES,
     path_of,
 )
-from coordlib.history.views import OF_RARE_EVENTS, VIEWS
+from coordlib.history.views.groups import OF_RARE_EVENTS, VIEWS
 from tests.history.transaction_life import a_life_of_transactions
 from tests.tools import driving
 from tests.tools.bench.history import make

@@ -15,7 +15,7 @@ from coordlib.errors import StartRefused
 from coordlib.history import tables as known
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import COLUMNS, EVENTS, LAG, SNAPSHOTS, path_of
-from coordlib.history.views import VIEWS, tables_behind
+from coordlib.history.views.groups import VIEWS, tables_behind
 from tests.history.assigned_life import a_life_of_an_assigned_group
 from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import KAFKA_SCHEMA, SOURCE, Log, a_life_of_a_group

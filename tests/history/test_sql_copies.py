@@ -12,7 +12,7 @@ from coordlib.errors import CoordError
 from coordlib.history import sql as history_sql
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES
-from coordlib.history.views import VIEWS
+from coordlib.history.views.groups import VIEWS
 from tests.history.test_sql import rows_of, write
 
 

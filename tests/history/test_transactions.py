@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordlib.history.sql import query_tables
-from coordlib.history.transaction_views import TRANSACTION_VIEWS
+from coordlib.history.views.transactions import TRANSACTION_VIEWS
 from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import KAFKA_SCHEMA, SOURCE, a_life_of_a_group
 from tests.history.transaction_life import ID, a_life_of_transactions

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordlib.errors import CannotReach, CoordError
-from coordlib.history.cluster_views import CLUSTER_VIEWS
 from coordlib.history.commit import Hole
 from coordlib.history.delta_files import describe_tables
 from coordlib.history.plan import Plan
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import COLUMNS, TABLES
-from coordlib.history.transaction_views import TRANSACTION_VIEWS
-from coordlib.history.views import VIEWS, register_spark
+from coordlib.history.views.controller import CLUSTER_VIEWS
+from coordlib.history.views.groups import VIEWS, register_spark
+from coordlib.history.views.transactions import TRANSACTION_VIEWS
 from tests.history.assigned_life import a_life_of_an_assigned_group
 from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import KAFKA_SCHEMA, SOURCE, a_life_of_a_group, at

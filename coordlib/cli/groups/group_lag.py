@@ -10,9 +10,9 @@ from typing import Final
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.denied import refusing
+from coordlib.kafka.lag import UNKNOWN, Lag, measure
+from coordlib.kafka.lag_samples import SampledEnds, newest_samples, sampled_ends
 from coordlib.kafka.places import Bounds, Place
-from coordlib.lag.measure import UNKNOWN, Lag, measure
-from coordlib.lag.samples import SampledEnds, newest_samples, sampled_ends
 
 TIMEOUT_S: Final = 5.0
 

@@ -32,10 +32,10 @@ from coordlib.kafka.clients import open_admin, reaching
 from coordlib.kafka.cluster import require_visible
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.denied import refusing
+from coordlib.kafka.lag import UNKNOWN, Lag
 from coordlib.kafka.layout import recorded_layout
 from coordlib.kafka.places import Place
 from coordlib.kafka.topic_ids import read_topic_ids
-from coordlib.lag.measure import UNKNOWN, Lag
 
 TIMEOUT_S = 5.0
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from coordlib.cli.kit.where import HERE, Where
 
 if TYPE_CHECKING:
     from coordlib.cli.groups.group_view import AsOf, GroupView, PartitionLine, SeenGroup
-    from coordlib.lag.measure import Lag
+    from coordlib.kafka.lag import Lag
 
 GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Reconciling", "Empty")
 #: Said before a group's state, and asked for like one.

@@ -16,9 +16,7 @@ from coordlib.core.wire import codec
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.core.wire.stored import LagLine, LagSample
 from coordlib.job.background.committed_log import CommittedOffsets
-from coordlib.kafka.places import Bounds, Place
-from coordlib.kafka.producer import LastingProducer
-from coordlib.lag.measure import (
+from coordlib.kafka.lag import (
     SAMPLE_BYTES,
     SAMPLES_BASE_BYTES,
     SAMPLES_MAX,
@@ -26,6 +24,8 @@ from coordlib.lag.measure import (
     gap_ms,
     measure,
 )
+from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.producer import LastingProducer
 from coordlib.limits import MIB
 
 LINES_MAX: Final = 1_000  # per record: with the longest of topic names about 500 KB

@@ -30,9 +30,9 @@ from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reason_of
 from coordlib.kafka.denied import describing, missing
+from coordlib.kafka.lag import SAMPLES_MAX, LogEnds
+from coordlib.kafka.lag_samples import newest_samples, sampled_ends
 from coordlib.kafka.places import Bounds, Place
-from coordlib.lag.measure import SAMPLES_MAX, LogEnds
-from coordlib.lag.samples import newest_samples, sampled_ends
 
 _WAIT_S: Final = 0.5
 _RETRY_PAUSE_S: Final = 5.0

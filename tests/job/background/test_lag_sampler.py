@@ -11,8 +11,8 @@ from coordlib.job.background import lag_sampler
 from coordlib.job.background.committed_log import CommittedOffsets, read_record
 from coordlib.job.background.lag_sampler import LagSampler, LagTopic, samples_max
 from coordlib.kafka import producer
+from coordlib.kafka.lag import SAMPLES_MAX, LogEnds
 from coordlib.kafka.places import Bounds, Place
-from coordlib.lag.measure import SAMPLES_MAX, LogEnds
 from tests.kafka.mortal import MortalProducer
 from tests.tools.bench.lag import sample_bytes
 

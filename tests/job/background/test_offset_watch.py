@@ -18,12 +18,11 @@ from coordlib.job.background import committed_log, offset_watch
 from coordlib.job.background.committed_log import CommittedOffsets
 from coordlib.job.background.offset_watch import OffsetWatch
 from coordlib.job.background.troubles import Trouble, Troubles
-from coordlib.kafka import topics
+from coordlib.kafka import lag_samples, topics
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.places import Bounds, Place
-from coordlib.lag import samples as lag_samples
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker

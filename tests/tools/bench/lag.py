@@ -18,8 +18,8 @@ from coordlib.core.wire import codec
 from coordlib.core.wire.stored import LagSample
 from coordlib.job.background.committed_log import CommittedOffsets
 from coordlib.job.background.lag_sampler import LagSampler, samples_max
+from coordlib.kafka.lag import LogEnds
 from coordlib.kafka.places import Bounds, Place
-from coordlib.lag.measure import LogEnds
 from tests.tools.bench.figures import summary, tell, tell_machine, timed
 
 BENCH: Final = "lag"

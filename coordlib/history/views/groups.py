@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.history.cluster_views import CLUSTER_VIEWS
 from coordlib.history.tables import COLUMNS, EVENTS, TABLES, is_frequent, path_of
-from coordlib.history.transaction_views import TRANSACTION_VIEWS
+from coordlib.history.views.controller import CLUSTER_VIEWS
+from coordlib.history.views.transactions import TRANSACTION_VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

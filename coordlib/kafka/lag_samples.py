@@ -11,9 +11,9 @@ import msgspec
 
 from coordlib.core.wire.stored import LagLine, LagSample
 from coordlib.kafka.cluster import partitions_of
+from coordlib.kafka.lag import LogEnds, gap_ms
 from coordlib.kafka.places import Place
 from coordlib.kafka.reading import PartitionReader
-from coordlib.lag.measure import LogEnds, gap_ms
 from coordlib.limits import INT64_MAX
 
 #: The number of newest records that are read of a shard, those of all its groups.

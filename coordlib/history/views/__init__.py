@@ -1,0 +1,1 @@
+"""SQL views of the history, by protocol."""

@@ -1,1 +1,0 @@
-"""Lag in records and in seconds: its measurement and its samples."""
