@@ -137,6 +137,21 @@ def test_a_member_of_a_log_that_was_cut_stops_and_joins_anew(
     assert (hit.member.member_id == before) is (instance is not None)
 
 
+def test_a_commit_whose_request_was_cut_from_the_log_is_not_waited_for() -> None:
+    """Kafka had acknowledged it, and no answer comes: whether it was judged is not known."""
+    world = World()
+    (hit,) = world.join("hit")
+    hit.transport.is_cut = True
+    asked = hit.member.commit_async({ALL[0]: 7})
+    assert not asked.done()
+    hit.member.feed(sg.LogCut(hit.member._transport.now_ms()))
+
+    assert "lost records" in str(asked.result(0).error)
+    hit.transport.is_cut = False
+    world.run(9_000)
+    assert hit.owns == ALL
+
+
 def test_one_that_was_only_cut_off_says_nothing() -> None:
     """Its fence stopped it, and it comes back: a LeaveGroup would throw it out."""
     world = World()

@@ -309,10 +309,11 @@ class Life(ABC):
         else:
             step.repeat_later(event.now_ms)
 
-    def _log_cut(self, _: sg.LogCut) -> None:
+    def _log_cut(self, event: sg.LogCut) -> None:
         """Nothing tells whether its signs of life were judged: silence below a Progress means that
         they were accepted only while the log is the same.  # INV-105"""
         me = self._me
+        me.say_all(self._asks.log_cut(event.now_ms))
         if me.state in ACTIVE:
             self._leaving.put_out(me.own_id())
             me.forget(keeps_member=me.is_static)

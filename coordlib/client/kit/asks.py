@@ -32,6 +32,7 @@ UNSTABLE_RETRY_MAX_MS = 2_000
 THROTTLE_MAX_MS = 5_000
 _LATER: Final = "Nothing: a later commit of the same partitions was written instead."
 _MAYBE: Final = "Read what is committed: a later commit of the same partitions may be written."
+_CUT: Final = "It is not known whether the request was judged: its log has lost records."
 _UNDER_WAY: Final = "Try again: a later commit of the same partitions has no answer yet."
 
 #: Asked again when they were not written, or were refused for now.
@@ -225,6 +226,14 @@ class Asks:
         if not is_final and not ask.repeats:
             self._note(ask, _MAYBE)
         yield from self._fail_or_retry(ask, lost, ask.repeats and not is_final, now_ms)
+
+    def log_cut(self, now_ms: int) -> Iterator[Output]:
+        """End or repeat what waits for an answer: none comes if its request is gone.  # INV-105"""
+        lost = CannotReach(_CUT, self._where, "Try again.")
+        for ask in list(self._open.values()):
+            if ask.again_ms is None:
+                self._note(ask, _MAYBE)
+                yield from self._fail_or_retry(ask, lost, ask.repeats, now_ms)
 
     def answered(self, response: rs.Response, now_ms: int) -> Iterator[Output]:
         if (ask := self._open.get(response.id)) is None:
