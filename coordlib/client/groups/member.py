@@ -200,7 +200,8 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         """Until when `assignment` stays as it is, if nothing happens: so long at most."""
         now_ms = self._transport.now_ms()
         until_ms = now_ms + most_ms
-        return until_ms if self._membership.fence.is_open(until_ms) else now_ms
+        with self._changed:
+            return until_ms if self._membership.fence.is_open(until_ms) else now_ms
 
     def commit(self, offsets: Offsets, timeout_s: float = 60.0) -> tuple[rs.FailedPartition, ...]:
         """Commit next offsets to read, and wait for the answer. Returns partitions refused.

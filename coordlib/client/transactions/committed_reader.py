@@ -270,6 +270,8 @@ class CommittedReader(AsksCluster, Closing):
         if full := tuple(each for each in gone if each in self._full - self._paused):
             self._data.resume(of.kafka_of(full))
         self._out.forget(gone)
+        if isinstance(self._problem, TornTransaction | UndecidedTransaction):
+            self._problem = None  # it is met again where it is still so
         for each in gone:
             self._partitions.pop(each, None)
             self._positions.pop(each, None)
@@ -338,12 +340,12 @@ class CommittedReader(AsksCluster, Closing):
             except TornTransaction:
                 self._torn.add(place)
                 raise
-            self._bound(place, reader)
-            if taken is not None:
+            if taken is not None:  # kept before anything that may raise
                 self._ready.append(place)
                 offset, message = taken
                 self._out.add(Ready(place, (offset + 1, -1), message))
                 left -= 1
+            self._bound(place, reader)
         return wanted - left
 
     def _read(self, message: Message) -> bool:

@@ -25,7 +25,7 @@ class TornTransaction(CoordError):
         super().__init__(
             f"A committed transaction of {transaction.transactional_id} is not complete: {why}.",
             where,
-            "Find out what the cluster has lost. To go on without its records: give_up(error).",
+            "Find out what the cluster has lost. To go on without them: give_up(error, partition).",
         )
 
 

@@ -201,6 +201,32 @@ def test_a_torn_transaction_is_raised_until_it_is_given_up(
     assert read(reader) == ["z"]
 
 
+@pytest.mark.parametrize("name", ["unassign", "seek"])
+def test_what_was_met_behind_messages_at_hand_goes_with_the_partition(
+    one: Copier, log: FakeLog, cluster: FakeCluster, name: str
+) -> None:
+    """A torn transaction is met ahead of the records before it, which are handed out first."""
+    one.unit(2)
+    one.producer.begin_transaction()
+    one.write("x", "y")
+    one.producer.commit_transaction(PATIENCE_S)
+    del cluster.records["out", 0][3]
+    reader = open_reader(log, cluster)
+    message = reader.poll(1.0)
+    assert message is not None
+    assert message.value() == "v0"
+    assert reader._problem is not None, "it was met"
+
+    if name == "unassign":
+        reader.incremental_unassign([OUT])
+        assert reader.poll(0) is None
+    else:
+        reader.seek(TopicPartition("out", 0, 0))
+        assert [message.value() for message in reader.consume(2, 1.0)] == ["v0", "v1"]
+        with pytest.raises(TornTransaction):
+            reader.poll(1.0)
+
+
 @pytest.mark.parametrize("is_reading", [True, False])
 def test_a_reader_that_retention_overtakes_tells_what_it_had_begun_and_no_more(
     one: Copier, log: FakeLog, cluster: FakeCluster, is_reading: bool
