@@ -309,7 +309,8 @@ class PlaneQuery:
 
         Args:
             reason: what ended the query; None: it is to stop. One that nobody knows leaves the
-                note of the start, as an end without a word does, but for the end of Java.
+                note of the start, as an end without a word does, but for the end of Java with a
+                planned batch: that is halved, while a record that is probed would be rejected.
         """
         if self._settled is None:
             return
@@ -317,20 +318,21 @@ class PlaneQuery:
         with _put_up_with("the next start runs the planned batch once more"):
             notes = folder.without_java() or folder
             is_silent = isinstance(reason, WorkerEnded) or not isinstance(reason, CoordError | None)
-            if isinstance(reason, TooMuchAtOnce) or (is_silent and _has_java_ended(folder)):
-                self._note_too_much(notes, identity)
+            is_known = isinstance(reason, TooMuchAtOnce)
+            if is_known or (is_silent and _has_java_ended(folder)):
+                self._note_too_much(notes, identity, is_known)
             elif not is_silent:
                 notes.forget_begun()
                 notes.forget_silent_probe()
 
-    def _note_too_much(self, folder: CheckpointFolder, identity: Identity) -> None:
+    def _note_too_much(self, folder: CheckpointFolder, identity: Identity, is_known: bool) -> None:
         planned, probe = not_committed(folder, identity, self.sink.marker), folder.probe()
         if planned is not None:
             records = min(planned.records, self.records_max or planned.records)
             folder.write_ended(
                 Ended(checkpoint=identity.checkpoint, batch=planned.number, records=records)
             )
-        elif probe is not None:
+        elif probe is not None and is_known:  # Java may have been killed, too
             folder.write_probe(replace(probe, is_too_much=True))
 
     def begin(self) -> "StreamingQuery":

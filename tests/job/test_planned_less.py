@@ -19,7 +19,7 @@ from coordlib.errors import (
 )
 from coordlib.job import rebuild, start
 from coordlib.job.batch_size import BatchSize
-from coordlib.job.checkpoint import Begun, Ended, Identity, Planned
+from coordlib.job.checkpoint import Begun, Ended, Identity, Planned, Probe
 from coordlib.job.plane import groups
 from coordlib.job.plane_query import PlaneQuery, QueryOptions
 from coordlib.job.start import _planned_less, agree, ended_with, must_begin_anew
@@ -51,6 +51,7 @@ class Folder:
     ) -> None:
         self._planned, self._ended, self._begun = planned, ended, begun
         self.known = identity()
+        self.probed: Probe | None = None
         self.seeds: dict[int, bytes] = {}
 
     def identity(self) -> Identity:
@@ -99,7 +100,11 @@ class Folder:
 
     def forget_silent_probe(self) -> None: ...
 
-    def probe(self) -> None: ...
+    def probe(self) -> Probe | None:
+        return self.probed
+
+    def write_probe(self, probe: Probe) -> None:
+        self.probed = probe
 
     def without_java(self) -> None:
         """It lies in a cluster's file system."""
@@ -112,7 +117,9 @@ class OnDisk(Folder):
 
     def without_java(self) -> Any:
         notes = Folder(self._planned, self._ended, self._begun)
+        notes.probed = self.probed
         notes.write_ended = self.write_ended  # type: ignore[method-assign]
+        notes.write_probe = self.write_probe  # type: ignore[method-assign]
         return notes
 
     def has_batches(self) -> bool:
@@ -249,6 +256,27 @@ def test_a_batch_with_which_java_has_ended_runs_no_more_as_it_is(
 
     told = ended_with(folder, identity(), marker(6))
     assert (told.records if told else 0) == records
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_too_much"),
+    [
+        (Py4JNetworkError("Answer from Java side is empty"), False),
+        (ConnectionRefusedError(), False),
+        (TooMuchAtOnce("Java heap space"), True),
+    ],
+)
+def test_java_that_ends_with_a_probe_is_one_end_without_a_word(
+    reason: Exception, is_too_much: bool
+) -> None:
+    """The kernel or an operator may have killed it, and the next start rejected the request."""
+    folder = OnDisk()
+    folder.probed = Probe(record="r0-4", times=1)
+    query = Query(folder, marker(6))
+    folder.has_java_ended = True
+    query.end(reason)
+
+    assert folder.probed == Probe(record="r0-4", times=1, is_too_much=is_too_much)
 
 
 def test_a_silent_end_of_a_job_whose_java_lives_says_nothing() -> None:
