@@ -39,6 +39,8 @@ class Reader(Protocol):
 
     def assign(self, partitions: list[TopicPartition], /) -> Any: ...
 
+    def incremental_unassign(self, partitions: list[TopicPartition], /) -> Any: ...
+
     def consume(self, num_messages: int, timeout: float, /) -> list[Message]: ...
 
     def get_watermark_offsets(
@@ -119,17 +121,23 @@ def _means(consumer: Reader, starts: Mapping[tuple[str, int], int], bytes_max: i
     missing = set(starts)
     deadline = time.monotonic() + _SILENCE_S
     while missing:
+        done: list[TopicPartition] = []
         for message in consumer.consume(SAMPLE, _POLL_S):
-            deadline = time.monotonic() + _SILENCE_S
             place = (message.topic() or "", message.partition() or 0)
             error = message.error()
             if error is not None and error.code() not in _PASSING:
                 raise KafkaException(error)
-            if error is None and place in missing:
+            if place not in missing:  # it does not keep the others waited for
+                continue
+            deadline = time.monotonic() + _SILENCE_S
+            if error is None:
                 sizes[place].append(len(message.value() or b""))
             if error is not None or _is_enough(sizes[place], bytes_max):
                 missing.discard(place)
-        if time.monotonic() > deadline:
+                done.append(TopicPartition(*place))
+        if done and missing:
+            consumer.incremental_unassign(done)
+        if missing and time.monotonic() > deadline:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
     return [sum(found) / len(found) for found in sizes.values() if found]
 
