@@ -44,7 +44,8 @@ NextRecord = Callable[[Place, int], Message | None]
 #: What its sender is answered, and history says.
 WHY: Final = (
     "The request is set aside: it has ended the job each time that it was judged, as it needs "
-    "more memory than the job has. Ask in smaller parts, or give the job more memory."
+    "more memory than the job has. Ask in smaller parts, or give the job more memory, then send "
+    "it again."
 )
 _MORE_MEMORY: Final = "give the job more memory"
 

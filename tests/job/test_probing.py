@@ -183,6 +183,7 @@ def test_the_record_that_is_too_much_is_set_aside_and_others_are_judged(
     assert len(prefix.told(COMMITTED)) == 1
     (answer,) = [each for each in prefix.told(RESPONSES) if "Rejected" in each]
     assert '"id":"big"' in answer
+    assert "more memory, then send it again." in answer
     assert [each for each in prefix.told(EVENTS) if WHY in each]
     assert prefix.marker.next_offsets[topic]["1"] == 1
 
