@@ -191,8 +191,11 @@ class PlaneQuery:
             require_whole=require_whole,
         )
         self._settled, self._log = (folder, identity), log
-        bounds = self.bounds_of_saved(self.plane.shards(layout.shards))
-        for each in rebuild.cut(bounds, self.sink.marker):
+        shards = self.plane.shards(layout.shards)
+        cut, bounds = rebuild.cut_at_two_looks(
+            lambda: self.bounds_of_saved(shards), self.sink.marker
+        )
+        for each in cut:
             mend = "keep the checkpoint: a rebuild would lack them"
             _log.error("a compacted topic has lost records", where=each, mend=mend)
         if is_rebuild:  # what is there is what the states are made of

@@ -1,7 +1,7 @@
 """From the compacted topics to one seed blob per shard: a start without the old checkpoint."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from coordlib.errors import StartRefused
 from coordlib.job.plane import Plane, Restoring
 from coordlib.job.progress import NewestByKey
 from coordlib.job.replay import Replay
+from coordlib.kafka.cut_logs import AGAIN_S, lost_at_two_looks
 from coordlib.kafka.places import Bounds, Place
 
 #: Of the entities without a saved head, those that a warning names.
@@ -75,9 +76,36 @@ def cut(bounds: Mapping[Place, Bounds | None], marker: Marker | None) -> list[st
     return told
 
 
-def refuse_cut(bounds: Mapping[Place, Bounds | None], marker: Marker | None) -> None:
-    """Refuse to rebuild from compacted topics that lack records; arguments of `cut`."""
-    if told := cut(bounds, marker):
+def cut_at_two_looks(
+    look: Callable[[], Mapping[Place, Bounds | None]],
+    marker: Marker | None,
+    wait: Callable[[], None] = lambda: time.sleep(AGAIN_S),
+) -> tuple[list[str], dict[Place, Bounds | None]]:
+    """What `cut` finds also at a second look, and the newest bounds of each partition.
+
+    One that does not answer at the second look is what it was at the first.
+    """
+    bounds: dict[Place, Bounds | None] = {}
+
+    def told() -> list[str]:
+        bounds.update(look())
+        return cut(bounds, marker)
+
+    return lost_at_two_looks(told, wait), bounds
+
+
+def refuse_cut(
+    look: Callable[[], Mapping[Place, Bounds | None]],
+    marker: Marker | None,
+    wait: Callable[[], None] = lambda: time.sleep(AGAIN_S),
+) -> None:
+    """Refuse to rebuild from compacted topics that lack records.
+
+    Args:
+        look: asks for the bounds of the partitions that a rebuild reads.
+    """
+    told, _ = cut_at_two_looks(look, marker, wait)
+    if told:
         raise StartRefused(
             "Compacted topics have lost records. What these held would be missing: groups, "
             "offsets, partitions of clusters.",

@@ -16,6 +16,8 @@ from coordlib.kafka.places import Bounds, Place
 
 #: By what a record is found again.
 Known = TypeVar("Known")
+#: What a look finds.
+Missed = TypeVar("Missed")
 _log = structlog.get_logger()
 #: Between the look that misses records and the one that refuses.
 AGAIN_S: Final = 5.0
@@ -102,7 +104,7 @@ def still_there(
     return {place: record for place, record in found.items() if place not in gone}
 
 
-def lost_at_two_looks(look: Callable[[], list[Lost]], wait: Callable[[], None]) -> list[Lost]:
+def lost_at_two_looks(look: Callable[[], list[Missed]], wait: Callable[[], None]) -> list[Missed]:
     """A broker that has just started, or leads no more, gives a wrong answer for a moment."""
     if not look():
         return []

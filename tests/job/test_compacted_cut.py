@@ -3,7 +3,7 @@
 At the begin, in the middle, at the end, all of them; and cut and grown again.  # INV-153
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ from tests.tools.simulation.driver_io import Delivered
 
 #: Who would tell where a record was written.
 Note = Callable[[Any, Any], None]
+Look = Mapping[Place, Bounds | None]
 PLANES = {"groups": groups("p"), "claims": claims("p", "m")}
 TOPICS = [(name, topic) for name, plane in PLANES.items() for topic in plane.restored_from]
 
@@ -142,7 +143,32 @@ def test_records_that_were_removed_at_the_begin_in_the_middle_or_all(
     job.write(1)
     assert logs.lacking() == [told]
     with pytest.raises(StartRefused, match=told):
-        rebuild.refuse_cut({Place(*place): Bounds(before, 8)}, logs.marker)
+        rebuild.refuse_cut(lambda: {Place(*place): Bounds(before, 8)}, logs.marker, lambda: None)
+
+
+def test_what_one_look_alone_misses_is_no_reason_to_refuse() -> None:
+    """A broker that has just started, or leads no more, gives a wrong answer for a moment."""
+    logs = Logs()
+    job = Job(logs)
+    for _ in range(2):
+        job.write(0, 1)
+    one, two = Place("p.groups", 0), Place("p.groups", 1)
+    whole = {one: Bounds(0, 4), two: Bounds(0, 4)}
+    wrong = {**whole, one: Bounds(0, 0)}
+
+    def found(*looks: Look) -> tuple[list[str], Look]:
+        left = iter(looks)
+        return rebuild.cut_at_two_looks(lambda: next(left), logs.marker, lambda: None)
+
+    assert found(whole) == ([], whole)
+    assert found(wrong, whole) == ([], whole)
+    told = ["p.groups, partition 0, ends at offset 0, and 3 was written"]
+    assert found(wrong, wrong) == (told, wrong)
+    assert found(wrong, {two: whole[two]}) == (told, wrong), "one does not answer any more"
+    waits: list[None] = []
+    left = iter([wrong, whole])
+    rebuild.refuse_cut(lambda: next(left), logs.marker, lambda: waits.append(None))
+    assert len(waits) == 1
 
 
 @pytest.mark.parametrize(("plane", "topic"), TOPICS)

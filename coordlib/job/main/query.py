@@ -161,7 +161,7 @@ class Coordinator:
 
         def require_whole() -> None:
             if not self._options.accepts_loss:
-                rebuild.refuse_cut(self._query.bounds_of_saved(shards), sink.marker)
+                rebuild.refuse_cut(lambda: self._query.bounds_of_saved(shards), sink.marker)
 
         is_rebuild = self._options.is_rebuild or self._query.must_begin_anew(layout.shards)
         if is_rebuild:
