@@ -164,7 +164,8 @@ class Archive:
         began, now_ms = time.monotonic(), time.time_ns() // 1_000_000
         records_max, known = self._options.max_offsets_per_trigger, batch.known
         bounds, cut = topics.compared(known)
-        self._refuse([each for each in cut if each.place.topic not in REPLACEABLE])
+        serious = [each for each in cut if each.place.topic not in REPLACEABLE]
+        refuse(serious, self._options.prefix, self._accepts_loss)
         new = plan(batch.next, bounds, records_max, batch.begun, cut)
         same = {place: read for place, read in known.items() if place not in {c.place for c in cut}}
         if not new.ranges and not untold(new.holes, batch.told):
@@ -183,15 +184,20 @@ class Archive:
         _log.info("archived", batch=self._number, seconds=spent, **counts, **behind)
         return left
 
-    def _refuse(self, cut: Sequence[Lost]) -> None:
-        if cut and not self._accepts_loss:
-            raise StartRefused(
-                "A topic has lost its end since the archive has read it.",
-                f"prefix {self._options.prefix}: {named(cut)}",
-                "What is in the tables stays. To go on there, start with --accept-loss: what was "
-                "written since at offsets that had been read is left out, and HistoryLost events "
-                "name the places.",
-            )
+
+def refuse(cut: Sequence[Lost], prefix: str, accepts_loss: bool) -> None:
+    """Raises StartRefused where a topic has lost its end, and nobody has accepted that."""
+    if cut and not accepts_loss:
+        raise StartRefused(
+            "A topic has lost its end since the archive has read it.",
+            f"prefix {prefix}: {named(cut)}",
+            "What is in the tables stays. To go on there, start with --accept-loss: what was "
+            "written since at offsets that had been read is left out, and HistoryLost events "
+            "name the places.",
+        )
+    if accepts_loss and not cut:
+        mend = "take it away: it accepts whatever is lost before a later start"
+        _log.error("--accept-loss is given, and no topic has lost its end", mend=mend)
 
 
 def choose_codegen(spark: "SparkSession", records: int) -> None:

@@ -110,7 +110,8 @@ def refuse_cut(
             "Compacted topics have lost records. What these held would be missing: groups, "
             "offsets, partitions of clusters.",
             "; ".join(told[:_NAMED_MAX]),
-            "Restore the topics; or go on with what is left, and add --accept-loss.",
+            "Restore the topics; or, to go on with what is left, name an empty folder and add "
+            "--rebuild --accept-loss.",
         )
 
 
