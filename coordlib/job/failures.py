@@ -20,6 +20,7 @@ from coordlib.errors import (
     TooMuchAtOnce,
     WorkerEnded,
 )
+from coordlib.job.checkpoint import CheckpointFolder
 from coordlib.kafka.options import wrong_option
 from coordlib.spark_reasons import DISK_FULL
 
@@ -276,3 +277,14 @@ def _explained(problem: BaseException, place: str, known: tuple[_Known, ...]) ->
             where = file.group() if file else place
             return kind(what.format(**named), where, mend.format(**named))
     return None
+
+
+def has_java_ended(folder: CheckpointFolder) -> bool:
+    """Whether Java has: for want of memory (code 52) it tells nobody; it may be a kill, too."""
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        folder.has_batches()
+    except (Py4JNetworkError, OSError):
+        return True
+    return False

@@ -21,6 +21,10 @@ PID_VARIABLE: Final = "COORD_DRIVER_PID_FILE"
 LOOK_EVERY_S: Final = 0.5
 
 
+class StopAsked(Exception):
+    """The job is to stop, and its query has not begun."""
+
+
 def write_pid() -> None:
     """Tell whoever started us which process to signal: the driver, and not the JVM around it.
 

@@ -29,6 +29,7 @@ from coordlib.job.batch_size import BatchSize
 from coordlib.job.beginning import Memory, beginning_of, size_of_batches
 from coordlib.job.checkpoint import Begun, CheckpointFolder, Ended, Identity
 from coordlib.job.crash import Crash
+from coordlib.job.failures import has_java_ended
 from coordlib.job.judged_log import JudgedLog
 from coordlib.job.marker import next_marker
 from coordlib.job.operator import Beginning, judge, judge_alone
@@ -136,6 +137,8 @@ class PlaneQuery:
         self._running: _Running | None = None
         #: Of the batches' size, which the query's thread and the owner's change.
         self._lock = threading.Lock()
+        #: Records are judged one by one; the query has not begun.
+        self.is_probing = False
         self._crash = Crash.from_environment(plane.label)
 
     @property
@@ -228,24 +231,33 @@ class PlaneQuery:
         found = look_up(open_admin(client, log_level=2), names, client)
         return grown(prefix, layout, {name: len(each.partitions) for name, each in found.items()})
 
-    def prepare(self, settings: ShardSettings, replay: Replay | None = None) -> None:
-        """Find what the settled checkpoint goes on from. Raises StartRefused, CannotReach."""
+    def prepare(
+        self,
+        settings: ShardSettings,
+        replay: Replay | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Find what the settled checkpoint goes on from.
+
+        Raises StartRefused, CannotReach; StopAsked: `is_stopped` said so, between two probes.
+        """
         assert self._settled is not None, "settle comes first"
         folder, _ = self._settled
         running = self._running_of(settings, replay)
         ended = folder.ended()
         if self.plane.sets_aside and ended is not None and ended.probes:
-            self._probe(settings, ended)
+            self._probe(settings, ended, is_stopped)
             running = self._running_of(settings, replay)
         self._plan_no_more_than_before(running)
 
-    def _probe(self, settings: ShardSettings, ended: Ended) -> None:
+    def _probe(self, settings: ShardSettings, ended: Ended, is_stopped: Callable[[], bool]) -> None:
         """Judge the records that come next one by one, then begin behind them.  # INV-144"""
         assert self._settled is not None, "settle comes first"
         assert self._running is not None, "it has the checkpoint"
         (folder, identity), running, layout = self._settled, self._running, self.sink.layout
         assert layout is not None, "agreed on"
         before, plane, newest_by_key = self.sink.marker, self.plane, self.newest_by_key
+        self.is_probing = True
         Probing(
             plane=plane,
             sink=self.sink,
@@ -256,7 +268,9 @@ class PlaneQuery:
             settings=settings,
             judge=partial(judge_alone, self._spark, plane.fold),
             write=partial(self.write_batch, running=running),
+            is_stopped=is_stopped,
         ).run()
+        self.is_probing = False
         ended = replace(ended, probes=False)
         if (marker := self.sink.marker) is before:
             folder.write_ended(ended)
@@ -322,7 +336,7 @@ class PlaneQuery:
             notes = folder.without_java() or folder
             is_silent = isinstance(reason, WorkerEnded) or not isinstance(reason, CoordError | None)
             is_known = isinstance(reason, TooMuchAtOnce)
-            if is_known or (is_silent and _has_java_ended(folder)):
+            if is_known or (is_silent and has_java_ended(folder)):
                 self._note_too_much(notes, identity, is_known)
             elif not is_silent:
                 notes.forget_begun()
@@ -428,17 +442,6 @@ class PlaneQuery:
         spent = time.monotonic() - began
         self._crash.strike("batch-ends", number)
         _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
-
-
-def _has_java_ended(folder: CheckpointFolder) -> bool:
-    """Whether it was Java: it ends with code 52 where it has no memory left, and tells nobody."""
-    from py4j.protocol import Py4JNetworkError
-
-    try:
-        folder.has_batches()
-    except (Py4JNetworkError, OSError):
-        return True
-    return False
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from coordlib.core.wire import requests as rq
 from coordlib.job import rebuild
 from coordlib.job.checkpoint import CheckpointFolder, Identity, Probe
 from coordlib.job.judged_log import bounds_of
+from coordlib.job.lifecycle import StopAsked
 from coordlib.job.plane import Plane
 from coordlib.job.progress import NewestByKey
 from coordlib.job.replay import record_of
@@ -66,10 +67,23 @@ class Probing:
     judge: "Callable[[ShardSettings, bytes | None, list[InputRecord]], DataFrame]"
     #: Commits them as the batch of this number.
     write: "Callable[[DataFrame, int], None]"
+    #: Whether the job is to stop; asked before each probe.
+    is_stopped: Callable[[], bool] = lambda: False
 
     def run(self) -> None:
-        """Judge the next record of each input of each shard. Raises whatever ends a batch."""
+        """Judge the next record of each input of each shard.
+
+        Raises:
+            StopAsked: some of them are not judged; the next start goes on with those.
+            Exception: whatever ends a batch.
+        """
+        at_start = self.sink.marker
         for shard, record in self._waiting():
+            if self.is_stopped():
+                if self.sink.marker is not at_start:  # the record of the note is judged
+                    self.folder.forget_probe()
+                _log.info("the job is to stop: other records are not judged by themselves")
+                raise StopAsked
             at = coordinate(record.topic, shard, record.offset)
             noted = self.folder.probe()
             before = (

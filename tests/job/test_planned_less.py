@@ -17,7 +17,7 @@ from coordlib.errors import (
     TooMuchAtOnce,
     WorkerEnded,
 )
-from coordlib.job import rebuild, start
+from coordlib.job import plane_query, rebuild, start
 from coordlib.job.batch_size import BatchSize
 from coordlib.job.checkpoint import Begun, Ended, Identity, Planned, Probe
 from coordlib.job.plane import groups
@@ -277,6 +277,27 @@ def test_java_that_ends_with_a_probe_is_one_end_without_a_word(
     query.end(reason)
 
     assert folder.probed == Probe(record="r0-4", times=1, is_too_much=is_too_much)
+
+
+def test_a_query_that_probes_says_so_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status said "running", and a stop was seen behind the last probe."""
+    folder: Any = Folder(None, Ended(checkpoint="zero", batch=7, records=1, probes=True))
+    query = Query(folder, marker(6, "zero")).query
+    query.sink.layout = LAYOUT
+    query._spark = SimpleNamespace()  # type: ignore[assignment]
+    told: list[bool] = []
+
+    def probing(**given: Any) -> Any:
+        told.append(given["is_stopped"]())
+        return SimpleNamespace(run=lambda: told.append(query.is_probing))
+
+    monkeypatch.setattr(plane_query, "Probing", probing)
+    monkeypatch.setattr(query, "_running_of", lambda *_: query._running)
+    no_settings: Any = None
+    query.prepare(no_settings, is_stopped=lambda: True)
+
+    assert told == [True, True]
+    assert not query.is_probing
 
 
 def test_a_silent_end_of_a_job_whose_java_lives_says_nothing() -> None:

@@ -1,5 +1,6 @@
 """INV-144: the record that ends the job where it is judged by itself is set aside, and no other."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import TooMuchAtOnce
 from coordlib.job.batch import assemble
 from coordlib.job.checkpoint import Identity, Probe
+from coordlib.job.lifecycle import StopAsked
 from coordlib.job.marker import next_marker
 from coordlib.job.operator import judge_rows
 from coordlib.job.plane import groups
@@ -49,6 +51,8 @@ class Prefix:
         self.starts = 0
         #: After so many steps a start is killed; negative: never.
         self.dies_after = -1
+        #: Whether the job is to stop.
+        self.is_stopped: Callable[[], bool] = lambda: False
 
     def live(self) -> None:
         if self.dies_after == 0:
@@ -76,6 +80,7 @@ class Prefix:
             settings=replace(driving.SETTINGS, shards=2),
             judge=lambda settings, blob, records: _Frame(self, settings, blob, records),  # type: ignore[arg-type,return-value]
             write=lambda frame, number: self.commit(frame, number, identity),
+            is_stopped=lambda: self.is_stopped(),
         )
         try:
             probing.run()
@@ -263,6 +268,36 @@ def test_one_end_without_a_word_may_be_a_kill(prefix: Prefix, ends: int) -> None
     prefix.start()
 
     assert prefix.set_aside == ({} if ends == 1 else {"r0-0": WHY})
+
+
+def test_a_stop_ends_a_start_between_two_probes(prefix: Prefix) -> None:
+    """The start went on through all of them, and was killed: a record was blamed for that."""
+    for shard, name in enumerate(NAMES):
+        prefix.append(commit(name, group=name), shard)
+    prefix.is_stopped = lambda: prefix.marker is not None
+    with pytest.raises(StopAsked):
+        prefix.start()
+
+    assert prefix.note is None
+    assert len(prefix.told(COMMITTED)) == 1
+    prefix.is_stopped = lambda: False
+    prefix.start()
+    assert len(prefix.told(COMMITTED)) == 2
+
+
+def test_a_stop_before_the_first_probe_leaves_what_was_counted(prefix: Prefix) -> None:
+    """The record in question is found all the same, where a supervisor stops starts as well."""
+    deadly = prefix.append(commit("big", group=NAMES[0]), 0)
+    prefix.deadly[deadly] = Killed()
+    for ends in (Killed, StopAsked, Killed):
+        prefix.is_stopped = lambda ends=ends: ends is StopAsked  # type: ignore[misc]
+        with pytest.raises(ends):
+            prefix.start()
+    assert prefix.note == Probe(record="r0-0", times=2)
+    prefix.is_stopped = lambda: False
+    prefix.start()
+
+    assert prefix.set_aside == {"r0-0": WHY}
 
 
 def test_a_record_is_not_to_blame_where_the_state_alone_is_too_much(prefix: Prefix) -> None:

@@ -4,6 +4,7 @@ import sys
 import threading
 import traceback
 from argparse import Namespace
+from contextlib import suppress
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -74,17 +75,20 @@ def _run(
     coordinator, archive, claims = None, None, None
     try:
         coordinator = Coordinator(spark, options, times)
-        queries = [coordinator.start()]
-        if not arguments.without_archive:
-            archive = _start_archive(spark, archive_options(arguments, options), coordinator)
-        if beside := claims_beside(arguments, options):
-            claims = _start_claims(spark, beside, coordinator)
+        with suppress(lifecycle.StopAsked):
+            queries = [coordinator.start(stop_flag.is_set)]
+            if not arguments.without_archive:
+                archive = _start_archive(spark, archive_options(arguments, options), coordinator)
+            if beside := claims_beside(arguments, options):
+                claims = _start_claims(spark, beside, coordinator)
 
-        def check() -> None:
-            coordinator.check()
-            queries[0] = coordinator.query or queries[0]  # it may go on as another one
+            def check() -> None:
+                coordinator.check()
+                queries[0] = coordinator.query or queries[0]  # it may go on as another one
 
-        lifecycle.run_until_stopped(queries, stop_flag, check, partial(coordinator.note_end, None))
+            lifecycle.run_until_stopped(
+                queries, stop_flag, check, partial(coordinator.note_end, None)
+            )
     except Exception as problem:
         reason = _reason(problem, coordinator, options.checkpoint, stop_flag)
         if coordinator:

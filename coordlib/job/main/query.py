@@ -6,7 +6,7 @@ executors run this code -> topics are as they must be -> fence older drivers -> 
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from coordlib.job.background.kafka_decisions import KafkaDecisions
 from coordlib.job.background.offset_watch import OffsetWatch
 from coordlib.job.background.outbox_log import OutboxLog, OutboxThread
 from coordlib.job.background.own_watch import OwnWatch
-from coordlib.job.background.status_file import StatusFile
+from coordlib.job.background.status_file import JobStatus, StatusFile
 from coordlib.job.background.ticks import KafkaTicks, TickThread, TickWriter
 from coordlib.job.background.topic_watch import KafkaCluster, TopicWatch
 from coordlib.job.background.troubles import Troubles
@@ -142,10 +142,11 @@ class Coordinator:
     def failure(self, reason: Exception) -> None:
         self._failure = reason
 
-    def start(self) -> "StreamingQuery":
+    def start(self, is_stopped: Callable[[], bool] = lambda: False) -> "StreamingQuery":
         """Check everything, fence older drivers, and run.
 
         Raises:
+            StopAsked: `is_stopped` said so, between two probes.
             SetupError: the cluster's executors cannot run this.
             StartRefused: the topics or the checkpoint are not what they must be.
             CannotReach: no broker answers.
@@ -197,7 +198,8 @@ class Coordinator:
         self._decisions = DecisionWatch(
             KafkaDecisions(prefix, self._control, self._client_options), self.troubles
         )
-        self._query.prepare(self._settings(layout, found.incarnation, authority))
+        settings = self._settings(layout, found.incarnation, authority)
+        self._query.prepare(settings, is_stopped=is_stopped)
         self._times.reach("checks")
         query = self._query.begin()
         self._times.reach("query")
@@ -306,16 +308,8 @@ class Coordinator:
         now = time.time_ns() // 1_000_000
         status.last_batch_ms = now - self._told_ms if self._told_ms else 0
         self._told_ms = now
-        if status.state == "starting":
-            self._times.reach("first batch")
-            status.start_s = self._times.phases
-            _log.info(
-                "started", **{f"{n}_s".replace(" ", "_"): s for n, s in status.start_s.items()}
-            )
-        # Not before: the first batch, brought by the tick at the start, compiles everything and
-        # takes seconds; who waits for "running" is then answered at once.
-        status.state = "running"
-        self.has_begun.set()
+        if not self._query.is_probing:
+            self._tell_that_it_runs(status)
         status.batch_id = batch.number
         status.batch_records_max = records_max
         status.outputs += len(batch.outputs)
@@ -327,6 +321,18 @@ class Coordinator:
             status.ticks = self._ticks.writer.written
         self._note_troubles()
         self._status.write()
+
+    def _tell_that_it_runs(self, status: JobStatus) -> None:
+        if status.state == "starting":
+            self._times.reach("first batch")
+            status.start_s = self._times.phases
+            _log.info(
+                "started", **{f"{n}_s".replace(" ", "_"): s for n, s in status.start_s.items()}
+            )
+        # Not before: the first batch, brought by the tick at the start, compiles everything and
+        # takes seconds; who waits for "running" is then answered at once.
+        status.state = "running"
+        self.has_begun.set()
 
 
 def _layout_of(found: topics.Layout) -> Layout:
