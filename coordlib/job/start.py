@@ -113,7 +113,8 @@ def agree(  # noqa: PLR0913  # the last three have a default
     except StartRefused as problem:
         if identity is None or is_anew:
             raise
-        _log.warning("the planned batch runs as it is: no rebuild", error=str(problem))
+        mend = "give the job more memory, or do what the error says"
+        _log.warning("the planned batch runs as it is: no rebuild", error=str(problem), mend=mend)
         return identity
     ended = None
     if identity is not None and too_much is not None:

@@ -49,7 +49,8 @@ class Tables:
         answer = _answer(self._fetch_all(), may_work)
         if answer is None or answer.error is not None:
             what = "It is not known which table the group has written to."
-            raise CannotReach(what, uri) from (answer.error if answer is not None else None)
+            mend = "Look whether the job runs: coord status. Then start the reader again."
+            raise CannotReach(what, uri, mend) from (answer.error if answer is not None else None)
         return newest_of(uri, (row.metadata for row in answer.offsets))
 
     def saw(self, uri: str, written: Written) -> None:
