@@ -74,17 +74,14 @@ class DriverRecords(Rows):
     def _hear(self, at: At, record: rq.FromShard) -> None:
         """The next message of a shard is judged; one that was judged before does nothing.  # INV-95
 
-        None is judged while too much cannot be read that the shard has said (answered.py). One that
-        cannot be read is not judged either: it was sent by newer code, and so are those behind it.
-        They wait in the outbox until such code reads them.
+        None is judged while too much cannot be read that the shard has said (answered.py), and none
+        behind a gap: those before it were dropped so, or a log did not take one. One that cannot be
+        read is not judged either: it was sent by newer code, and so are those behind it. They wait
+        in the outbox until such code reads them.
         """
         missing = self.channels.gap_before(record.source, record.seq)
-        if missing < 0 or self._answered.is_overfull:
+        if missing or self._answered.is_overfull:
             return  # it was judged, or it waits in the outbox: the driver feeds it again
-        if missing:
-            why = f"Message {record.seq} of shard {record.source} came {missing} too early."
-            self._complain(at, record, why)
-            return
         try:
             message: Message = self.registry.read_message(record.body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:

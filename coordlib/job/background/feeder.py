@@ -11,10 +11,13 @@ judge, since too many of its outputs cannot be read yet (`answered.py`).  # INV-
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
 import msgspec
+import structlog
 
 from coordlib.core.engine.channels import HEARD, SENT
 from coordlib.core.engine.routing import OUTBOX, Output
@@ -23,11 +26,16 @@ from coordlib.core.wire.requests import FromShard
 from coordlib.job.background.turns import Turns
 from coordlib.job.crash import Crash
 
+_log = structlog.get_logger()
+
 #: Records of one channel that are under way at once: what is written again when one is not taken.
 FLYING_MAX: Final = 100
-#: What the log has taken is written again where its shard has not judged it after this time, with a
-#: batch; then after twice as long, and so on: perhaps the shard is only far behind.
+#: What the log has taken is written again where its shard has not judged it after this time; then
+#: after twice as long, and so on: perhaps the shard is only far behind. Never before a batch was
+#: committed since: while none is, the log is not read.
 AGAIN_S: Final = 5.0
+#: The longest of these times. Who waits for a message has perhaps no deadline.
+AGAIN_MAX_S: Final = 30.0
 
 #: Shard that sends, and shard that judges.
 Pair = tuple[int, int]
@@ -94,25 +102,30 @@ class Channel:
     def __init__(self, messages: Mapping[int, bytes]) -> None:
         #: Those that are not known to be judged, by number and in order.
         self._messages = dict(messages)
+        #: Of those, in order: what is to be written, and before it what was, and is not known to be
+        #: in the log.
+        self._unsent, self._unlogged = deque(self._messages), deque[int]()
         #: The log has all up to this one.
         self._logged = 0
         #: Of those behind it, the ones that were taken. A shard drops them if one before was not.
         self._taken: set[int] = set()
-        #: The newest that is under way, or was taken.
-        self._sent = 0
         self._flying = 0
         #: Whether one of those under way was not taken.
         self._has_failed = False
+        #: Whether a batch was committed since the newest was written.
+        self._has_batch = False
         #: When the first of them is written again, and how long after the time before.
         self._again_at, self._again_s = float("inf"), AGAIN_S
 
     @property
     def is_done(self) -> bool:
         """Whether nothing is left to be written."""
-        return all(number <= self._logged for number in reversed(self._messages))
+        return not (self._unsent or self._unlogged)
 
     def add(self, number: int, body: bytes) -> None:
         """One more, behind all others."""
+        if number > self._logged and number not in self._messages:
+            self._unsent.append(number)
         self._messages[number] = body
 
     def due(self) -> list[tuple[int, bytes]]:
@@ -124,15 +137,19 @@ class Channel:
         if self._has_failed:
             if self._flying:
                 return []
-            self._has_failed, self._sent = False, self._logged
+            self._has_failed = False
+            self._unsent.extendleft(reversed(self._unlogged))
+            self._unlogged.clear()
             self._taken.clear()
-        later = [(n, body) for n, body in self._messages.items() if n > self._sent]
-        return later[: FLYING_MAX - self._flying]
+        room = FLYING_MAX - self._flying
+        return [(n, self._messages[n]) for n in islice(self._unsent, room)]
 
     def sent(self, number: int) -> None:
         """It is under way."""
-        self._sent = number
         self._flying += 1
+        self._has_batch = False
+        if self._unsent and self._unsent[0] == number:  # else it was judged in the meantime
+            self._unlogged.append(self._unsent.popleft())
 
     def told(self, number: int, is_taken: bool) -> None:
         """What became of it."""
@@ -141,31 +158,44 @@ class Channel:
             self._has_failed = True
             return
         self._taken.add(number)
-        for each in self._messages:
-            if each > self._logged:
-                if each not in self._taken:
-                    break
-                self._logged = each
-                self._taken.remove(each)
+        while self._unlogged and self._unlogged[0] in self._taken:
+            self._logged = self._unlogged.popleft()
+            self._taken.remove(self._logged)
 
     def heard(self, number: int) -> None:
         """All up to this one are judged."""
-        for each in [n for n in self._messages if n <= number]:
+        for each in list(takewhile(lambda n: n <= number, self._messages)):
             del self._messages[each]
+        for waiting in (self._unlogged, self._unsent):
+            while waiting and waiting[0] <= number:
+                waiting.popleft()
         self._taken = {n for n in self._taken if n > number}
         self._logged = max(self._logged, number)
         self._again_at, self._again_s = float("inf"), AGAIN_S
 
-    def batch_committed(self, now_s: float) -> None:
-        """Those that the log has and no batch judges are written again, from time to time."""
-        if next(iter(self._messages), self._logged + 1) > self._logged or self._flying:
-            return
+    def batch_committed(self) -> None:
+        """It has judged what `heard` says, and no more."""
+        self._has_batch = True
+
+    def repeat(self, now_s: float) -> bool:
+        """Those that the log has and no batch judges are written again, from time to time.
+
+        Returns whether they are now, and have waited for so long that a person should know.
+        """
+        is_logged = next(iter(self._messages), self._logged + 1) <= self._logged
+        if not is_logged or self._flying or not self._has_batch:
+            return False
         if self._again_at == float("inf"):
             self._again_at = now_s + self._again_s
         elif now_s >= self._again_at:
-            self._again_s *= 2
-            self._again_at, self._logged, self._sent = now_s + self._again_s, 0, 0
+            is_late = self._again_s >= AGAIN_MAX_S
+            self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
+            self._again_at, self._logged = now_s + self._again_s, 0
+            self._unsent = deque(self._messages)
+            self._unlogged.clear()
             self._taken.clear()
+            return is_late
+        return False
 
 
 #: Writes a record into the log of a shard; calls with "" when it is taken, else with the reason.
@@ -216,7 +246,7 @@ class Feeder:
                 if pair in self._channels:
                     self._channels[pair].heard(number)
             for channel in self._channels.values():
-                channel.batch_committed(self._now_s())
+                channel.batch_committed()
 
     def add(self, pair: Pair, number: int, body: bytes) -> None:
         """Feed a message of another cell's shard, too, unless it was added or judged before."""
@@ -230,12 +260,16 @@ class Feeder:
 
     def turn(self) -> None:
         """Write what is due. Raises KafkaException, TimeoutError."""
+        now_s = self._now_s()
         with self._lock:
+            late = [pair for pair, each in self._channels.items() if each.repeat(now_s)]
             due = [
                 (pair, number, body)
                 for pair, channel in sorted(self._channels.items())
                 for number, body in channel.due()
             ]
+        if late:
+            _log.warning("messages of shards are not judged and are written again", channels=late)
         try:
             for pair, number, body in due:
                 self._feed(pair, number, body)

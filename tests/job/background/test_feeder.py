@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from coordlib.core.engine.routing import OUTBOX, RESPONSES, Output
 from coordlib.core.wire.requests import FromShard
@@ -160,6 +161,73 @@ def test_what_a_shard_has_and_does_not_judge_is_fed_again() -> None:
     assert at == [0, 6, 16, 26, 46]
     assert log.taken[3:] == [(1, 0, 1), (1, 0, 2), (1, 0, 3), *[(1, 0, 2), (1, 0, 3)] * 3]
     assert not feeds.is_busy
+
+
+def test_what_is_not_judged_is_fed_again_without_further_batches() -> None:
+    """Where nobody asks anything no batch comes, and who waits for the message may have no
+    deadline. While no batch has read it, it is not written again: the query may stand still."""
+    log, now_s = Log(), 0.0
+    feeds = Feeder(log.write, lambda: None, NOTHING, now_s=lambda: now_s)
+    feeds.batch_committed([message(0, 1, 1)])
+    feeds.turn()
+    at: list[float] = []
+    for second in range(1, 60):
+        now_s = float(second)
+        if second == 20:
+            feeds.batch_committed([])
+        before = len(log.taken)
+        feeds.turn()
+        at += [second] if len(log.taken) > before else []
+
+    assert at == [25]
+
+
+def test_the_time_between_two_repeats_is_bounded() -> None:
+    """Each repeat brings one batch, which does not judge the message either."""
+    log, now_s = Log(), 0.0
+    feeds = Feeder(log.write, lambda: None, NOTHING, now_s=lambda: now_s)
+    feeds.batch_committed([message(0, 1, 1)])
+    at: list[float] = []
+    with capture_logs() as logs:
+        for second in range(150):
+            now_s = float(second)
+            before = len(log.taken)
+            feeds.turn()
+            if len(log.taken) > before:
+                at.append(second)
+                feeds.batch_committed([])
+
+    assert at == [0, 6, 16, 36, 66, 96, 126]
+    assert [each["channels"] for each in logs] == [[(0, 1)]] * 3
+
+
+class Counted(int):
+    """A number that counts how often it is looked at."""
+
+    looks = 0
+
+    def __gt__(self, other: int) -> bool:
+        Counted.looks += 1
+        return int(self) > other
+
+    def __le__(self, other: int) -> bool:
+        Counted.looks += 1
+        return int(self) <= other
+
+
+def test_a_long_queue_costs_no_more_for_each_message() -> None:
+    """Batches wait for the lock in the meantime."""
+    count, Counted.looks = 2_000, 0
+    channel = Channel({Counted(number): b"" for number in range(1, count + 1)})
+    while due := channel.due():
+        for number, _ in due:
+            channel.sent(number)
+        for number, _ in due:
+            channel.told(number, True)
+        assert channel.is_done == (number == count)
+    channel.heard(count)
+
+    assert Counted.looks < 10 * count
 
 
 @given(st.lists(st.sampled_from(["taken", "refused", "held", "error", "release", "lose"])))
