@@ -46,7 +46,7 @@ BROKER = BrokerTiming(
 )
 PLACE = sg.TopicPartition("t", 0)
 #: Seen twice beside other work: the groups had not settled after five minutes.
-NOT_YET = pytest.mark.xfail(reason="Why members settle late behind a cut is not known", strict=False)
+NOT_YET = pytest.mark.xfail(reason="Members settle late behind a cut", strict=False)
 
 
 class Polled:

@@ -194,7 +194,7 @@ def test_claims_read_all_of_the_new_topic(
 
 
 def test_a_committed_reader_alone_begins_the_new_topic_by_its_configuration(topic: Topic) -> None:
-    """It has no group, and nothing is committed: it reads by offsets, as a plain consumer does. In a
+    """It has no group, and nothing is committed: it reads by offsets, as a plain consumer. In a
     topic that is shorter than what it has read, that is out of range."""
     topic.fill("old", OLD)
     reader = CommittedReader({**topic.where, "auto.offset.reset": "earliest", "group.id": "none"})
