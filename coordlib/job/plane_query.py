@@ -1,11 +1,9 @@
 """One query of the job: a plane's source, fold and sink, on a checkpoint of its own.
 
-The same for every plane: who may run, where it begins, how many records a batch has, and one
-transaction for each batch. What stands beside its batches (ticks, watches) is its owner's.
+The same for every plane; what stands beside its batches (ticks, watches) is its owner's.
 
     settle:  fence older drivers -> read the marker -> layout and checkpoint agree
-    prepare: the states to begin from, the sizes of batches
-    begin:   the query
+    prepare: the states to begin from, the sizes of batches; begin: the query
 """
 
 import threading
