@@ -20,7 +20,8 @@ def drawn(
         nobody: how many there are of it, where it is not.
     """
     # A world has these only where it has nothing else beside the groups.
-    monkeypatch.setattr(plan, "_with_logs", lambda drawn: drawn)
+    for name in ("_with_logs", "_with_memory"):
+        monkeypatch.setattr(plan, name, lambda drawn: drawn)
     with_them = [plan.draw(seed) for seed in range(400)]
     monkeypatch.setattr(plan, without, lambda drawn: drawn)
     for seed, one in enumerate(with_them):
