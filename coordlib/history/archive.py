@@ -297,7 +297,8 @@ class ArchiveBatch:
             # To plan a topic's part costs more than to read a hundred records of it.
             planned: set[str] = set()
             if what is not None:
-                planned = {r.topic for r in what.ranges} | {hole.topic for hole in what.holes}
+                cut_topics = {each.topic for each in what.holes if each.why is not Why.REMOVED}
+                planned = {each.topic for each in what.ranges} | cut_topics
             topics = planned or set(_PARSERS)
             new = {topic: _new(topic, short, done.get(topic, {})) for topic in sorted(topics)}
             counted = _count(new)
