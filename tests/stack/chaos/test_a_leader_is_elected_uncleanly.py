@@ -17,7 +17,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from coordlib.client.kit import signals as sg
 from coordlib.client.kit.transport import KafkaTransport
@@ -112,16 +112,43 @@ def make_topics(admin: AdminClient) -> None:
 
 
 def in_sync(admin: AdminClient, topic: str) -> list[int]:
-    with suppress(KafkaException):
+    with suppress(KafkaException, KeyError):  # a topic may be told of before its partitions
         found = admin.list_topics(topic, timeout=10).topics[topic]
         return sorted(found.partitions[0].isrs)
     return []
 
 
 def leader(admin: AdminClient, topic: str) -> int:
-    with suppress(KafkaException):
+    with suppress(KafkaException, KeyError):
         return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader)
     return -1
+
+
+def is_known(nodes: list[Broker], topic: str) -> bool:
+    """Whether every broker answers for the partition that it leads, or names its leader."""
+    for each in nodes[1:]:
+        alone = AdminClient({"bootstrap.servers": each.bootstrap_servers, "log_level": 2})
+        try:
+            future = alone.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()})
+            for answer in future.values():
+                answer.result(PATIENCE_S)
+        except KafkaException:
+            return False
+    return True
+
+
+def is_written_again(transport: KafkaTransport, member: Listener) -> bool:
+    """As members do: the request of a new producer may be the one that finds the cut."""
+    known = len(member.heard)
+    again = rq.FindCoordinator(v=1, id=f"aa-{known}", client="c", group="g", reply=0)
+    transport.send(member, again)
+    ends = sg.Acknowledged | sg.NotWritten
+    wait_until(
+        "it is written or not",
+        lambda: any(isinstance(each, ends) for each in member.heard[known:]),
+        PATIENCE_S,
+    )
+    return any(isinstance(each, sg.Acknowledged) for each in member.heard[known:])
 
 
 def elect(admin: AdminClient) -> None:
@@ -140,6 +167,7 @@ def test_members_of_a_lagging_leader_stop_and_go_on(nodes: list[Broker]) -> None
     make_topics(admin)
     for topic in TOPICS:
         wait_until("both are in sync", lambda t=topic: in_sync(admin, t) == REPLICAS, PATIENCE_S)
+        wait_until("both say who leads", lambda t=topic: is_known(nodes, t), PATIENCE_S)
     transport = KafkaTransport({"bootstrap.servers": servers}, "coord", "c", 0, PATIENCE_S)
     member = Listener(transport)
     transport.attach(member)
@@ -165,19 +193,21 @@ def test_members_of_a_lagging_leader_stop_and_go_on(nodes: list[Broker]) -> None
         assert others.flush(PATIENCE_S) == 0
         wait_until("it has read them", lambda: transport._reader._position >= 20, PATIENCE_S)
         newest = max(each.offset for each in member.of(sg.Acknowledged))
+        assert member.of(sg.LogCut) == []
 
         nodes[1].kill()
         nodes[2].start(PATIENCE_S)
         elect(admin)
         for topic in TOPICS:
             wait_until("it leads", lambda t=topic: leader(admin, t) == 3, PATIENCE_S)
-        assert member.of(sg.LogCut) == []
         transport.send(
             member, rq.FindCoordinator(v=1, id="aa-late", client="c", group="g", reply=0)
         )
         wait_until("it is told to stop", lambda: bool(member.of(sg.LogCut)), PATIENCE_S)
 
-        send(1)
+        wait_until(
+            "a repeat is acknowledged", lambda: is_written_again(transport, member), PATIENCE_S
+        )
         assert member.of(sg.Acknowledged)[-1].offset < newest, "the log is shorter"
         wait_until("it reads on", lambda: transport._reader._position < 20, PATIENCE_S)
         transport.check()
