@@ -4,7 +4,7 @@ A topic that is deleted and made anew keeps its name alone. Records and Spark's 
 a fetch cannot be tied to one; only the description of a topic has it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -37,6 +37,15 @@ class TopicIdReader:
             self._admin = open_admin(self._options)
         with reaching("The ids of topics are not known", "Are Kafka's brokers up?"):
             return read_topic_ids(self._admin, topics, TIMEOUT_S)
+
+    def replaced(self, positions: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
+        """The topics that have another id now than one of these, by name and id; sorted.
+
+        Raises CannotReach.
+        """
+        of = {(topic, id_) for topic, id_ in positions if id_}
+        ids = self.read({topic for topic, _ in of}) if of else {}
+        return tuple(sorted({topic for topic, id_ in of if ids.get(topic, id_) != id_}))
 
 
 def read_topic_ids(admin: AdminClient, topics: Collection[str], timeout_s: float) -> dict[str, str]:

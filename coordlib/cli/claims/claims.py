@@ -335,13 +335,9 @@ def _ends(where: WhereClaims, rows: "list[SlotRow]") -> dict[tuple[str, int], in
 
 def _replaced(where: WhereClaims, rows: "list[SlotRow]") -> list[str]:
     """The topics that have another id now than one of these positions."""
-    from coordlib.kafka.clients import open_admin, reaching
-    from coordlib.kafka.topic_ids import TIMEOUT_S, read_topic_ids
+    from coordlib.kafka.topic_ids import TopicIdReader
 
-    with reaching("The ids of the topics are not known.", "Try again."):
-        ids = read_topic_ids(open_admin(where.client()), {row.topic for row in rows}, TIMEOUT_S)
-    of = {(row.topic, row.topic_id) for row in rows if row.topic_id is not None}
-    return sorted({topic for topic, id_ in of if ids.get(topic, id_) != id_})
+    return [*TopicIdReader(where.client()).replaced((row.topic, row.topic_id) for row in rows)]
 
 
 def _cells(row: "SlotRow") -> tuple[object, ...]:

@@ -35,7 +35,7 @@ from coordlib.kafka.denied import refusing
 from coordlib.kafka.lag import UNKNOWN, Lag
 from coordlib.kafka.layout import recorded_layout
 from coordlib.kafka.places import Place
-from coordlib.kafka.topic_ids import read_topic_ids
+from coordlib.kafka.topic_ids import TopicIdReader
 
 TIMEOUT_S = 5.0
 T = TypeVar("T")
@@ -184,7 +184,8 @@ def read_group(
     waiting = _pending(client, prefix, shard, name) if f"{prefix}.{TRANSACTIONS}" in topics else {}
     places = sorted({*committed, *owners, *waiting})
     offsets = {place: _offset(committed.get(place)) for place in places}
-    replaced = _replaced(client, committed)
+    ids = ((place.topic, _topic_id(each)) for place, each in committed.items())
+    replaced = TopicIdReader(client).replaced(ids)
     counted = {p: None if p.topic in replaced else each for p, each in offsets.items()}
     lags = read_lag(client, f"{prefix}.lag", shard, name, counted)
     times = {place: _timestamp(committed.get(place)) for place in offsets}
@@ -197,14 +198,6 @@ def read_group(
     named = _named(group) | {place.topic for place in places}
     missing = tuple(sorted(named - topics.keys()))
     return GroupView(group, shard, (*told, *lines[len(places) :]), as_of, missing, replaced)
-
-
-def _replaced(client: ClientOptions, committed: Mapping[Place, CommittedValue]) -> tuple[str, ...]:
-    """The topics that have another id now than one of these offsets."""
-    of = {(place.topic, id_) for place, each in committed.items() if (id_ := _topic_id(each))}
-    with reaching("Kafka stopped answering", "Look into the broker's log."):
-        ids = read_topic_ids(open_admin(client), {topic for topic, _ in of}, TIMEOUT_S)
-    return tuple(sorted({topic for topic, id_ in of if ids.get(topic, id_) != id_}))
 
 
 def _named(group: SeenGroup) -> frozenset[str]:
