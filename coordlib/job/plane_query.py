@@ -273,7 +273,8 @@ class PlaneQuery:
         if (marker := self.sink.marker) is before:
             folder.write_ended(ended)
             return
-        seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker)
+        pages = self.sink.progress.id_pages
+        seeds = rebuild.seed_blobs(newest_by_key, pages, plane, layout.shards, marker)
         made = make_anew(self.sink, folder, layout, plane, seeds, ended)
         self._settled = folder, made
 
@@ -281,11 +282,13 @@ class PlaneQuery:
         """Keep what the settled checkpoint goes on from."""
         assert self._settled is not None, "settle comes first"
         folder, identity = self._settled
-        marker, engine = self.sink.marker, self._options.engine
+        marker, progress, engine = self.sink.marker, self.sink.progress, self._options.engine
         memory = Memory.of(self._spark, engine)
-        beginning = beginning_of(folder, identity, marker, self.plane, self.newest_by_key, replay)
+        beginning = beginning_of(
+            folder, identity, marker, self.plane, self.newest_by_key, progress.id_pages, replay
+        )
         self._running = _Running(
-            settings=replace(settings, set_aside=self.sink.progress.set_aside),
+            settings=replace(settings, set_aside=progress.set_aside),
             identity=identity,
             folder=folder,
             taken_over=beginning.taken_over,

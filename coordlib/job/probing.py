@@ -119,7 +119,8 @@ class Probing:
         marker = self.sink.marker
         if marker is None:
             return None
-        return rebuild.seed_blob(self.newest_by_key, self.plane, shard, marker)
+        pages = self.sink.progress.id_pages
+        return rebuild.seed_blob(self.newest_by_key, pages, self.plane, shard, marker)
 
     def _number(self) -> int:
         """Of the next batch."""

@@ -10,7 +10,6 @@ import structlog
 from coordlib.core.engine.kind import UnknownSavedVersion
 from coordlib.core.engine.restore import PROGRESS
 from coordlib.core.engine.routing import Output
-from coordlib.core.wire import topic_ids
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import StartRefused
 from coordlib.job.plane import Plane, Restoring
@@ -29,6 +28,7 @@ _NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, published=-1)
 
 def seed_blobs(
     newest_by_key: NewestByKey,
+    id_pages: Mapping[bytes, bytes],
     plane: Plane,
     shards: int,
     marker: Marker | None,
@@ -37,6 +37,7 @@ def seed_blobs(
     """Fold the compacted topics into the shards' states at the marker.
 
     Args:
+        id_pages: as the progress topic was read.
         shards: of the prefix; those of the plane are rebuilt.
         replay: of a plane whose topics have older states.
     """
@@ -47,7 +48,7 @@ def seed_blobs(
             "Start without --rebuild.",
         )
     return {
-        shard: seed_blob(newest_by_key, plane, shard, marker, replay)
+        shard: seed_blob(newest_by_key, id_pages, plane, shard, marker, replay)
         for shard in plane.shards(shards)
     }
 
@@ -130,6 +131,7 @@ def withdrawn(newest_by_key: NewestByKey, plane: Plane, replay: Replay) -> list[
 
 def seed_blob(
     newest_by_key: NewestByKey,
+    id_pages: Mapping[bytes, bytes],
     plane: Plane,
     shard: int,
     marker: Marker,
@@ -143,9 +145,7 @@ def seed_blob(
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
         if isinstance(plane.restore, Restoring):
-            kept = newest_by_key(plane.progress, 0)
-            pages = {key: value for key, value in kept.items() if topic_ids.is_page(key)}
-            blob = plane.restore.restore({**topics, PROGRESS: pages}, position)
+            blob = plane.restore.restore({**topics, PROGRESS: id_pages}, position)
             left_out = plane.restore.left_out(topics)
         else:
             assert replay is not None, "its input is folded again"

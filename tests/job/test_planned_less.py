@@ -354,7 +354,7 @@ class Sink:
 
     def __init__(self, newest: Marker | None) -> None:
         self.marker, self.layout = newest, LAYOUT
-        self.progress = SimpleNamespace(cells={}, read=lambda: None)
+        self.progress = SimpleNamespace(cells={}, id_pages={}, read=lambda: None)
 
     def read_progress(self) -> None: ...
 
