@@ -15,13 +15,11 @@ from coordlib.errors import StartRefused
 from coordlib.job.plane import Plane, Restoring
 from coordlib.job.progress import NewestByKey
 from coordlib.job.replay import Replay
-from coordlib.kafka.cut_logs import AGAIN_S, lost_at_two_looks
+from coordlib.kafka.cut_logs import AGAIN_S, lost_at_two_looks, named
 from coordlib.kafka.places import Bounds, Place
 
 #: Of the entities without a saved head, those that a warning names.
 GROUPS_NAMED_MAX: Final = 10
-#: Partitions that a refusal names.
-_NAMED_MAX: Final = 20
 _log = structlog.get_logger()
 _NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, published=-1)
 
@@ -110,7 +108,7 @@ def refuse_cut(
         raise StartRefused(
             "Compacted topics have lost records. What these held would be missing: groups, "
             "offsets, partitions of clusters.",
-            "; ".join(told[:_NAMED_MAX]),
+            named(told),
             "Restore the topics; or, to go on with what is left, name an empty folder and add "
             "--rebuild --accept-loss.",
         )
