@@ -160,8 +160,7 @@ class PlaneQuery:
             return log_bounds(open_admin(self._options.client, log_level=2), places)
 
     def must_begin_anew(self, shards: int) -> bool:
-        """Whether the checkpoint has to be made anew from the topics. Raises StartRefused."""
-        self.sink.read_progress()
+        """Whether the checkpoint has to be made anew, by the progress topic as it was read."""
         return must_begin_anew(self.folder, self.sink.marker, shards, self.plane)
 
     def settle(
