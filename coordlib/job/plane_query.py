@@ -238,20 +238,16 @@ class PlaneQuery:
 
         Raises StartRefused, CannotReach; StopAsked: `is_stopped` said so, between two probes.
         """
-        assert self._settled is not None, "settle comes first"
-        folder, _ = self._settled
         running = self._running_of(settings, replay)
-        ended = folder.ended()
+        ended = running.folder.ended()
         if self.plane.sets_aside and ended is not None and ended.probes:
-            self._probe(settings, ended, is_stopped)
+            self._probe(running, ended, is_stopped)
             running = self._running_of(settings, replay)
         self._plan_no_more_than_before(running)
 
-    def _probe(self, settings: ShardSettings, ended: Ended, is_stopped: Callable[[], bool]) -> None:
+    def _probe(self, running: _Running, ended: Ended, is_stopped: Callable[[], bool]) -> None:
         """Judge the records that come next one by one, then begin behind them.  # INV-144"""
-        assert self._settled is not None, "settle comes first"
-        assert self._running is not None, "it has the checkpoint"
-        (folder, identity), running, layout = self._settled, self._running, self.sink.layout
+        folder, layout = running.folder, self.sink.layout
         assert layout is not None, "agreed on"
         before, plane, newest_by_key = self.sink.marker, self.plane, self.newest_by_key
         self.is_probing = True
@@ -261,8 +257,8 @@ class PlaneQuery:
             next_record=partial(next_record, self._options.client),
             newest_by_key=newest_by_key,
             folder=folder,
-            identity=identity,
-            settings=settings,
+            identity=running.identity,
+            settings=running.settings,
             judge=partial(judge_alone, self._spark, plane.fold),
             write=partial(self.write_batch, running=running),
             is_stopped=is_stopped,

@@ -61,7 +61,7 @@ class Probing:
     newest_by_key: NewestByKey
     folder: CheckpointFolder
     identity: Identity
-    #: Without what is set aside.
+    #: For each record with what is set aside until then.
     settings: ShardSettings
     #: The outputs of records of one shard, from its state.
     judge: "Callable[[ShardSettings, bytes | None, list[InputRecord]], DataFrame]"
