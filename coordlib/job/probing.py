@@ -125,8 +125,9 @@ class Probing:
     def _number(self) -> int:
         """Of the next batch."""
         marker = self.sink.marker
-        is_first = marker is None or marker.checkpoint != self.identity.checkpoint
-        return 0 if marker is None or is_first else marker.batch + 1
+        if marker is None or marker.checkpoint != self.identity.checkpoint:
+            return 0
+        return marker.batch + 1
 
     def _set_aside(self, shard: int, seed: bytes | None, record: InputRecord, at: str) -> bool:
         """Whether the record that has ended the job is rejected from now on."""
