@@ -29,6 +29,7 @@ def beginning_of(
     marker: Marker | None,
     plane: Plane,
     newest_by_key: NewestByKey,
+    id_pages: Mapping[bytes, bytes],
     replay: Replay | None = None,
 ) -> Beginning:
     """The states that shards begin from.
@@ -42,7 +43,7 @@ def beginning_of(
     if difference is None or noted != newest or difference.checkpoint != identity.checkpoint:
         return Beginning(seeds, {}, taken_over=-1)
     _log.warning("batch is taken over: other code judged it", batch=difference.batch)
-    blobs = rebuild.seed_blobs(newest_by_key, plane, identity.shards, marker, replay)
+    blobs = rebuild.seed_blobs(newest_by_key, id_pages, plane, identity.shards, marker, replay)
     return Beginning(seeds, blobs, taken_over=difference.batch)
 
 

@@ -405,8 +405,7 @@ class CheckpointFolder:
         finally:
             stream.close()
         self._sync(beside)
-        if self._fs.exists(place):  # unreadable, or of a rebuild that did not end
-            self._fs.delete(place, False)
+        self._delete(name)  # unreadable, or of a rebuild that did not end
         if not self._fs.rename(beside, place):
             raise self._takes_no_file(name)
         self._sync(place.getParent())

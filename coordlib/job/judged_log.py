@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException, Producer
 from msgspec.structs import replace
 
 from coordlib.core.engine.routing import EVENTS, RESPONSES, Output
+from coordlib.core.engine.transition import coordinate
 from coordlib.core.wire import cells, codec
 from coordlib.core.wire import responses as rs
 from coordlib.core.wire.requests import Tick
@@ -149,11 +150,11 @@ def lines_of(lost: Iterable[Lost], marker: Marker, plane: Plane, incarnation: st
 def _line(lost: Lost, letter: str, marker: Marker, incarnation: str) -> Output:
     topic, shard = lost.place
     position: ShardPosition | None = marker.shards.get(str(shard))
-    coordinate = f"{letter}{shard}-{lost.end - 1}"
+    cause = coordinate(letter, shard, lost.end - 1)
     # By the marker's id: the same place may be lost once more.
     ordinal = _ORDINAL + int(marker.checkpoint[:_ID_DIGITS], 16)
     event = Event(
-        event_id=f"{incarnation}-{coordinate}-{ordinal}",
+        event_id=f"{incarnation}-{cause}-{ordinal}",
         # Log time, as all other lines have it; a shard that has judged nothing has none.
         time_ms=(position.previous_ms if position else 0) or time.time_ns() // 1_000_000,
         group="",
@@ -161,7 +162,7 @@ def _line(lost: Lost, letter: str, marker: Marker, incarnation: str) -> Output:
         type=EVENT_REQUESTS_LOST,
         generation=-1,
         member="",
-        cause=coordinate,
+        cause=cause,
         reason=str(lost.why),
         detail={
             "topic": topic,

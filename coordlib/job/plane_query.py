@@ -160,8 +160,7 @@ class PlaneQuery:
             return log_bounds(open_admin(self._options.client, log_level=2), places)
 
     def must_begin_anew(self, shards: int) -> bool:
-        """Whether the checkpoint has to be made anew from the topics. Raises StartRefused."""
-        self.sink.read_progress()
+        """Whether the checkpoint has to be made anew, by the progress topic as it was read."""
         return must_begin_anew(self.folder, self.sink.marker, shards, self.plane)
 
     def settle(
@@ -239,20 +238,16 @@ class PlaneQuery:
 
         Raises StartRefused, CannotReach; StopAsked: `is_stopped` said so, between two probes.
         """
-        assert self._settled is not None, "settle comes first"
-        folder, _ = self._settled
         running = self._running_of(settings, replay)
-        ended = folder.ended()
+        ended = running.folder.ended()
         if self.plane.sets_aside and ended is not None and ended.probes:
-            self._probe(settings, ended, is_stopped)
+            self._probe(running, ended, is_stopped)
             running = self._running_of(settings, replay)
         self._plan_no_more_than_before(running)
 
-    def _probe(self, settings: ShardSettings, ended: Ended, is_stopped: Callable[[], bool]) -> None:
+    def _probe(self, running: _Running, ended: Ended, is_stopped: Callable[[], bool]) -> None:
         """Judge the records that come next one by one, then begin behind them.  # INV-144"""
-        assert self._settled is not None, "settle comes first"
-        assert self._running is not None, "it has the checkpoint"
-        (folder, identity), running, layout = self._settled, self._running, self.sink.layout
+        folder, layout = running.folder, self.sink.layout
         assert layout is not None, "agreed on"
         before, plane, newest_by_key = self.sink.marker, self.plane, self.newest_by_key
         self.is_probing = True
@@ -262,8 +257,8 @@ class PlaneQuery:
             next_record=partial(next_record, self._options.client),
             newest_by_key=newest_by_key,
             folder=folder,
-            identity=identity,
-            settings=settings,
+            identity=running.identity,
+            settings=running.settings,
             judge=partial(judge_alone, self._spark, plane.fold),
             write=partial(self.write_batch, running=running),
             is_stopped=is_stopped,
@@ -273,7 +268,8 @@ class PlaneQuery:
         if (marker := self.sink.marker) is before:
             folder.write_ended(ended)
             return
-        seeds = rebuild.seed_blobs(newest_by_key, plane, layout.shards, marker)
+        pages = self.sink.progress.id_pages
+        seeds = rebuild.seed_blobs(newest_by_key, pages, plane, layout.shards, marker)
         made = make_anew(self.sink, folder, layout, plane, seeds, ended)
         self._settled = folder, made
 
@@ -281,11 +277,13 @@ class PlaneQuery:
         """Keep what the settled checkpoint goes on from."""
         assert self._settled is not None, "settle comes first"
         folder, identity = self._settled
-        marker, engine = self.sink.marker, self._options.engine
+        marker, progress, engine = self.sink.marker, self.sink.progress, self._options.engine
         memory = Memory.of(self._spark, engine)
-        beginning = beginning_of(folder, identity, marker, self.plane, self.newest_by_key, replay)
+        beginning = beginning_of(
+            folder, identity, marker, self.plane, self.newest_by_key, progress.id_pages, replay
+        )
         self._running = _Running(
-            settings=replace(settings, set_aside=self.sink.progress.set_aside),
+            settings=replace(settings, set_aside=progress.set_aside),
             identity=identity,
             folder=folder,
             taken_over=beginning.taken_over,

@@ -61,7 +61,7 @@ class Probing:
     newest_by_key: NewestByKey
     folder: CheckpointFolder
     identity: Identity
-    #: Without what is set aside.
+    #: For each record with what is set aside until then.
     settings: ShardSettings
     #: The outputs of records of one shard, from its state.
     judge: "Callable[[ShardSettings, bytes | None, list[InputRecord]], DataFrame]"
@@ -119,13 +119,15 @@ class Probing:
         marker = self.sink.marker
         if marker is None:
             return None
-        return rebuild.seed_blob(self.newest_by_key, self.plane, shard, marker)
+        pages = self.sink.progress.id_pages
+        return rebuild.seed_blob(self.newest_by_key, pages, self.plane, shard, marker)
 
     def _number(self) -> int:
         """Of the next batch."""
         marker = self.sink.marker
-        is_first = marker is None or marker.checkpoint != self.identity.checkpoint
-        return 0 if marker is None or is_first else marker.batch + 1
+        if marker is None or marker.checkpoint != self.identity.checkpoint:
+            return 0
+        return marker.batch + 1
 
     def _set_aside(self, shard: int, seed: bytes | None, record: InputRecord, at: str) -> bool:
         """Whether the record that has ended the job is rejected from now on."""

@@ -210,9 +210,11 @@ class Progress:
             case (what, whose) if what == KEYS:
                 _put_last(self._keys, whose, decode_keys(value))
             case (what, whose) if what == CELL:
-                _put_last(self.cells, whose, self._read_cell(value))
+                cell = self._decoded(_decode_cell, value, "The registration of a cell", CELL)
+                _put_last(self.cells, whose, cell)
             case (what, whose) if what == SET_ASIDE:
-                _put_last(self._set_aside, whose, self._read_set_aside(value))
+                found = self._decoded(_decode_set_aside, value, "What is set aside", SET_ASIDE)
+                _put_last(self._set_aside, whose, found)
 
     def _put_together(self) -> None:
         owned, shards = self._plane.owned, self.layout.shards if self.layout else 0
@@ -225,29 +227,19 @@ class Progress:
             self.keys = self._keys.get(owned)
 
     def _read_marker(self, value: bytes) -> Marker:
-        try:
-            return decode_marker(value)
-        except msgspec.MsgspecError as problem:
-            raise self._unreadable("The progress marker", MARKER, problem) from problem
+        return self._decoded(decode_marker, value, "The progress marker", MARKER)
 
-    def _read_cell(self, value: bytes) -> CellValue:
+    def _decoded(
+        self, decode: Callable[[bytes], _Known], value: bytes, what: str, key: str
+    ) -> _Known:
         try:
-            return _decode_cell(value)
+            return decode(value)
         except msgspec.MsgspecError as problem:
-            raise self._unreadable("The registration of a cell", CELL, problem) from problem
-
-    def _read_set_aside(self, value: bytes) -> SetAside:
-        try:
-            return _decode_set_aside(value)
-        except msgspec.MsgspecError as problem:
-            raise self._unreadable("What is set aside", SET_ASIDE, problem) from problem
-
-    def _unreadable(self, what: str, key: str, problem: Exception) -> StartRefused:
-        return StartRefused(
-            f"{what} cannot be read: {problem}",
-            f"key {key} of {self._plane.progress}",
-            "Start the code that wrote it, or newer code.",
-        )
+            raise StartRefused(
+                f"{what} cannot be read: {problem}",
+                f"key {key} of {self._plane.progress}",
+                "Start the code that wrote it, or newer code.",
+            ) from problem
 
 
 def _put_last(known: dict[Owned, _Known], whose: Owned, value: _Known) -> None:

@@ -10,25 +10,23 @@ import structlog
 from coordlib.core.engine.kind import UnknownSavedVersion
 from coordlib.core.engine.restore import PROGRESS
 from coordlib.core.engine.routing import Output
-from coordlib.core.wire import topic_ids
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import StartRefused
 from coordlib.job.plane import Plane, Restoring
 from coordlib.job.progress import NewestByKey
 from coordlib.job.replay import Replay
-from coordlib.kafka.cut_logs import AGAIN_S, lost_at_two_looks
+from coordlib.kafka.cut_logs import AGAIN_S, lost_at_two_looks, named
 from coordlib.kafka.places import Bounds, Place
 
 #: Of the entities without a saved head, those that a warning names.
 GROUPS_NAMED_MAX: Final = 10
-#: Partitions that a refusal names.
-_NAMED_MAX: Final = 20
 _log = structlog.get_logger()
 _NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, published=-1)
 
 
 def seed_blobs(
     newest_by_key: NewestByKey,
+    id_pages: Mapping[bytes, bytes],
     plane: Plane,
     shards: int,
     marker: Marker | None,
@@ -37,6 +35,7 @@ def seed_blobs(
     """Fold the compacted topics into the shards' states at the marker.
 
     Args:
+        id_pages: as the progress topic was read.
         shards: of the prefix; those of the plane are rebuilt.
         replay: of a plane whose topics have older states.
     """
@@ -47,7 +46,7 @@ def seed_blobs(
             "Start without --rebuild.",
         )
     return {
-        shard: seed_blob(newest_by_key, plane, shard, marker, replay)
+        shard: seed_blob(newest_by_key, id_pages, plane, shard, marker, replay)
         for shard in plane.shards(shards)
     }
 
@@ -109,7 +108,7 @@ def refuse_cut(
         raise StartRefused(
             "Compacted topics have lost records. What these held would be missing: groups, "
             "offsets, partitions of clusters.",
-            "; ".join(told[:_NAMED_MAX]),
+            named(told),
             "Restore the topics; or, to go on with what is left, name an empty folder and add "
             "--rebuild --accept-loss.",
         )
@@ -130,6 +129,7 @@ def withdrawn(newest_by_key: NewestByKey, plane: Plane, replay: Replay) -> list[
 
 def seed_blob(
     newest_by_key: NewestByKey,
+    id_pages: Mapping[bytes, bytes],
     plane: Plane,
     shard: int,
     marker: Marker,
@@ -143,9 +143,7 @@ def seed_blob(
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
         if isinstance(plane.restore, Restoring):
-            kept = newest_by_key(plane.progress, 0)
-            pages = {key: value for key, value in kept.items() if topic_ids.is_page(key)}
-            blob = plane.restore.restore({**topics, PROGRESS: pages}, position)
+            blob = plane.restore.restore({**topics, PROGRESS: id_pages}, position)
             left_out = plane.restore.left_out(topics)
         else:
             assert replay is not None, "its input is folded again"

@@ -29,10 +29,8 @@ class ShownIds:
         with self._lock:
             before = self._ids
             self._ids, _ = learn_ids(before, record, present)
-            changed = before.keys() ^ self._ids.keys()
-            changed |= {
-                each for each in before.keys() & self._ids if before[each] != self._ids[each]
-            }
+            names = before.keys() | self._ids.keys()
+            changed = (name for name in names if before.get(name) != self._ids.get(name))
             self._changed.update(map(topic_ids.page_of, changed))
 
     def take(self) -> list[tuple[bytes, bytes]]:

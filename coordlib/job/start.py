@@ -190,7 +190,8 @@ def _seeds(
         return {}
     if layout.reply_partitions:
         sink.tell_loading(layout.reply_partitions)
-    return rebuild.seed_blobs(newest_by_key, plane, layout.shards, sink.marker, replay)
+    pages = sink.progress.id_pages
+    return rebuild.seed_blobs(newest_by_key, pages, plane, layout.shards, sink.marker, replay)
 
 
 def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, plane: Plane) -> bool:

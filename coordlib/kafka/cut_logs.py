@@ -21,7 +21,7 @@ Missed = TypeVar("Missed")
 _log = structlog.get_logger()
 #: Between the look that misses records and the one that refuses.
 AGAIN_S: Final = 5.0
-#: Partitions that a refusal names.
+#: Places that a refusal names.
 _NAMED_MAX: Final = 20
 
 
@@ -115,7 +115,7 @@ def lost_at_two_looks(look: Callable[[], list[Missed]], wait: Callable[[], None]
     return lost
 
 
-def named(lost: Iterable[Lost]) -> str:
+def named(lost: Iterable[object]) -> str:
     """As a refusal names them."""
     found = list(lost)
     some = "; ".join(map(str, found[:_NAMED_MAX]))

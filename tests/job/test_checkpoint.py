@@ -468,6 +468,6 @@ def test_a_batch_is_taken_over_only_of_its_own_checkpoint(
     mine = Identity(checkpoint="one", prefix="p", shards=SHARDS, incarnation="i")
     newest = msgspec.structs.replace(marker_of({}), checkpoint=newest_of, batch=3)
 
-    found = beginning_of(opened(), mine, newest, groups("p"), lambda *_: {})
+    found = beginning_of(opened(), mine, newest, groups("p"), lambda *_: {}, {})
 
     assert found.taken_over == (3 if is_taken_over else -1)

@@ -199,7 +199,9 @@ class Query:
         self.query.sink = SimpleNamespace(marker=newest)  # type: ignore[assignment]
         self.query._settled = (folder, folder.known)  # type: ignore[assignment]
         self.size = BatchSize(records_max, 1 << 30)
-        running: Any = SimpleNamespace(folder=folder, identity=folder.known, size=self.size)
+        running: Any = SimpleNamespace(
+            folder=folder, identity=folder.known, settings=None, size=self.size
+        )
         self.query._running = running
         self.query._plan_no_more_than_before(running)
 
@@ -354,7 +356,7 @@ class Sink:
 
     def __init__(self, newest: Marker | None) -> None:
         self.marker, self.layout = newest, LAYOUT
-        self.progress = SimpleNamespace(cells={}, read=lambda: None)
+        self.progress = SimpleNamespace(cells={}, id_pages={}, read=lambda: None)
 
     def read_progress(self) -> None: ...
 

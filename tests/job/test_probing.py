@@ -41,6 +41,7 @@ class Prefix:
         self.log: dict[Place, list[bytes]] = {}
         self.marker: Any = None
         self.set_aside: dict[str, str] = {}
+        self.id_pages: dict[bytes, bytes] = {}
         self.compacted: dict[tuple[str, int], dict[bytes, bytes]] = {}
         self.outputs: list[Output] = []
         self.note: Probe | None = None

@@ -66,6 +66,7 @@ def rebuilt(topics: dict[str, Saved], log: Log, end: int) -> bytes:
     """The state with which a rebuilt job begins behind `end`."""
     seeds = rebuild.seed_blobs(
         lambda topic, _: topics[topic.removeprefix("coord.claims.")],
+        {},
         PLANE,
         1,
         marker_at(end),
@@ -158,7 +159,7 @@ def test_owners_that_a_late_state_does_not_know_are_withdrawn() -> None:
         return topics[topic.removeprefix("coord.claims.")]
 
     assert rebuild.withdrawn(newest, PLANE, replay) == [], "no state has begun late"
-    rebuild.seed_blobs(newest, PLANE, 1, marker_at(len(life.records)), replay)
+    rebuild.seed_blobs(newest, {}, PLANE, 1, marker_at(len(life.records)), replay)
 
     keys = [b'["payments","orders",0]', b'["payments","orders",1]']
     assert rebuild.withdrawn(newest, PLANE, replay) == [

@@ -15,10 +15,11 @@ from coordlib.core.engine.step import Step
 from coordlib.core.engine.table import Entries
 from coordlib.core.groups.group import AnyGroup
 from coordlib.core.groups.offsets.table import OFFSETS
-from coordlib.core.groups.topics import Ids, present_id
+from coordlib.core.groups.topics import present_id
 from coordlib.core.wire import codec
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.stored import AssignmentValue
+from coordlib.core.wire.topic_ids import Ids
 from coordlib.errors import ErrorCode
 
 if TYPE_CHECKING:

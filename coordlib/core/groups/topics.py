@@ -20,10 +20,8 @@ from msgspec import UNSET
 
 from coordlib import limits
 from coordlib.core.wire import requests as rq
+from coordlib.core.wire.topic_ids import Ids
 
-#: Topic -> the ids that listings have shown, the present one last. An old one that stands there
-#: twice is shown again by the newest whole listing.
-Ids = Mapping[str, tuple[str, ...]]
 NO_IDS: Final[tuple[str, ...]] = ()
 
 

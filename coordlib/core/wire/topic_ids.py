@@ -12,7 +12,8 @@ import msgspec
 
 from coordlib.core.wire import codec
 
-#: Topic -> its ids, the present one last.
+#: Topic -> the ids that listings have shown, the present one last. An old one that stands there
+#: twice is shown again by the newest whole listing.
 Ids = Mapping[str, tuple[str, ...]]
 PAGES: Final = 64
 #: Topics of a page: below 1 MiB with the longest names, and 100,000 topics fill no page.

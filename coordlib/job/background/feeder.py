@@ -12,7 +12,7 @@ judge, since too many of its outputs cannot be read yet (`answered.py`).  # INV-
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
@@ -234,9 +234,8 @@ class Feeder:
         self.written = 0
         self._crash, self._batches = Crash.from_environment(), 0
 
-    def batch_committed(self, outputs: Iterable[Output]) -> None:
+    def batch_committed(self, outputs: Sequence[Output]) -> None:
         """Feed its messages, too; what it has judged is done."""
-        outputs = list(outputs)
         with self._lock:
             self._batches += 1
             for pair, number, body in messages_of(outputs):

@@ -164,9 +164,8 @@ class Coordinator:
             if not self._options.accepts_loss:
                 rebuild.refuse_cut(lambda: self._query.bounds_of_saved(shards), sink.marker)
 
-        is_rebuild = self._options.is_rebuild or self._query.must_begin_anew(layout.shards)
-        if is_rebuild:
-            sink.read_progress()
+        sink.read_progress()
+        if self._options.is_rebuild or self._query.must_begin_anew(layout.shards):
             require_whole()
         plane = self._query.plane
         inputs = KafkaInputs(self._client_options, plane)

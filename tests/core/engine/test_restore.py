@@ -144,7 +144,9 @@ def test_the_job_warns_of_offsets_that_it_left_out(count: int) -> None:
     )
 
     with capture_logs() as lines:
-        blobs = seed_blobs(lambda topic, _: newest.get(topic, {}), plane.groups("coord"), 1, marker)
+        blobs = seed_blobs(
+            lambda topic, _: newest.get(topic, {}), {}, plane.groups("coord"), 1, marker
+        )
 
     warnings = [line for line in lines if line["log_level"] == "warning"]
     assert [(line["groups"], line["first"]) for line in warnings] == (

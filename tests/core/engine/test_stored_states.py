@@ -219,7 +219,7 @@ def rebuild(fixture: Stored, groups: dict[str, bytes]) -> dict[int, bytes]:
         "coord.groups": {key.encode(): value for key, value in groups.items()},
         "coord.committed": dict(fixture.committed),
     }
-    return seed_blobs(lambda topic, _: topics.get(topic, {}), plane.groups("coord"), 1, marker)
+    return seed_blobs(lambda topic, _: topics.get(topic, {}), {}, plane.groups("coord"), 1, marker)
 
 
 def test_a_rebuild_reads_what_the_topics_hold() -> None:

@@ -4,7 +4,7 @@ The feeder and the reading of outboxes are the real ones, without their threads.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -42,7 +42,7 @@ class CellsBeside(Beside):
     def start(self) -> None:
         self._turn()
 
-    def batch_committed(self, outputs: Iterable[Output], statuses: Iterable[Status]) -> None:
+    def batch_committed(self, outputs: Sequence[Output], statuses: Iterable[Status]) -> None:
         self._feeder.batch_committed(outputs)
 
     def message(self, pair: Pair, number: int, body: bytes) -> None:

@@ -4,7 +4,7 @@ They are what `TransactionalSink` and `TickWriter` are given; those are the real
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -220,7 +220,7 @@ class Beside:
     def start(self) -> None:
         """From now on it has its turns."""
 
-    def batch_committed(self, outputs: Iterable[Output], statuses: Iterable[Status]) -> None:
+    def batch_committed(self, outputs: Sequence[Output], statuses: Iterable[Status]) -> None:
         """A batch is there to be seen."""
 
 

@@ -2,7 +2,7 @@
 decisions and the real feeder, over the simulated cluster.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -127,7 +127,7 @@ class TransactionsBeside(Beside):
         self._decide()
         self._feed_on()
 
-    def batch_committed(self, outputs: Iterable[Output], statuses: Iterable[Status]) -> None:
+    def batch_committed(self, outputs: Sequence[Output], statuses: Iterable[Status]) -> None:
         """Tell both."""
         self._feeder.batch_committed(outputs)
         self._decisions.learn(statuses)
