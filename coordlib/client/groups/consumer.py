@@ -25,6 +25,7 @@ from coordlib.client.kit import signals as sg
 from coordlib.client.kit.callbacks import OnePoller, UserCall
 from coordlib.client.kit.closing import Closing
 from coordlib.client.kit.data_consumer import AsksCluster
+from coordlib.client.kit.failing import while_used
 from coordlib.client.kit.transport import Transport
 from coordlib.client.kit.uninterrupted import uninterrupted
 from coordlib.client.kit.unit import Outcome, Unit
@@ -72,7 +73,7 @@ class CoordinatedConsumer(AsksCluster, Closing):
         # What it is made of does not hold it: one that is dropped is stopped at once.  # INV-143
         used = weakref.ref(self)
         self.member.users_of = lambda call: _users_of(used(), call)
-        weakref.finalize(self, _drop, weakref.ref(self.member)).atexit = False
+        weakref.finalize(self, while_used(Member.drop, self.member)).atexit = False
         self._data = data_consumer_of(self._settings, self.member.transport, data_consumer)
         self._reading = Reading(
             self._data,
@@ -409,8 +410,3 @@ def _users_of(consumer: CoordinatedConsumer | None, call: sg.Call) -> UserCall:
         sg.Callback.LOST: consumer._on_lost or consumer._on_revoke,
     }
     return users[call.callback], (consumer, of.kafka_of(call.partitions))
-
-
-def _drop(member: "weakref.ref[Member[Any]]") -> None:
-    if (found := member()) is not None:
-        found.drop()

@@ -57,8 +57,8 @@ class Queries:
         self.count = 0
         #: Batch numbers that earlier queries may have used.
         self._numbers_used = 0
-        #: Queries that were stopped and may still be in a batch; whether that may take any time.
-        self._ending: dict[Run, bool] = {}
+        #: Queries that were stopped and may still be in a batch.
+        self._ending: list[Run] = []
 
     def require_folder(self) -> None:
         """Make the folder, if there is none. Raises SetupError: it cannot be used."""
@@ -101,16 +101,11 @@ class Queries:
         _log.info("query started", group=share.group, partitions=len(fences), run=self.count)
         return run
 
-    def forget(self, run: Run, takes_any_time: bool = False) -> None:
-        """Stop tracking the query as current: it is stopped, but its batch may still run.
-
-        Args:
-            takes_any_time: no member waits for its partitions, so that its batch may be as long as
-                any other.
-        """
+    def forget(self, run: Run) -> None:
+        """Stop tracking the query as current: it is stopped, but its batch may still run."""
         run.stop_now()
         self._numbers_used += run.numbers_used
-        self._ending[run] = takes_any_time
+        self._ending.append(run)
 
     def are_over(self, patience_s: float) -> bool:
         """Whether no stopped query is in a batch any more.
@@ -119,12 +114,12 @@ class Queries:
         """
         for run in [each for each in self._ending if each.is_over()]:
             run.clean_up()
-            del self._ending[run]
-        for run, takes_any_time in self._ending.items():
+            self._ending.remove(run)
+        for run in self._ending:
             if run.ends_since_s <= patience_s:
                 continue
             where = f"group {run.share.group}, member {run.share.member}"
-            if not takes_any_time:
+            if not run.takes_any_time:
                 raise CoordError(
                     "The query was stopped, and its batch does not end.",
                     where,

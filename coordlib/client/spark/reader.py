@@ -306,7 +306,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         if self._tables.ids.refused(topics):
             self._commit()
             # Nobody waits for its batch, which may have begun just now.  # INV-130
-            self._give_up("a topic was deleted and made anew", takes_any_time=True)
+            run.takes_any_time = True
+            self._give_up("a topic was deleted and made anew")
             self._settle()
 
     @property
@@ -373,15 +374,15 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._commit()
             self._forget(run)
 
-    def _give_up(self, why: str, takes_any_time: bool = False) -> None:
+    def _give_up(self, why: str) -> None:
         """Stop the query without waiting; late writes of its batch are fenced by its tokens."""
         run = self._run
         if run is not None:
             _log.warning("query stopped at once", group=run.share.group, why=why)
-            self._forget(run, takes_any_time)
+            self._forget(run)
 
-    def _forget(self, run: Run, takes_any_time: bool = False) -> None:
-        self._queries.forget(run, takes_any_time)
+    def _forget(self, run: Run) -> None:
+        self._queries.forget(run)
         self._run = None
 
     def _begin(self) -> None:
