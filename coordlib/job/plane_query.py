@@ -25,7 +25,7 @@ from coordlib.job import rebuild
 from coordlib.job.batch import Batch, assemble
 from coordlib.job.batch_size import BatchSize
 from coordlib.job.beginning import Memory, beginning_of, size_of_batches
-from coordlib.job.checkpoint import Begun, CheckpointFolder, Ended, Identity
+from coordlib.job.checkpoint import CheckpointFolder, Ended, Identity
 from coordlib.job.crash import Crash
 from coordlib.job.failures import has_java_ended
 from coordlib.job.judged_log import JudgedLog
@@ -38,7 +38,14 @@ from coordlib.job.replay import Replay
 from coordlib.job.sink import TransactionalSink, Written
 from coordlib.job.sink_producer import open_producer
 from coordlib.job.source import read_inputs
-from coordlib.job.start import agree, make_anew, must_begin_anew, not_committed
+from coordlib.job.start import (
+    agree,
+    begun_with,
+    ended_before,
+    make_anew,
+    must_begin_anew,
+    not_committed,
+)
 from coordlib.job.worker_pools import WAY_GIVEN, workers_of
 from coordlib.kafka import compacted
 from coordlib.kafka.bounds import log_bounds
@@ -299,21 +306,12 @@ class PlaneQuery:
     def _plan_no_more_than_before(self, running: _Running) -> None:
         """After a batch that has ended the job. One that runs again is noted.  # INV-131"""
         folder, identity, marker = running.folder, running.identity, self.sink.marker
-        ended = folder.ended()
-        has_begun = marker is not None and marker.checkpoint == identity.checkpoint
-        if ended is not None and ended.checkpoint != identity.checkpoint and not has_begun:
+        if (ended := ended_before(folder, identity, marker)) is not None:
             running.size.limit(ended.records)
         planned = not_committed(folder, identity, marker)
         if planned is None:
             return
-        before, this = folder.begun(), (identity.checkpoint, planned.number)
-        is_again = before is not None and (before.checkpoint, before.batch) == this
-        begun = Begun(
-            checkpoint=identity.checkpoint,
-            batch=planned.number,
-            records=min(planned.records, running.size.records),
-            times=before.times + 1 if before is not None and is_again else 1,
-        )
+        begun = begun_with(folder, identity, planned, running.size.records)
         with _put_up_with("the start is not counted"):
             folder.write_begun(begun)
 

@@ -240,6 +240,30 @@ def ended_with(folder: Folder, identity: Identity, marker: Marker | None) -> Pla
     return replace(planned, records=min(planned.records, begun.records))
 
 
+def ended_before(folder: Folder, identity: Identity, marker: Marker | None) -> Ended | None:
+    """The batch that ended a job before this checkpoint, until one of this is committed.
+
+    So many records are planned at most.  # INV-131
+    """
+    ended = folder.ended()
+    has_begun = marker is not None and marker.checkpoint == identity.checkpoint
+    if ended is None or has_begun or ended.checkpoint == identity.checkpoint:
+        return None
+    return ended
+
+
+def begun_with(folder: Folder, identity: Identity, planned: Planned, records_max: int) -> Begun:
+    """The note of this start; one that runs the batch of the start before counts on.  # INV-131"""
+    before, this = folder.begun(), (identity.checkpoint, planned.number)
+    is_again = before is not None and (before.checkpoint, before.batch) == this
+    return Begun(
+        checkpoint=identity.checkpoint,
+        batch=planned.number,
+        records=min(planned.records, records_max),
+        times=before.times + 1 if before is not None and is_again else 1,
+    )
+
+
 def _planned_less(
     identity: Identity, marker: Marker | None, too_much: Planned, plane: Plane
 ) -> Ended | None:

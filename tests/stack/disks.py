@@ -5,17 +5,16 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import pytest
 
-MIB: Final = 1_048_576
+from coordlib import limits
 
 
 def fill(ballast: Path) -> None:
     """To the last byte."""
     with ballast.open("ab", buffering=0) as file:
-        size = MIB
+        size = limits.MIB
         while size:
             try:
                 file.write(b"\0" * size)

@@ -47,6 +47,7 @@ __all__ = [
     "UnknownStateVersion",
     "around",
     "assert_as_new",
+    "compacted",
     "config_of",
     "decode_blob",
     "facts_of",
@@ -126,15 +127,19 @@ def restored(
     outputs: Iterable[Output], position: ShardPosition, registry: Registry | None = None
 ) -> bytes:
     """A blob from all that a job has written, as compaction leaves it."""
-    topics: dict[str, dict[bytes, bytes]] = {
-        name: {} for name in (*restoring.topics_of(registry or REGISTRY), restoring.PROGRESS)
-    }
+    names = (*restoring.topics_of(registry or REGISTRY), restoring.PROGRESS)
+    return restoring.restore(compacted(outputs, names), position, registry or REGISTRY)
+
+
+def compacted(outputs: Iterable[Output], names: Iterable[str]) -> dict[str, dict[bytes, bytes]]:
+    """What compaction leaves of these topics, in the order in which it was written."""
+    topics: dict[str, dict[bytes, bytes]] = {name: {} for name in names}
     for output in outputs:
         if output.topic in topics:
             topics[output.topic].pop(output.key, None)
             if output.value is not None:
                 topics[output.topic][output.key] = output.value
-    return restoring.restore(topics, position, registry or REGISTRY)
+    return topics
 
 
 def orphans(groups: Iterable[bytes], committed: Iterable[bytes]) -> list[str]:

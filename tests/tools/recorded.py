@@ -40,7 +40,7 @@ from coordlib.core.wire.stored import ControlKey, ShardPosition
 from coordlib.job.plane import Plane, Restoring, claims, groups
 from coordlib.testing import signing
 from tests.tools.assigned_logs import brittle
-from tests.tools.core import InputRecord, ShardSettings
+from tests.tools.core import InputRecord, ShardSettings, compacted
 from tests.tools.stored_state import failing
 
 FOLDER: Final = Path(__file__).parents[1] / "recorded"
@@ -196,12 +196,7 @@ def judged(log: Recorded, batches: Iterable[Sequence[InputRecord]]) -> Judged:
 def rebuilt(log: Recorded, done: Judged) -> bytes:
     """The state that the compacted topics give again."""
     plane = log.plane
-    topics: dict[str, dict[bytes, bytes]] = {name: {} for name in plane.restored_from}
-    for output in done.outputs:
-        if output.topic in topics:
-            topics[output.topic].pop(output.key, None)
-            if output.value is not None:
-                topics[output.topic][output.key] = output.value
+    topics = compacted(done.outputs, plane.restored_from)
     if isinstance(plane.restore, Restoring):
         position: ShardPosition = done.status.position
         return plane.restore.restore(topics, position)

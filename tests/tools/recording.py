@@ -38,7 +38,7 @@ from tests.tools.simulation.claims import plan as claims_plan
 from tests.tools.simulation.claims import run as claims_run
 from tests.tools.simulation.claims.world import ClaimsWorld
 from tests.tools.simulation.one_fold import in_order_of_batches
-from tests.tools.simulation.plan import ASSIGNED, Plan
+from tests.tools.simulation.plan import ASSIGNED, Plan, has_groups_alone
 from tests.tools.simulation.signed_worlds import signatures_of
 from tests.tools.simulation.world import World
 from tests.tools.stored_state import SETTINGS as WITH_FAILING
@@ -201,14 +201,14 @@ LOGS: Final[dict[str, Callable[[], Log]]] = {
     "claims-crowded": lambda: (claims_logs.crowded(13, LENGTH), of_claims.settings()),
     "world-claims": lambda: _world_of_claims(14),
     "world-claims-more": lambda: _world_of_claims(40),
-    "world-classic": lambda: _world(lambda drawn: _is_plain(drawn) and drawn.kind != ASSIGNED),
-    "world-assigned": lambda: _world(lambda drawn: _is_plain(drawn) and drawn.kind == ASSIGNED),
+    "world-classic": lambda: _world(
+        lambda drawn: has_groups_alone(drawn) and drawn.kind != ASSIGNED
+    ),
+    "world-assigned": lambda: _world(
+        lambda drawn: has_groups_alone(drawn) and drawn.kind == ASSIGNED
+    ),
     "world-stores": lambda: _world(lambda drawn: drawn.brokers > 0),
     "world-copiers": lambda: _world(lambda drawn: drawn.copiers > 0),
     "world-couriers": lambda: _world(lambda drawn: drawn.couriers > 0),
     "world-lake": lambda: _world(lambda drawn: drawn.lake_members > 0),
 }
-
-
-def _is_plain(drawn: Plan) -> bool:
-    return not (drawn.brokers or drawn.copiers or drawn.couriers or drawn.lake_members)

@@ -162,8 +162,7 @@ def banned(paths: Iterable[Path]) -> Counter[str]:
 
 def _section(title: str) -> list[str]:
     """Lines below a heading of ARCHITECTURE.md that matches."""
-    pages = (ROOT / PACKAGE / "ARCHITECTURE.md", ROOT / "docs" / "ARCHITECTURE.md")
-    text = next(page.read_text() for page in (*pages, ROOT / "ARCHITECTURE.md") if page.exists())
+    text = (ROOT / PACKAGE / "ARCHITECTURE.md").read_text()
     parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
     for head, body in zip(parts[1::2], parts[2::2], strict=True):
         if re.search(title, head):

@@ -27,6 +27,7 @@ from coordlib.core.wire import responses as rs
 from coordlib.core.wire.envelope import Message
 from coordlib.core.wire.partitioner import shard_of
 from coordlib.errors import ErrorCode
+from tests.tools import core
 
 SHARDS = 2
 #: Purses, by the shard that they are in.
@@ -180,13 +181,8 @@ class City:
 
     def topics(self, shard: int) -> dict[str, dict[bytes, bytes]]:
         """The shard's partition of each compacted topic, after compaction."""
-        topics: dict[str, dict[bytes, bytes]] = {name: {} for name in topics_of(REGISTRY)}
-        for each in self.outputs:
-            if each.topic in topics and each.partition == shard:
-                topics[each.topic].pop(each.key, None)
-                if each.value is not None:
-                    topics[each.topic][each.key] = each.value
-        return topics
+        mine = (each for each in self.outputs if each.partition == shard)
+        return core.compacted(mine, topics_of(REGISTRY))
 
 
 def settings(shard: int) -> ShardSettings:

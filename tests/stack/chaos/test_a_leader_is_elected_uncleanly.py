@@ -4,7 +4,6 @@ Three nodes: the controller, and two brokers with the replicas of a coordinator'
 """
 
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -69,7 +68,6 @@ class Listener:
     def __init__(self, transport: KafkaTransport) -> None:
         self.identity = Identity("g", "c", "aa", 0, 0, transport.place.incarnation)
         self.heard: list[sg.Input] = []
-        self.has_heard = threading.Event()
 
     def feed(self, event: sg.Input) -> None:
         self.heard.append(event)

@@ -3,10 +3,10 @@
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import patch
 
 import msgspec
+import psutil
 import pytest
 
 from coordlib.job import crash
@@ -16,11 +16,6 @@ from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.wire import RawMember, Wire, settle
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
-
-
-def parent_of(pid: int) -> int:
-    _, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-    return int(rest.split()[1])
 
 
 def test_the_batch_is_noted_without_it_and_does_not_run_as_it_is(
@@ -43,7 +38,7 @@ def test_the_batch_is_noted_without_it_and_does_not_run_as_it_is(
         )
         driver = job.driver_pid
         assert driver is not None
-        os.kill(parent_of(driver), signal.SIGKILL)
+        os.kill(psutil.Process(driver).ppid(), signal.SIGKILL)
         os.kill(driver, signal.SIGCONT)
         wait_until("the job has ended", lambda: not job.is_running, 120)
 

@@ -29,8 +29,7 @@ def _cluster(partitions: int = PARTITIONS) -> Conversation:
     for broker in BROKERS:
         talk.send(clusters.register(broker, group=NAME, storage="s"))
     for broker in BROKERS:
-        known = clusters.cluster_of(talk.shard, NAME).brokers[broker]
-        talk.send(clusters.beat(broker, known.incarnation, known.since, group=NAME))
+        talk.send(_beat(talk, broker))
     talk.tick()
     if partitions:
         topic = clusters.new_topic(TOPIC, partitions, len(BROKERS))
@@ -41,6 +40,12 @@ def _cluster(partitions: int = PARTITIONS) -> Conversation:
 
 def _broker(talk: Conversation, number: int) -> Any:
     return clusters.cluster_of(talk.shard, NAME).brokers[number]
+
+
+def _beat(talk: Conversation, number: int, target: str = "Active") -> rq.BrokerHeartbeat:
+    """Of a broker as the cluster knows it."""
+    known = _broker(talk, number)
+    return clusters.beat(number, known.incarnation, known.since, target, group=NAME)
 
 
 def _about(request: type[Any], **fields: Any) -> Any:
@@ -63,9 +68,7 @@ def _() -> Made:
 )
 def _() -> Made:
     talk = _cluster()
-    known = _broker(talk, FIRST)
-    beat = clusters.beat(FIRST, known.incarnation, known.since, "Inactive", group=NAME)
-    return talk, [beat]
+    return talk, [_beat(talk, FIRST, "Inactive")]
 
 
 @case(
@@ -144,8 +147,7 @@ def _() -> Made:
 @case("UnregisterBroker", "one that is away, with deletions that wait for it")
 def _() -> Made:
     talk = _cluster()
-    known = _broker(talk, LAST)
-    talk.send(clusters.beat(LAST, known.incarnation, known.since, "Inactive", group=NAME))
+    talk.send(_beat(talk, LAST, "Inactive"))
     talk.send(_about(rq.DeleteTopics, topics=(TOPIC,)))
     talk.tick()
     return talk, [_about(rq.UnregisterBroker, broker=LAST)]
@@ -154,11 +156,9 @@ def _() -> Made:
 @case("ElectLeaders", "all that need it", times=ALL_PARTITIONS // 5)
 def _() -> Made:
     talk = _cluster(5 * PARTITIONS)
-    known = _broker(talk, FIRST)
-    talk.send(clusters.beat(FIRST, known.incarnation, known.since, "Inactive", group=NAME))
+    talk.send(_beat(talk, FIRST, "Inactive"))
     talk.tick()
-    known = _broker(talk, FIRST)
-    talk.send(clusters.beat(FIRST, known.incarnation, known.since, group=NAME))
+    talk.send(_beat(talk, FIRST))
     talk.tick()
     return talk, [_about(rq.ElectLeaders, election="preferred")]
 
@@ -196,6 +196,5 @@ def _() -> Made:
 )
 def _() -> Made:
     talk = _cluster()
-    known = _broker(talk, FIRST)
-    talk.send(clusters.beat(FIRST, known.incarnation, known.since, group=NAME))
+    talk.send(_beat(talk, FIRST))
     return talk, silence(talk, 9)

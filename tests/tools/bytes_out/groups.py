@@ -1,7 +1,6 @@
 """Members of groups of both kinds."""
 
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -37,19 +36,14 @@ from tests.tools.driving import (
 )
 
 
-def _joined(members: int, metadata: bytes, **fields: Any) -> Conversation:
+def _joined(members: int, metadata: bytes = b"") -> Conversation:
     """A stable group of so many, of which the first leads."""
     how = settings(initial_rebalance_delay_ms=3_000)
     talk = Conversation(msgspec.structs.replace(how, checks_invariants=False))
     for number in range(members):
         own = metadata if number else b""
-        given = {
-            "instance": f"i{number}",
-            "protocols": {"range": own},
-            **words_of(number),
-            **fields,
-        }
-        talk.send(join(CLIENT, **given))
+        words = words_of(number)
+        talk.send(join(CLIENT, instance=f"i{number}", protocols={"range": own}, **words))
     talk.wait(8_000)
     talk.tick()
     return talk
@@ -106,7 +100,7 @@ def _() -> Made:
 
 @case("SyncGroup", "a leader's shares", otherwise=MEMBERS, kept_times=4)
 def _() -> Made:
-    talk = _joined(MANY, b"")
+    talk = _joined(MANY)
     ids = members_of(talk)
     for each in ids[1:]:
         talk.send(sync(CLIENT, 1, each, **WORDS))
@@ -115,7 +109,7 @@ def _() -> Made:
 
 @case("SyncGroup", "a leader that cannot assign", times=limits.GROUP_SIZE_MAX // MANY)
 def _() -> Made:
-    talk = _joined(MANY, b"")
+    talk = _joined(MANY)
     ids = members_of(talk)
     for each in ids[1:]:
         talk.send(sync(CLIENT, 1, each, **WORDS))
@@ -157,12 +151,11 @@ def _() -> Made:
     return talk, [release("a", group=NAME)]
 
 
-def _divided(topics: int = 100, partitions: int = 20, **fields: Any) -> Conversation:
+def _divided() -> Conversation:
     """A server-assigned group with long names and many partitions, of one member."""
     talk = Conversation(PRODUCTION)
-    talk.send(assigned.topics({f"{n:03}{TOPIC[:200]}": partitions for n in range(topics)}))
-    given = {"group": NAME, "pattern": ".*", "session_timeout_ms": 6_000, **fields}
-    talk.send(assigned.subscribe("a", **given))
+    talk.send(assigned.topics({f"{n:03}{TOPIC[:200]}": 20 for n in range(100)}))
+    talk.send(assigned.subscribe("a", group=NAME, pattern=".*", session_timeout_ms=6_000))
     talk.tick()
     return talk
 
@@ -189,14 +182,9 @@ def _() -> Made:
     talk.send(assigned.subscribe("b", group=NAME, pattern=".*"))
     cause, member = talk.next_offset - 1, members_of(talk)[0]
     talk.tick()
-    rows = tuple(
-        rq.CommittedOffset(f"{n:03}{TOPIC[:200]}", each, 0)
-        for n in range(100)
-        for each in range(20)
-    )
-    generation, gone = talk.group(NAME).generation, rows[:10]
-    let_go = partial(assigned.let_go, group=NAME, offsets=gone)
-    return talk, [let_go("a", generation, member, cause)]
+    gone = tuple(rq.CommittedOffset(f"000{TOPIC[:200]}", n, 0) for n in range(10))
+    generation = talk.group(NAME).generation
+    return talk, [assigned.let_go("a", generation, member, cause, group=NAME, offsets=gone)]
 
 
 @case(

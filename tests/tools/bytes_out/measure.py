@@ -1,6 +1,7 @@
 """What a case is: an input at its worst, and what follows from it, measured."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
@@ -88,8 +89,9 @@ class Case:
     otherwise: str = ""
     kept_times: int = 0
 
+    @functools.cache  # noqa: B019  # cases are few, and live as long as the process
     def judged(self) -> Judged:
-        """Play it."""
+        """Play it, once."""
         first = self._play(is_full=False)
         if self.otherwise or self.topic != REQUESTS or first.wrote <= first.free:
             return first

@@ -1,7 +1,5 @@
 """Offsets of groups, committed and pending."""
 
-from typing import Any
-
 import msgspec
 
 from coordlib.core.engine.transition import REQUESTS
@@ -32,15 +30,13 @@ from tests.tools.driving import (
 )
 
 
-def some_rows(
-    count: int = ROWS, topic: str = "t", metadata: str = ""
-) -> tuple[rq.CommittedOffset, ...]:
-    return tuple(rq.CommittedOffset(topic, n, 0, metadata=metadata) for n in range(count))
+def some_rows(topic: str = "t") -> tuple[rq.CommittedOffset, ...]:
+    return tuple(rq.CommittedOffset(topic, n, 0) for n in range(ROWS))
 
 
-def _with_offsets(**fields: Any) -> Conversation:
+def _with_offsets() -> Conversation:
     talk = Conversation(PRODUCTION)
-    talk.send(commit("a", **{"group": NAME, "offsets": some_rows(topic=NAME), **fields}))
+    talk.send(commit("a", group=NAME, offsets=some_rows(NAME)))
     talk.tick()
     return talk
 
@@ -148,6 +144,6 @@ def _() -> Made:
 def _() -> Made:
     how = settings(offsets_retention_ms=10_000, check_interval_ms=1_000)
     talk = Conversation(msgspec.structs.replace(how, checks_invariants=False))
-    talk.send(commit("a", group=NAME, offsets=some_rows(topic=NAME)))
+    talk.send(commit("a", group=NAME, offsets=some_rows(NAME)))
     talk.tick()
     return talk, silence(talk)

@@ -19,7 +19,7 @@ from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefuse
 from coordlib.job.background.ticks import TickWriter
 from coordlib.job.batch import Batch, assemble
 from coordlib.job.batch_size import PLANNED_MAX, BatchSize
-from coordlib.job.checkpoint import Begun, Ended, Identity
+from coordlib.job.checkpoint import Ended, Identity
 from coordlib.job.control_keys import begin
 from coordlib.job.judged_log import JudgedLog
 from coordlib.job.main.query import output_partitions, positions_at_start
@@ -28,7 +28,7 @@ from coordlib.job.plane import Plane, groups
 from coordlib.job.progress import OtherCells
 from coordlib.job.signatures import Signatures
 from coordlib.job.sink import TransactionalSink
-from coordlib.job.start import agree, not_committed
+from coordlib.job.start import agree, begun_with, ended_before, not_committed
 from tests.tools.core import InputRecord, ShardSettings, UnknownStateVersion
 from tests.tools.defects import Defect
 from tests.tools.simulation.checkpoint import Checkpoint, Ranges, StateGone
@@ -231,19 +231,12 @@ class Driver(Process):
             now_s=engine.scheduler.now_ms / 1_000,
             collected_bytes=engine.memory_bytes or 2 * PLANNED_MAX,
         )
-        has_begun = marker is not None and marker.checkpoint == identity.checkpoint
-        ended, before = kept.ended(), kept.begun()
-        if ended is not None and ended.checkpoint != identity.checkpoint and not has_begun:
+        if (ended := ended_before(kept, identity, marker)) is not None:
             size.limit(ended.records)
             engine.memory_ends[2] += 1
         planned = not_committed(kept, identity, marker) if engine.memory_bytes else None
         if planned is not None:
-            this = identity.checkpoint, planned.number
-            is_again = before is not None and (before.checkpoint, before.batch) == this
-            times = before.times + 1 if before is not None and is_again else 1
-            records = min(planned.records, size.records)
-            begun = Begun(checkpoint=this[0], batch=this[1], records=records, times=times)
-            kept.write_begun(begun)
+            kept.write_begun(begun_with(kept, identity, planned, size.records))
         return size
 
     def _open_producer(self) -> SimulatedProducer:

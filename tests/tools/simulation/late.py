@@ -29,6 +29,19 @@ def join(world: World, luck: Random, for_ms: int) -> None:
         world.start_program()
 
 
+def job_away(world: World, then: Mend = lambda: None) -> Mend:
+    """All drivers end, and no other starts until it is mended; `then` happens before that."""
+    world.kill_drivers()
+    world.is_supervised = False
+
+    def mend() -> None:
+        then()
+        world.is_supervised = True
+        world.require_driver(0)
+
+    return mend
+
+
 def late_consent(world: World, luck: Random, for_ms: int) -> Mend | None:
     """A member's old JoinGroup comes once more when a join phase is open, and it is not (rule 12).
 

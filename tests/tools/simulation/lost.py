@@ -9,7 +9,7 @@ from typing import Final
 from coordlib.core.wire.stored import EVENT_REQUESTS_LOST
 from coordlib.kafka.cut_logs import Why
 from tests.tools.simulation.evidence import Evidence, newest_marker
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Mend, job_away
 from tests.tools.simulation.world import PREFIX, World
 
 #: What is counted of a run.
@@ -32,15 +32,7 @@ def requests_removed(world: World, luck: Random, for_ms: int) -> Mend | None:
     if not world.is_supervised or not world.has_history():
         return None
     world.perturbations += 3
-    world.kill_drivers()
-    world.is_supervised = False
-
-    def mend() -> None:
-        _remove(world, luck)
-        world.is_supervised = True
-        world.require_driver(0)
-
-    return mend
+    return job_away(world, lambda: _remove(world, luck))
 
 
 def _judged(world: World, topic: str, shard: int) -> int:
@@ -75,16 +67,7 @@ def log_cut(world: World, luck: Random, for_ms: int) -> Mend | None:
     if how == "asleep" and driver is not None:
         driver.stop()
         return driver.resume
-    if how == "away":
-        world.kill_drivers()
-        world.is_supervised = False
-
-        def mend() -> None:
-            world.is_supervised = True
-            world.require_driver(0)
-
-        return mend
-    return None
+    return job_away(world) if how == "away" else None
 
 
 FAULTS: Final = {"requests-removed": requests_removed, "log-cut": log_cut}

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from coordlib import limits
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Mend, job_away
 from tests.tools.simulation.world import World
 
 #: What is counted of a run.
@@ -25,15 +25,8 @@ def memory_short(world: World, luck: Random, for_ms: int) -> Mend | None:
     if not world.is_supervised or not world.has_history():
         return None
     world.perturbations += 3
-    world.kill_drivers()
-    world.is_supervised = False
     world.engine.memory_bytes = luck.choice(MEMORY_BYTES)
-
-    def mend() -> None:
-        world.is_supervised = True
-        world.require_driver(0)
-
-    return mend
+    return job_away(world)
 
 
 FAULTS: Final = {"memory-short": memory_short}

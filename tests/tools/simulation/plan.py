@@ -345,7 +345,7 @@ def _with_lake(plan: Plan) -> Plan:
 def _with_logs(plan: Plan) -> Plan:
     """In some worlds of groups alone requests are removed unread, or a log loses its end."""
     luck = Random(f"logs {plan.seed}")
-    if luck.random() > LOGS_SHARE or not _has_groups_alone(plan) or not _keeps_all(plan):
+    if luck.random() > LOGS_SHARE or not has_groups_alone(plan) or not _keeps_all(plan):
         return plan
     more = _faults(luck, plan.length_ms, tuple(luck.choices(tuple(LOG_KINDS), k=2)))
     return replace(plan, faults=tuple(sorted((*plan.faults, *more), key=lambda f: f.at_ms)))
@@ -354,13 +354,14 @@ def _with_logs(plan: Plan) -> Plan:
 def _with_memory(plan: Plan) -> Plan:
     """In some worlds of groups alone the job comes back with little memory."""
     luck = Random(f"memory {plan.seed}")
-    if luck.random() > MEMORY_SHARE or not _has_groups_alone(plan):
+    if luck.random() > MEMORY_SHARE or not has_groups_alone(plan):
         return plan
     more = _faults(luck, plan.length_ms, tuple(MEMORY_KINDS))
     return replace(plan, faults=tuple(sorted((*plan.faults, *more), key=lambda f: f.at_ms)))
 
 
-def _has_groups_alone(plan: Plan) -> bool:
+def has_groups_alone(plan: Plan) -> bool:
+    """Whether a world has nothing beside the groups."""
     return not (plan.brokers or plan.copiers or plan.couriers or plan.lake_members)
 
 
