@@ -41,8 +41,8 @@ class Run:
         #: The newest offset of each partition that was written to the log, and not refused so far.
         self._said = dict(begin.committed)
         self._stopper: threading.Thread | None = None
-        #: Whether its batch may be as long as any other once it was stopped: no member waits for its
-        #: partitions.
+        #: Whether its batch may be as long as any other once it was stopped, as no member waits for
+        #: its partitions.
         self.takes_any_time = False
         #: Whether the log has a line that its batch goes on and on.
         self.has_warned = False
