@@ -17,8 +17,8 @@ from coordlib.client.kit.forked import _of_parent
 from coordlib.client.kit.transport import KafkaTransport
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.errors import CoordError
-from coordlib.testing.fake_claims import FakeClaimsLog
 from coordlib.testing.fake_log import FakeLog
+from tests.client.claims.fake_claims import FakeClaimsLog
 from tests.client.claims.world import marshaler_of
 from tests.client.test_consumer import Program
 

@@ -14,10 +14,10 @@ from coordlib.client.kit.signals import TopicPartition as Place
 from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.core.wire import requests as rq
 from coordlib.core.wire.data_headers import Marker, Stamp, header_of
-from coordlib.testing import fake_claims
-from coordlib.testing.fake_claims import FakeClaimsLog
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative
+from tests.client.claims import fake_claims
+from tests.client.claims.fake_claims import FakeClaimsLog
 from tests.client.claims.world import marshaler_of
 from tests.client.interrupting import interrupt_everywhere
 from tests.client.test_close_in_callbacks import requests_of

@@ -12,7 +12,7 @@ from coordlib.client.kit.signals import TopicPartition
 from coordlib.errors import SetupError
 from coordlib.kafka.denied import missing
 from coordlib.kafka.roles import Kind, Operation, Right
-from coordlib.testing.fake_claims import FakeClaimsTransport
+from tests.client.claims.fake_claims import FakeClaimsTransport
 from tests.client.claims.world import GROUP, HEARTBEAT, HI_MS, World, t
 
 

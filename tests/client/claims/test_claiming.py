@@ -8,7 +8,7 @@ from coordlib.client.claims.errors import ClaimLost, ForeignToken, UnseenOffset
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.core.wire import marshal
 from coordlib.errors import CoordError, SetupError
-from coordlib.testing.fake_claims import FakeClaimsLog
+from tests.client.claims.fake_claims import FakeClaimsLog
 from tests.client.claims.world import (
     CLAIM,
     GROUP,

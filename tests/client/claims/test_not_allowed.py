@@ -25,7 +25,7 @@ from coordlib.core.claims.pages import Snapshot
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka.denied import missing, reading, writing
 from coordlib.kafka.places import Bounds, Place
-from coordlib.testing.fake_claims import FakeMessage
+from tests.client.claims.fake_claims import FakeMessage
 from tests.client.claims.world import GROUP, World
 
 OPTIONS = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "sasl.username": "alice"}

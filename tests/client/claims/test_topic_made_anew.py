@@ -8,7 +8,7 @@ from coordlib.client.claims.options import AT_LEAST_ONCE, AT_MOST_ONCE, Delivery
 from coordlib.client.kit.seen_ids import LAG_MS
 from coordlib.core.wire import marshal
 from coordlib.errors import CannotReach
-from coordlib.testing.fake_claims import EPOCH_MS
+from tests.client.claims.fake_claims import EPOCH_MS
 from tests.client.claims.world import GROUP, HI_MS, World, t
 
 

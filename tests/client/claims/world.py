@@ -8,7 +8,7 @@ from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.kit.signals import TopicPartition
 from coordlib.core.wire import marshal
-from coordlib.testing.fake_claims import EPOCH_MS, FakeClaimsLog, FakeClaimsTransport, FakeReader
+from tests.client.claims.fake_claims import EPOCH_MS, FakeClaimsLog, FakeClaimsTransport, FakeReader
 
 HI_MS = 6_000
 GROUP = "billing"

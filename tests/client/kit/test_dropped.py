@@ -15,8 +15,8 @@ from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.kit.failing import FailingTransport, while_used
 from coordlib.client.transactions.committed_reader import CommittedReader
-from coordlib.testing.fake_claims import FakeClaimsLog
 from coordlib.testing.fake_log import FakeLog
+from tests.client.claims.fake_claims import FakeClaimsLog
 from tests.client.claims.world import marshaler_of
 from tests.client.controller.test_running import CLUSTER, ENDPOINTS
 from tests.client.interrupting import HANGS_S

@@ -10,7 +10,7 @@ from typing import Final
 
 from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.testing.fake_claims import FakeClaimsLog, FakeReader
+from tests.client.claims.fake_claims import FakeClaimsLog, FakeReader
 from tests.tools.bench.figures import tell, tell_machine
 
 BENCH: Final = "claims"

@@ -234,10 +234,10 @@ class FakeClaimsTransport:
         message = made((EPOCH_MS + self.now_ms()) // 1_000)
         self._unwritten.append((handler, id_, partition, message, self.now_ms()))
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:  # noqa: ARG002
+    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
         self._work.append(work)
 
-    def flush(self, timeout_s: float) -> bool:  # noqa: ARG002
+    def flush(self, timeout_s: float) -> bool:
         self.write()
         return not self._unwritten
 
@@ -349,7 +349,7 @@ class FakeReader:
     def resume(self, some: Sequence[Any]) -> None:
         self._paused -= {TopicPartition(each.topic, each.partition) for each in some}
 
-    def poll(self, timeout_s: float) -> FakeMessage | None:  # noqa: ARG002
+    def poll(self, timeout_s: float) -> FakeMessage | None:
         for place, position in self._positions.items():
             log = self._log.messages[place]
             if place not in self._paused and position < len(log):
