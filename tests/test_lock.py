@@ -51,7 +51,7 @@ def test_what_that_requires_is_pinned_too() -> None:
 def test_what_is_imported_is_required() -> None:
     """It was there by chance, since something else required it: cryptography, yaml and packaging.
     Stubs of a type checker and this project's own folders are no packages."""
-    own = {"coordlib", "jobs", "tests", "coordinate"}
+    own = {"coordlib", "jobs", "notebooks", "tests", "coordinate"}
     by_module = packages_distributions()
     named = {lock.normalised(Requirement(each).name) for each in DIRECT}
     found = {}

@@ -23,7 +23,9 @@ TESTS = [
     if path.suffix in (".py", ".txt") and ROOT / "tests" / "tools" not in path.parents
 ]
 SOURCES = [
-    path for folder in ("coordlib", "jobs", "tests/tools") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("coordlib", "jobs", "notebooks", "tests/tools")
+    for path in (ROOT / folder).rglob("*.py")
 ]
 
 IMPURE_MODULES = frozenset(

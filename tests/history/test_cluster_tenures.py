@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from coordlib.history.cluster_tenures import Change, changes_of, led_of, states_of
 from coordlib.history.tenures import Tenure
+from notebooks.cluster_tenures import Change, changes_of, led_of, states_of
 from tests.history.cluster_life import START
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from coordlib.history.lag_lines import LINES_MAX, Point, Sampled, lines_of
+from notebooks.plots import LINES_MAX, Point, Sampled, lines_of
 
 START = datetime(2026, 3, 1, 15, 0, tzinfo=UTC)
 

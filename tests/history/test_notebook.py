@@ -33,7 +33,7 @@ def run(path: Path) -> list[Any]:
     from nbclient import NotebookClient
 
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, resources={"metadata": {"path": str(ROOT)}}).execute()
+    NotebookClient(notebook, resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
     return [each for each in notebook.cells if each.cell_type == "code"]
 
 

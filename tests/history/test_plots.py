@@ -6,22 +6,26 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from coordlib.history.lag_lines import LINES_MAX, SAMPLES, Point, Sampled, lines_of
-from coordlib.history.plots import (
+from coordlib.history.sql import query_tables
+from coordlib.history.tenures import Tenure
+from notebooks.plots import (
     COLOURS,
     HATCHES,
+    LINES_MAX,
+    SAMPLES,
     Bar,
+    Point,
+    Sampled,
     Step,
     bars_of,
     draw_commits,
     draw_lag,
     hand_overs_of,
+    lines_of,
     looks_of,
     rows_of,
     steps_of,
 )
-from coordlib.history.sql import query_tables
-from coordlib.history.tenures import Tenure
 from tests.history.assigned_life import GROUP, SESSION_S, a_life_of_an_assigned_group
 from tests.history.rows import at
 

@@ -31,8 +31,6 @@ pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0
-#: Modules that no extra for users installs: the notebook's pictures.
-OPTIONAL = {"matplotlib"}
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ for module in pkgutil.walk_packages(coordlib.__path__, "coordlib.", onerror=lamb
     missing = {each[1] for each in told if each[0] == "missing"}
     assert len(told) > 250
     assert "pyspark" in missing, "this environment was to be one without"
-    assert missing <= {*JOB_MODULES, *OPTIONAL}
+    assert missing <= set(JOB_MODULES)
 
 
 @pytest.mark.parametrize("command", [["up"], ["demo"], ["submit", "coordinate"]], ids=" ".join)
