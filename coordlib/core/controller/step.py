@@ -22,6 +22,7 @@ from coordlib.core.controller.rows import (
     saved_topic,
 )
 from coordlib.core.controller.states import BrokerState, ReplicaState
+from coordlib.core.controller.telling import Changed
 from coordlib.core.engine.step import BrokenInvariant, Step
 from coordlib.core.engine.table import Place
 from coordlib.core.wire import stored
@@ -305,13 +306,13 @@ class ClusterStep(Step[Cluster]):
                 self.change(generation=next_generation(self.live.generation))
             self._tell(changed, told)
 
-    def _put_entries(self, changed: "list[telling.Changed]") -> None:
+    def _put_entries(self, changed: list[Changed]) -> None:
         for name, topic in sorted(self._topics.items()):
             self.put_entry(TOPICS, (name, 0), None if topic is None else saved_topic(topic))
         for place, _, row in changed:
             self.put_entry(PARTITIONS, place, None if row is None else saved_partition(row))
 
-    def _tell(self, changed: "list[telling.Changed]", told: list[Any]) -> None:
+    def _tell(self, changed: list[Changed], told: list[Any]) -> None:
         for line in telling.lines(changed, self.elections, self.before):
             self.record(stored.EVENT_PARTITIONS_CHANGED, reason=self.reason, detail=line)
         topics = sorted(self._topics.items())
