@@ -4,8 +4,7 @@ from typing import Final
 
 from coordlib.core.controller.family import Clusters
 from coordlib.core.engine.family import Registry
-from coordlib.core.groups import version_1
 from coordlib.core.groups.family import Groups
 from coordlib.core.transactions.family import Transactions
 
-REGISTRY: Final = Registry(Groups, Clusters, Transactions, migrations={1: version_1.migrate})
+REGISTRY: Final = Registry(Groups, Clusters, Transactions)

@@ -192,11 +192,6 @@ class Progress:
             _log.warning("it is not known which job has taken over", error=reason_of(problem))
         return self.later
 
-    @property
-    def of_all_shards(self) -> Marker | None:
-        """The marker of a job over all shards."""
-        return self._markers.get(None)
-
     # -- what was read -------------------------------------------------------------------------
 
     def _learn(self, key: bytes, value: bytes) -> None:

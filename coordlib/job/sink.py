@@ -27,7 +27,6 @@ from coordlib.core.wire import responses as rs
 from coordlib.core.wire.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue
 from coordlib.core.wire.stored import (
     FEATURES,
-    SEALED_VERSION,
     ControlKeys,
     Layout,
     Marker,
@@ -166,21 +165,8 @@ class TransactionalSink:
                 )
             self._others.fence(self._plane.id_of(each))
         progress.read()  # what they have committed until then
-        self._seal()
         if left := cells.gaps(progress.cells, shards):
             _log.warning("no job has these shards", shards=", ".join(map(str, left)))
-
-    def _seal(self) -> None:
-        """Keep code without cells from going on with the marker of a job over all shards, or from
-        beginning where there is none."""
-        whole = self.progress.of_all_shards or cells.NEVER_WAS
-        is_sealed = self.progress.of_all_shards is not None and whole.v == SEALED_VERSION
-        if self._plane.owned is None or is_sealed:
-            return
-        sealed = msgspec.structs.replace(whole, v=SEALED_VERSION)
-        self._transact([("progress", 0, cells.key_of(MARKER, None), codec.encode(sealed))])
-        self.progress.note_marker(sealed, None)
-        self._settle()
 
     def _give_way_to_a_later_cell(self) -> None:
         if self.progress.later:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.wire.cells import NEVER_WAS, Owned, ShardRange
-from coordlib.core.wire.stored import SEALED_VERSION, ControlKeys, Layout, ShardPosition
+from coordlib.core.wire.cells import Owned, ShardRange
+from coordlib.core.wire.stored import ControlKeys, Layout, ShardPosition
 from coordlib.errors import DriverFenced, StartRefused
 from coordlib.job.batch import Batch, BatchReport
 from coordlib.job.checkpoint import Identity
@@ -273,12 +273,9 @@ def test_a_job_over_all_shards_writes_nothing_new_where_there_are_no_cells(prefi
     assert prefix.cluster._producers.keys() == {"p-coordinator"}
 
 
-def test_cells_of_a_new_prefix_leave_a_marker_that_older_code_refuses(prefix: Prefix) -> None:
-    """Started without a range, in an empty folder, it would judge all shards beside them."""
+def test_cells_of_a_new_prefix_begin_one_after_the_other(prefix: Prefix) -> None:
+    """A job over all shards comes after them, and is rebuilt from both."""
     low = prefix.job(LOW).start()
-
-    assert low.sink.progress.of_all_shards == NEVER_WAS
-    assert low.sink.progress.of_all_shards.v == SEALED_VERSION
     low.judge()
     high = prefix.job(HIGH).start()
     assert high.sink.marker is None, "none of its shards was judged: it begins, without a rebuild"
@@ -286,15 +283,14 @@ def test_cells_of_a_new_prefix_leave_a_marker_that_older_code_refuses(prefix: Pr
     assert prefix.job().start(is_rebuild=True).positions() == dict.fromkeys("01234567", 1)
 
 
-def test_cells_seal_the_marker_that_older_code_would_go_on_from(prefix: Prefix) -> None:
+def test_a_job_over_all_shards_goes_on_beside_a_cell_that_has_judged_nothing(
+    prefix: Prefix,
+) -> None:
     whole = prefix.job().start()
     whole.judge()
-    low = prefix.job(LOW).start(is_rebuild=True)
+    prefix.job(LOW).start(is_rebuild=True)
 
-    sealed = low.sink.progress.of_all_shards
-    assert sealed is not None
-    assert sealed.v == SEALED_VERSION
-    assert prefix.job().start(whole.folder).sink.marker is not None, "this code goes on from it"
+    assert prefix.job().start(whole.folder).sink.marker is not None
 
 
 def test_a_stopped_cell_does_not_come_back_on_shards_that_another_has_judged(

@@ -1,75 +1,80 @@
-"""A stack as older code has left it: broker, checkpoint and tables, started by the code of today.
+"""A stack of another state version is refused: the error names the remedy, and nothing is changed.
 
-`stacks/state-version-1.tgz` was made by the last code of state version 1: `coord up`, a classic
-member with 70 committed offsets, a server-assigned member, a tool's offset by `coord.offsets`, the
-archive's first batches, `coord down`. Sessions are five minutes: they live on, however long ago
-that was, since a shard's clock takes one CAP of the time in which it was away (rule 1).
+`stacks/state-version-1.tgz` was made by code of state version 1, which was never released: `coord
+up`, a classic member, a server-assigned one, a tool's offset, the archive's first batches, `coord
+down`.
 """
 
 import tarfile
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
+from confluent_kafka import Producer
 
+from coordlib.core.wire.stored import MARKER_VERSION
+from coordlib.errors import SetupError
 from coordlib.history.sql import query_tables
+from coordlib.kafka.compacted import newest_by_key
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
-from tests.stack.wire import Wire
+from tests.stack.wire import Wire, close
 
 pytestmark = pytest.mark.fault
 
 STACKS: Final = Path(__file__).parent / "stacks"
-MEMBER: Final[dict[str, Any]] = {
-    "generation": 1,
-    "member": "a-ikRcZ7ca-1-2",
-    "instance": "till",
-}
-DIVIDED: Final = "b-ikRcZ7ca-0-2"
+PROGRESS: Final = "coord.progress"
 
 
-def test_a_stack_of_state_version_1_goes_on(tmp_path: Path) -> None:
-    """An upgrade: stop, install, start on the same checkpoint. Nobody has to join again. The tables
-    of history do not say whose they are: they are refused, and begun anew in their place."""
+def test_a_stack_of_another_version_is_refused(tmp_path: Path) -> None:
+    """INV-08: its marker, then its states, and a marker of code to come."""
     with tarfile.open(STACKS / "state-version-1.tgz") as packed:
         packed.extractall(tmp_path, filter="data")
     stack = Stack(tmp_path / "before")
-    events = "SELECT count(*) FROM events"
-    assert query_tables(stack.tables, events, []).rows == ((5,),)
     try:
-        stack.up(job_args=("--set", "engine.archive_interval_ms=1000"), new_ports=True)
+        with pytest.raises(SetupError):
+            stack.up(new_ports=True)
+        assert "progress marker: version 1, this code knows 2" in stack.last_job_lines(40)
+        assert "Start the code that wrote it" in stack.last_job_lines(40)
+
+        marker = _marker(stack)
+        _write_marker(stack, marker | {"v": 99})
+        with pytest.raises(SetupError):
+            stack.start_job()
+        assert "progress marker: version 99, this code knows 2" in stack.last_job_lines(40)
+
+        _write_marker(stack, _as_of_today(marker))
         with Wire(stack.bootstrap_servers) as wire:
-            _go_on(wire)
-        wait_until("the tables are refused", lambda: "neither a prefix" in _archive_error(stack))
-        assert query_tables(stack.tables, events, []).rows == ((5,),)
-        stack.down()
-        stack.tables.rename(tmp_path / "kept")
-        stack.up(job_args=("--set", "engine.archive_interval_ms=1000"))
-        wait_until("there are tables", lambda: (stack.tables / "lag" / "_delta_log").exists())
-        wait_until(
-            "the archive has begun anew",
-            lambda: query_tables(stack.tables, events, []).rows[0][0] > 5,
-        )
+            wire.send("DescribeGroup", "billing", "ops")
+        stack.launch_job()
+        wait_until("the job ends", lambda: not stack.job.is_running, patience_s=120)
+        assert "The state has version 1, this code knows 2" in stack.job.log.read_text()
+        assert "--rebuild" in stack.last_job_lines(40)
+
+        assert query_tables(stack.tables, "SELECT count(*) FROM events", []).rows == ((5,),)
+        _write_marker(stack, marker)
     finally:
         stack.down()
 
 
-def _archive_error(stack: Stack) -> str:
-    failing = stack.job.told().get("watches_failing") or {}
-    return str(failing.get("archive", {}).get("error", ""))
+def _marker(stack: Stack) -> dict[str, Any]:
+    found = newest_by_key(stack.client(), PROGRESS, 0)[b"marker"]
+    marker: dict[str, Any] = msgspec.json.decode(found)
+    return marker
 
 
-def _go_on(wire: Wire) -> None:
-    later = {"topic": "t", "partition": 1, "offset": 99}
-    commit = wire.send("OffsetCommit", "billing", "a", offsets=[later], **MEMBER)
-    assert wire.answer(commit)["failed"] == []
-    fetched = wire.answer(wire.send("OffsetFetch", "billing", "a"))["offsets"]
-    assert [row["offset"] for row in fetched] == [10, 99, *range(12, 80)]
-    stale = wire.send("Heartbeat", "billing", "a", **{**MEMBER, "generation": 6})
-    assert wire.answer(stale)["error"] == "ILLEGAL_GENERATION"
+def _write_marker(stack: Stack, marker: dict[str, Any]) -> None:
+    producer = Producer({"bootstrap.servers": stack.bootstrap_servers})
+    producer.produce(PROGRESS, msgspec.json.encode(marker), key=b"marker", partition=0)
+    close(producer)
 
-    fleet = wire.answer(wire.send("DescribeGroup", "fleet", "ops"))
-    assert (fleet["state"], fleet["generation"]) == ("Stable", 1)
-    assert [each["member"] for each in fleet["members"]] == [DIVIDED]
-    tools = wire.answer(wire.send("OffsetFetch", "tools", "tool"))["offsets"]
-    assert [row["offset"] for row in tools] == [5]
+
+def _as_of_today(marker: dict[str, Any]) -> dict[str, Any]:
+    """The same places in the form of this code, so that the job comes to the states."""
+    shards = {}
+    for number, position in marker["shards"].items():
+        rest = {name: position[name] for name in position if not name.endswith("offset")}
+        offsets = {"r": position["offset"], "o": position["commits_offset"]}
+        shards[number] = rest | {"offsets": offsets}
+    return marker | {"v": MARKER_VERSION, "shards": shards}

@@ -31,7 +31,7 @@ from coordlib.core.groups.assignors.server_model import Shares
 from coordlib.core.groups.offsets.positions import COMMITS
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire import requests as rq
-from coordlib.core.wire.stored import ShardPosition, position_of_1
+from coordlib.core.wire.stored import ShardPosition
 from tests.tools import driving, stored_clusters, stored_transactions
 from tests.tools.assigned_groups import group_of, let_go, subscribe, topic_id, topics
 from tests.tools.core import STATE_VERSION, InputRecord, fold, restore
@@ -66,14 +66,11 @@ class Stored(msgspec.Struct, kw_only=True):
     groups: dict[str, bytes]
     #: Newest (key, value) of `coord.committed`.
     committed: list[tuple[bytes, bytes]]
-    #: The same of `coord.clusters` and `coord.metadata`; older fixtures have none.
-    clusters: list[tuple[bytes, bytes]] = []
-    metadata: list[tuple[bytes, bytes]] = []
     position: ShardPosition
     #: What comes next: topic, offset, timestamp, value.
     log: list[tuple[str, int, int, bytes]]
-    #: Newest (topic, key, value) of the other compacted topics; older ones have none.
-    beside: list[tuple[str, bytes, bytes]] = []
+    #: Newest (topic, key, value) of the other compacted topics.
+    beside: list[tuple[str, bytes, bytes]]
     #: What follows from the blob, and from the compacted topics: lines of `lines_of`.
     outputs: list[str] = []
     outputs_after_rebuild: list[str] = []
@@ -308,33 +305,18 @@ def path_of(version: int, folder: Path = FOLDER, what: str = "") -> Path:
 
 
 def read(path: Path) -> Stored:
-    tree = json.loads(path.read_text())
-    if "commits_offset" in tree["position"]:
-        tree["position"] = position_of_1(tree["position"])
-    return msgspec.convert(tree, Stored)
+    return msgspec.json.decode(path.read_bytes(), type=Stored)
 
 
 def write(path: Path, fixture: Stored) -> None:
-    _write_tree(path, msgspec.to_builtins(fixture))
-
-
-def write_outputs(path: Path) -> None:
-    """What follows by today's code; what was stored keeps its bytes, without fields of today."""
-    fixture = record_outputs(read(path))
-    tree = json.loads(path.read_text())
-    tree |= {"outputs": fixture.outputs, "outputs_after_rebuild": fixture.outputs_after_rebuild}
-    _write_tree(path, tree)
-
-
-def _write_tree(path: Path, tree: Any) -> None:
-    path.write_text(json.dumps(tree, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(msgspec.to_builtins(fixture), indent=1, ensure_ascii=False) + "\n")
 
 
 def main(arguments: list[str]) -> int:
     FOLDER.mkdir(exist_ok=True)
     if arguments == ["--outputs"]:
         for path in sorted(FOLDER.glob("v*.json")):
-            write_outputs(path)
+            write(path, record_outputs(read(path)))
         return 0
     missing = {
         path: make

@@ -207,9 +207,6 @@ def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
     if blob is None:
         return StoredWithChannels(STATE_VERSION, 0, 0, {}, -1, [])
     version = _decode_version(blob).version
-    if version in registry.migrations:
-        state: StoredShard = registry.migrations[version](blob, registry)
-        return StoredWithChannels(*(getattr(state, name) for name in state.__struct_fields__))
     if version != STATE_VERSION:
         raise UnknownStateVersion(
             f"The state has version {version}, this code knows {STATE_VERSION}: start the code "

@@ -156,16 +156,8 @@ class Family:
 class Registry:
     """The families of a shard. One object for a whole job; keeps no state."""
 
-    def __init__(
-        self,
-        *families: type[Family],
-        migrations: "Mapping[int, Callable[[bytes, Registry], Any]] | None" = None,
-    ) -> None:
-        """`migrations`: state version -> how a blob of that version is read as one of today.
-
-        Raises ValueError when two families, or two kinds, have one name.
-        """
-        self.migrations: Final = dict(migrations or {})
+    def __init__(self, *families: type[Family]) -> None:
+        """Raises ValueError when two families, or two kinds, have one name."""
         self.families: Final = {family.SPACE: family for family in families}
         self.kinds: Final = {kind.NAME: kind for family in families for kind in family.KINDS}
         if len(self.kinds) < sum(len(family.KINDS) for family in families):

@@ -13,14 +13,10 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from coordlib.core.wire.stored import SEALED_VERSION, Marker
+from coordlib.core.wire.stored import Marker
 from coordlib.errors import SetupError
 
 _Value = TypeVar("_Value")
-#: The marker of a job over all shards that never was: it keeps code without cells from being one.
-NEVER_WAS: Final = Marker(
-    v=SEALED_VERSION, checkpoint="", batch=-1, ranges={}, digest="", next_offsets={}, shards={}
-)
 #: How keys of `coord.progress` begin.
 MARKER: Final = "marker"
 KEYS: Final = "keys"
@@ -183,7 +179,6 @@ def composed(markers: Mapping[Owned, Marker], owned: Owned, shards: int) -> Mark
         markers: in the order of the log.
         shards: of the prefix.
     """
-    markers = {whose: each for whose, each in markers.items() if each != NEVER_WAS}
     if markers.keys() == {owned}:
         return markers[owned]
     covering = {
@@ -218,11 +213,11 @@ def composed(markers: Mapping[Owned, Marker], owned: Owned, shards: int) -> Mark
     )
 
 
-def _how_far(markers: Mapping[Owned, Marker], whose: Owned, shard: int) -> tuple[int, bool, int]:
+def _how_far(markers: Mapping[Owned, Marker], whose: Owned, shard: int) -> tuple[int, int]:
     """How much of a shard's inputs a marker has. Each of them only grows, so equal sums are equal
-    states; of these the later one counts, but for a marker that was only written again (sealed)."""
+    states; of these the later one counts."""
     judged = (each.get(str(shard), 0) for each in markers[whose].next_offsets.values())
-    return sum(judged), markers[whose].v != SEALED_VERSION, list(markers).index(whose)
+    return sum(judged), list(markers).index(whose)
 
 
 def _of_shards(

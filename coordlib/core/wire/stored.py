@@ -16,10 +16,8 @@ from coordlib.core.wire.api_versions import LATER_FEATURES
 GROUP_SPACE: Final = "group"
 #: Letter of the input that every shard has, in coordinates and positions: `coord.requests`.
 REQUESTS: Final = "r"
-#: Version of the progress marker.
+#: Version of the progress marker. 1 and 3 were of code that was never released.
 MARKER_VERSION: Final = 2
-#: Of a job over all shards whose shards cells have taken over: code without cells refuses it.
-SEALED_VERSION: Final = 3
 
 EVENT_GROUP_CREATED = "GroupCreated"
 EVENT_REBALANCE_STARTED = "RebalanceStarted"
@@ -323,25 +321,6 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     saved: dict[str, dict[str, int]] = {}
 
 
-class _Position1(msgspec.Struct, frozen=True):
-    clock_ms: int
-    previous_ms: int
-    offset: int
-    commits_offset: int
-    published: int
-    answered: tuple[tuple[int, int], ...] = ()
-    control: tuple[int, int] = (0, 0)
-
-
-class _Marker1(msgspec.Struct, frozen=True):
-    checkpoint: str
-    batch: int
-    ranges: dict[str, dict[str, tuple[int, int]]]
-    digest: str
-    next_offsets: dict[str, dict[str, int]]
-    shards: dict[str, _Position1]
-
-
 class _Versioned(msgspec.Struct):
     v: int = 1
 
@@ -349,18 +328,7 @@ class _Versioned(msgspec.Struct):
 def decode_marker(value: bytes) -> Marker:
     """Read the progress marker. Raises msgspec.MsgspecError: this code does not know its form."""
     version = msgspec.json.decode(value, type=_Versioned).v
-    if version == 1:  # it named the offsets of its two inputs, each in a field
-        before = msgspec.to_builtins(msgspec.json.decode(value, type=_Marker1))
-        before["shards"] = {n: position_of_1(each) for n, each in before["shards"].items()}
-        return msgspec.convert(before, Marker)
-    if version not in (MARKER_VERSION, SEALED_VERSION):
-        known = f"version {version}, this code knows {SEALED_VERSION}"
-        raise msgspec.ValidationError(f"Newer code has written the progress marker: {known}.")
+    if version != MARKER_VERSION:
+        known = f"version {version}, this code knows {MARKER_VERSION}"
+        raise msgspec.ValidationError(f"Other code has written the progress marker: {known}.")
     return msgspec.json.decode(value, type=Marker)
-
-
-def position_of_1(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a shard's position in a marker of version 1, as those of today."""
-    now = dict(fields)
-    now["offsets"] = {"o": now.pop("commits_offset"), REQUESTS: now.pop("offset")}
-    return now

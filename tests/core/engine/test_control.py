@@ -17,7 +17,15 @@ from coordlib.testing.signing import Keyholder, verify
 from tests.core.engine.test_stored_states import FOLDER
 from tests.tools import driving, stored_state
 from tests.tools.assigned_groups import owned_in, subscribe, topics
-from tests.tools.core import InputRecord, Shard, ShardSettings, decode_blob, fold, restore
+from tests.tools.core import (
+    STATE_VERSION,
+    InputRecord,
+    Shard,
+    ShardSettings,
+    decode_blob,
+    fold,
+    restore,
+)
 from tests.tools.driving import START_MS, Conversation, join
 
 #: As in production: nothing here may depend on checks of a group's soundness.
@@ -328,9 +336,9 @@ def test_a_rebuilt_shard_knows_the_newest_number() -> None:
     assert job.talk.shard.topics == {"t": 4, "u": 1}
 
 
-def test_a_shard_of_before_has_obeyed_no_number() -> None:
-    """The job is upgraded between two batches."""
-    fixture = stored_state.read(FOLDER / "v1-before-signed.json")
+def test_a_shard_that_nobody_signed_for_has_obeyed_no_number() -> None:
+    """Drivers begin to sign between two batches."""
+    fixture = stored_state.read(stored_state.path_of(STATE_VERSION, FOLDER))
     settings = Keyholder(since={0: fixture.log[0][1]}).settings(stored_state.SETTINGS)
     shard = Shard(fixture.blob, settings)
     assert (decode_blob(fixture.blob).control, fixture.position.control) == ((0, 0), (0, 0))

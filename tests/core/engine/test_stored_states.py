@@ -1,4 +1,4 @@
-"""What deployments have on disk: states of every version are read, or refused in one sentence."""
+"""What deployments have on disk: states of released versions are read, others refused."""
 
 from pathlib import Path
 
@@ -36,6 +36,8 @@ TRANSACTIONS = stored_state.read(
     stored_state.path_of(STATE_VERSION, FOLDER, stored_state.OF_TRANSACTIONS)
 )
 FIXTURES = sorted(FOLDER.glob("v*.json"))
+#: The state version of coordlib 0.1.0.
+FIRST_RELEASED = 2
 
 
 def name_of(path: Path) -> str:
@@ -45,7 +47,7 @@ def name_of(path: Path) -> str:
 def test_each_version_has_a_fixture() -> None:
     """INV-08: a version that was raised without one would be tested by nobody."""
     versions = {name_of(path).partition("-")[0] for path in FIXTURES}
-    assert versions == {f"v{n + 1}" for n in range(STATE_VERSION)}
+    assert versions == {f"v{n}" for n in range(FIRST_RELEASED, STATE_VERSION + 1)}
 
 
 def test_a_state_with_more_than_this_code_knows_is_not_cut_short() -> None:
@@ -192,16 +194,17 @@ def test_the_fixture_has_rich_transactions() -> None:
     assert {topic for topic, _, _ in TRANSACTIONS.beside} == {"transactions", "outbox"}
 
 
-def test_a_newer_blob_is_refused_with_the_mend() -> None:
-    """Somebody went back to older code: it must not guess at what it reads."""
+@pytest.mark.parametrize("version", [FIRST_RELEASED - 1, STATE_VERSION + 1])
+def test_a_blob_of_another_version_is_refused_with_the_remedy(version: int) -> None:
+    """INV-08: code must not guess at what it reads; version 1 was never released."""
     raw = msgspec.msgpack.decode(CURRENT.blob)
-    newer = msgspec.msgpack.encode([STATE_VERSION + 1, *raw[1:], {"what": "nobody knows"}])
+    other = msgspec.msgpack.encode([version, *raw[1:], {"what": "nobody knows"}])
 
     with pytest.raises(UnknownStateVersion) as refused:
-        decode_blob(newer)
+        decode_blob(other)
 
     assert str(refused.value) == (
-        f"The state has version {STATE_VERSION + 1}, this code knows {STATE_VERSION}: start the "
+        f"The state has version {version}, this code knows {STATE_VERSION}: start the "
         "code that wrote it, or rebuild into a new checkpoint with --rebuild."
     )
 

@@ -4,7 +4,7 @@ import pytest
 
 from coordlib.core.wire import cells
 from coordlib.core.wire.cells import CellValue, Owned, ShardRange
-from coordlib.core.wire.stored import SEALED_VERSION, Marker, ShardPosition
+from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import SetupError
 
 ALL = None
@@ -134,18 +134,6 @@ def test_a_range_cut_from_two_others_stands_where_each_shard_stands() -> None:
     assert found is not None
     assert (found.checkpoint, found.batch) == ("a@30+b@2", 30)
     assert found.next_offsets == {"coord.requests": {"2": 9, "3": 9, "4": 3, "5": 3}}
-
-
-def test_an_old_marker_that_is_written_again_does_not_count_before_what_was_judged_since() -> None:
-    """Two cells start at once, and the second one seals the marker that the first has gone
-    beyond."""
-    whole = marker("whole", dict.fromkeys(range(8), 5), v=SEALED_VERSION)
-    low = marker("a", {0: 5, 1: 6, 2: 5, 3: 5}, 30)
-
-    assert cells.composed({LOW: low, ALL: whole}, LOW, 8) is low
-    rest = cells.composed({LOW: low, ALL: whole}, HIGH, 8)
-    assert rest is not None
-    assert rest.checkpoint == "whole"
 
 
 def test_a_whole_job_that_comes_back_counts_before_the_cells_that_it_ended() -> None:
