@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from coordlib.history.tenures import Tenure
+from coordlib.history.views.groups import Tenure
 
 #: Its columns are those of `led_of`. Parameters: the cluster, twice.
 LED: Final = """

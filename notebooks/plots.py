@@ -16,7 +16,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from coordlib.history.tenures import Tenure
+from coordlib.history.views.groups import Tenure
 
 #: More lines cannot be distinguished: then there is a line for each topic.
 LINES_MAX: Final = 12

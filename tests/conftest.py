@@ -17,7 +17,7 @@ import hypothesis
 import psutil
 import pytest
 
-from coordlib.local.programs import STACK_VARIABLE
+from coordlib.local.processes import STACK_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

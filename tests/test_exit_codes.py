@@ -65,7 +65,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
             monkeypatch.setattr(module, "_run", fail)
         monkeypatch.setattr("pyspark.sql.SparkSession", None)
         monkeypatch.setattr("sys.argv", [name, *arguments])
-        monkeypatch.setattr("coordlib.job.logs.configure", lambda: None)
+        monkeypatch.setattr("coordlib.job.process.configure", lambda: None)
         try:
             return int(module.main())
         except SystemExit as end:  # argparse ends the process itself

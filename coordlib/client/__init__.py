@@ -23,8 +23,7 @@ from coordlib.client.controller import (
     MetadataRefused,
     NotLeader,
 )
-from coordlib.client.groups.assigned_member import AssignedMember
-from coordlib.client.groups.assignor import (
+from coordlib.client.groups.assignors import (
     Assignor,
     FunctionAssignor,
     GroupMemberView,
@@ -33,21 +32,21 @@ from coordlib.client.groups.assignor import (
     RebalanceMode,
     SubscriptionState,
 )
-from coordlib.client.groups.classic_member import ClassicMember
 from coordlib.client.groups.consumer import CoordinatedConsumer
-from coordlib.client.kit.errors import AssignmentFailed, MemberFenced
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.groups.member import AssignedMember, ClassicMember
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.kit.fence import AssignmentFailed, MemberFenced
+from coordlib.client.kit.requests import Timing
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.client.kit.wording import Timing
+from coordlib.client.kit.unit import GroupMetadata
+from coordlib.client.transactions.committed import TornTransaction, UndecidedTransaction
 from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.client.transactions.data_cluster import write_markers
-from coordlib.client.transactions.errors import TransactionError
-from coordlib.client.transactions.exactly_once import exactly_once, send_offsets_to_transaction
 from coordlib.client.transactions.idempotent import IdempotentProducer
-from coordlib.client.transactions.metadata import GroupMetadata
+from coordlib.client.transactions.machine import TransactionError
 from coordlib.client.transactions.producer import CoordinatedProducer
-from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
-from coordlib.core.wire.requests import Endpoint
+from coordlib.client.units import exactly_once, send_offsets_to_transaction
+from coordlib.core.wire.api import Endpoint
 from coordlib.kafka.options import read_options
 
 #: The former name of `ClassicMember`, from when there was no other kind of member.

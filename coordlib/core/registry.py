@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from coordlib.core.controller.family import Clusters
-from coordlib.core.engine.family import Registry
-from coordlib.core.groups.family import Groups
-from coordlib.core.transactions.family import Transactions
+from coordlib.core.controller.protocol import Clusters
+from coordlib.core.engine.protocol import Registry
+from coordlib.core.groups.protocol import Groups
+from coordlib.core.transactions.protocol import Transactions
 
 REGISTRY: Final = Registry(Groups, Clusters, Transactions)

@@ -17,7 +17,7 @@ from coordlib.demo.verdict import (
     without_doubles,
 )
 from coordlib.demo.witness import Consumed
-from coordlib.history.tenures import Tenure
+from coordlib.history.views.groups import Tenure
 
 
 def judge(facts: Facts) -> list[Check]:

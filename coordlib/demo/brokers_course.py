@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from coordlib.checking.history import Happened
 from coordlib.client.admin import Admin
-from coordlib.client.kit.clock import boottime_ms
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.client.kit.process import boottime_ms
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.envelope import shard_of
 from coordlib.demo.brokers_facts import partitions_in_kafka
 from coordlib.demo.brokers_verdict import Hit, Row, store_of
 from coordlib.demo.members import STORE, Members
@@ -20,7 +20,7 @@ from coordlib.demo.watch import Looking
 from coordlib.errors import CannotReach, CoordError, ErrorCode, NotReady
 from coordlib.examples.replicated_store import CLUSTER
 from coordlib.examples.store_wire import Address
-from coordlib.local.ports import LOOPBACK, free_ports
+from coordlib.local.processes import LOOPBACK, free_ports
 from coordlib.local.progress import phase
 from coordlib.local.stack import Stack
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.checking.history import Happened
-from coordlib.client.kit.clock import boottime_ms
-from coordlib.core.wire.clusters import PartitionValue
+from coordlib.client.kit.process import boottime_ms
+from coordlib.core.wire.stored import PartitionValue
 from coordlib.demo.brokers_verdict import BrokerState, InSync, Led, Row
 from coordlib.errors import CannotReach
 from coordlib.history.sql import query_tables
-from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.reading import newest_by_key
 
 _LEADERS: Final = """
     SELECT partition, leader, incarnation, leader_epoch, fence, since, until, election

@@ -20,7 +20,7 @@ from coordlib.demo.claims_verdict import Claimed, ClaimsFacts, judge, last_posit
 from coordlib.demo.verdict import Check, Facts
 from coordlib.demo.watch import Watch
 from coordlib.demo.witness import Consumed, Witness
-from coordlib.history.tenures import Tenure
+from coordlib.history.views.groups import Tenure
 from coordlib.local.progress import phase
 from coordlib.local.stack import Stack
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from coordlib.client.claims import ClaimsAdmin
-from coordlib.client.kit.clock import boottime_ns
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.kit.process import boottime_ns
 from coordlib.demo import show
 from coordlib.demo.act import JOB_ARGS, NAME, Act
 from coordlib.demo.members import CLAIMS

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.client.claims.survey import Survey
-from coordlib.core.claims.slot import Judgement, Verdict
+from coordlib.client.claims.admin import Survey
+from coordlib.core.claims.slots import Judgement, Verdict
 from coordlib.demo.claims_verdict import Claimed, Won
 from coordlib.errors import CannotReach
 from coordlib.history.sql import query_tables

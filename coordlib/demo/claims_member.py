@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from coordlib.client.claims import ClaimLost, ConsumerOptions, MarshalConsumer, Marshaler
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.demo.member import POLL_S, run, write_down
 from coordlib.demo.witness import WitnessFile
 

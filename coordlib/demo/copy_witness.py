@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
 from coordlib.demo.witness import Witness, WitnessFile
 
 #: How a unit ended. The outcome is unknown if its commit was called, and nobody said that it is

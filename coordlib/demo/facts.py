@@ -12,11 +12,11 @@ from coordlib.core.wire.stored import CommittedValue
 from coordlib.demo.verdict import Commit, Generation, Owner
 from coordlib.errors import CannotReach
 from coordlib.history.sql import query_tables
-from coordlib.history.tenures import OWNERSHIP, Tenure, tenures_of
+from coordlib.history.views.groups import OWNERSHIP, Tenure, tenures_of
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
-from coordlib.kafka.compacted import newest_by_key
-from coordlib.kafka.places import Place
+from coordlib.kafka.logs import Place
+from coordlib.kafka.reading import newest_by_key
 
 TIMEOUT_S = 10.0
 

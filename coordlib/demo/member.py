@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Message, TopicPartition
 
-from coordlib.client.groups.assigned_member import AssignedMember
 from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.groups.member import AssignedMember
 from coordlib.demo.witness import WitnessFile
 from coordlib.errors import CoordError, GroupError
 

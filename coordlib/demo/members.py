@@ -13,11 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
 from coordlib.demo.witness import Witness
 from coordlib.errors import CoordError
-from coordlib.local.logs import last_lines
-from coordlib.local.programs import belonging_to, environment_of
+from coordlib.local.home import last_lines
+from coordlib.local.processes import belonging_to, environment_of
 
 WitnessT = TypeVar("WitnessT", bound=Witness)
 ROLE = "member"

@@ -18,8 +18,7 @@ from coordlib.installation import checkout, require_job_modules
 from coordlib.local import stack_folder
 from coordlib.local.home import stack_home
 from coordlib.local.java import find_java
-from coordlib.local.progress import Progress
-from coordlib.local.signals import ended_by_signals
+from coordlib.local.progress import Progress, ended_by_signals
 from coordlib.local.stack import Stack
 
 

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.client.groups.settings import read_settings
-from coordlib.client.kit.errors import MemberFenced
+from coordlib.client.kit.fence import MemberFenced
+from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.positions import end_offsets
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.spark.share import Share
 from coordlib.demo.member import run
 from coordlib.demo.witness import WitnessFile
 from coordlib.installation import conf_file

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from coordlib.checking.history import Happened
-from coordlib.client.kit.clock import boottime_ms
+from coordlib.client.kit.process import boottime_ms
 from coordlib.errors import CoordError
 from coordlib.examples.store_client import Found, OutcomeUnknown, StoreClient, partition_of
 from coordlib.examples.store_wire import Address, Connection, Refused

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.client.groups.doubts import offset_of
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.client.groups.machine import offset_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.demo import facts as of
 from coordlib.demo import recorded, show
 from coordlib.demo.act import HISTORY_TIMEOUT_S, NAME, Playable

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from coordlib.demo.witness import Consumed
-from coordlib.history.tenures import Tenure
+from coordlib.history.views.groups import Tenure
 
 EXAMPLES_MAX = 5
 

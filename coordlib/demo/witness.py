@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
 
 Offsets = Mapping[int, int]
 

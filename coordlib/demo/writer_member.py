@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.client.spark.share import Share
+from coordlib.client.spark.delta_writes import Share
 from coordlib.demo.copy_witness import COMMITTED, CopyWitnessFile
 from coordlib.demo.member import run
 from coordlib.demo.spark_member import Query, read

@@ -26,8 +26,8 @@ from coordlib.client import (
     MetadataRefused,
     TopicPartition,
 )
-from coordlib.client.kit.clock import boottime_ns
-from coordlib.client.kit.signals import Partitions
+from coordlib.client.kit.events import Partitions
+from coordlib.client.kit.process import boottime_ns
 from coordlib.errors import CoordError
 from coordlib.examples.store_leader import LOOK_S, Leader, address_of
 from coordlib.examples.store_replica import Replica

@@ -23,8 +23,8 @@ from coordlib.client import (
     Leadership,
     TopicPartition,
 )
-from coordlib.client.kit.clock import boottime_ns
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit.process import boottime_ns
+from coordlib.core.wire import api as rs
 from coordlib.examples.store_replica import Entry, Replica
 from coordlib.examples.store_wire import UNKNOWN, Address, Connection, Refused
 

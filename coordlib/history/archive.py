@@ -32,25 +32,27 @@ import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
-from coordlib.core.wire.own_topics import ARCHIVED, CLAIMS_EVENTS, CLAIMS_LAG
+from coordlib.core.wire.topics import ARCHIVED, CLAIMS_EVENTS, CLAIMS_LAG
 from coordlib.errors import StartRefused
 from coordlib.history import parse
-from coordlib.history.commit import (
+from coordlib.history.delta_append import checkpoint_id, keep_id
+from coordlib.history.delta_table import ArchivedTable
+from coordlib.history.plan import (
+    Backlog,
     Hole,
     NewestRead,
+    Plan,
     Positions,
     Source,
     merged,
+    plan,
     times_of,
+    untold,
 )
-from coordlib.history.delta_table import ArchivedTable
-from coordlib.history.files import checkpoint_id, keep_id
-from coordlib.history.plan import Backlog, Plan, plan, untold
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES
 from coordlib.history.topics_read import OF_SNAPSHOTS, ArchivedTopics, digest_column
-from coordlib.kafka.cut_logs import Lost, Read, Why, named
+from coordlib.kafka.logs import Lost, Place, Read, Why, named
 from coordlib.kafka.options import KafkaOptions
-from coordlib.kafka.places import Place
 from coordlib.kafka.plans import REPLACEABLE
 
 if TYPE_CHECKING:

@@ -17,7 +17,20 @@ import structlog
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
 from coordlib.errors import AnotherTable, CannotReach, StartRefused
-from coordlib.history.commit import (
+from coordlib.history.delta_append import (
+    Append,
+    OvertakenByAnother,
+    append,
+    delete,
+    hadoop_file,
+    id_of,
+    names_in,
+    newest_snapshot,
+    number_in,
+    read_text,
+    write_text,
+)
+from coordlib.history.plan import (
     Commit,
     Hole,
     NewestRead,
@@ -27,15 +40,6 @@ from coordlib.history.commit import (
     digest_of,
     moved,
 )
-from coordlib.history.delta_append import (
-    Append,
-    OvertakenByAnother,
-    append,
-    id_of,
-    newest_snapshot,
-    number_in,
-)
-from coordlib.history.files import delete, hadoop_file, names_in, read_text, write_text
 from coordlib.history.tables import COLUMNS, PARTITIONED_BY, PROPERTIES, path_of
 
 if TYPE_CHECKING:

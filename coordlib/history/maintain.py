@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from coordlib.errors import AnotherTable, CoordError, SetupError
-from coordlib.history.commit import digest_of
 from coordlib.history.delta_files import local_folder, open_table
-from coordlib.history.keeping import CALLED
+from coordlib.history.plan import digest_of
 from coordlib.history.rewriting import Overtaken, Replacement, Rewriter, engine
 from coordlib.history.sql import tables_in
-from coordlib.history.tables import EVENTS, path_of
+from coordlib.history.tables import CALLED, EVENTS, path_of
 
 if TYPE_CHECKING:
     import duckdb

@@ -14,10 +14,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # its usual name
 
-from coordlib.core.wire.producers import TRANSACTION
-from coordlib.history.commit import Hole
+from coordlib.core.wire.transactions import TRANSACTION
+from coordlib.history.plan import Hole
 from coordlib.history.tables import COLUMNS, DEAD, EVENTS, HISTORY_LOST, LAG, SNAPSHOTS
-from coordlib.kafka.cut_logs import Why
+from coordlib.kafka.logs import Why
 
 #: `<incarnation>-<letter><shard>-<offset>-<ordinal>`, read from the right: the incarnation may
 #: contain dashes itself.

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Final
 
 from coordlib.errors import CoordError, SetupError
 from coordlib.history.delta_files import local_folder, native_files, quoted, rows_in, short
-from coordlib.history.keeping import STAYING, TIME_OF
 from coordlib.history.tables import (
     EVENTS,
     LAG,
     ORDERED,
     PARTITIONED_BY,
     SNAPSHOTS,
+    STAYING,
+    TIME_OF,
     is_frequent,
 )
 from coordlib.history.views.groups import DUCKDB_SHIMS

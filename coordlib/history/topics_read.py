@@ -1,46 +1,33 @@
-"""The engine's topics as the archive reads them: where they begin and end, and ranges of them.
-
-Ranges are read by batch queries of Spark and not by a stream: a stream plans a batch once, in its
-checkpoint, and has to read it for ever, also when its records have been deleted meanwhile. Here a
-batch that failed is planned anew from where the tables stand.
-
-`failOnDataLoss` is on: whatever is deleted between plan and read fails the batch (Spark's consumer
-throws on an offset out of range, and on one below the log's beginning), and the next plan sees the
-log's new beginning. What transactions and compaction leave out of a range is no loss to Spark, nor
-to the archive.
-
-Whether a topic still is the log that was read, is asked where it ends, and of the newest record
-read, whenever another leader may have taken it over (`kafka/cut_logs.py`). Of `groups` and
-`committed` compaction may have removed that record: then only the ends are asked.  # INV-152
-"""
+"""The engine's topics as the archive reads them, and how far the tables are behind."""
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import reduce
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.core.wire.own_topics import ARCHIVED, CLAIMS_ARCHIVED, claims_prefix
-from coordlib.errors import CannotReach, CoordError, NotAllowed, StartRefused
-from coordlib.history.commit import NewestRead, Source
-from coordlib.history.plan import Range
+from coordlib.core.wire.topics import ARCHIVED, CLAIMS_ARCHIVED, claims_prefix
+from coordlib.errors import CannotReach, CoordError, NotAllowed, SetupError, StartRefused
+from coordlib.history.plan import Backlog, Commit, NewestRead, Range, Source, merged
+from coordlib.history.tables import TABLES, path_of
 from coordlib.kafka.admin import Admin
-from coordlib.kafka.bounds import leader_epochs, log_bounds
-from coordlib.kafka.clients import READER_GROUP, open_admin, reaching
-from coordlib.kafka.cluster import partitions_of
-from coordlib.kafka.cut_logs import (
+from coordlib.kafka.bounds import first_times, leader_epochs, log_bounds
+from coordlib.kafka.clients import READER_GROUP, open_admin, reaching, refusing
+from coordlib.kafka.cluster import partitions_of, topic_id_of
+from coordlib.kafka.layout import recorded_layout, recorded_partitions
+from coordlib.kafka.logs import (
     AGAIN_S,
+    Bounds,
     Lost,
+    Place,
     Read,
     Why,
     find_lost,
     lost_at_two_looks,
     still_there,
 )
-from coordlib.kafka.layout import recorded_layout, recorded_partitions
-from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.reading import records_at
-from coordlib.kafka.topic_ids import topic_id_of
 from coordlib.kafka.topics import look_up
 
 if TYPE_CHECKING:
@@ -282,3 +269,104 @@ def _by_topic(values: Iterable[tuple[Range, int | None]]) -> str:
         else:
             offsets.setdefault(each.topic, {})[str(each.partition)] = offset
     return json.dumps(offsets or numbers)
+
+
+#: Commits that are searched for the newest one of an archive, in two goes: nearly always it is the
+#: newest of all.
+SEARCHED: Final = (5, 1_000)
+BACKLOG_TIMEOUT_S: Final = 5.0
+NAMED_MAX: Final = 5  # partitions that an error names
+_NO_TABLE: Final = Commit()
+
+
+def backlog(tables_dir: str, client: Mapping[str, Any], prefix: str) -> Backlog | None:
+    """None where there are no tables, or where it cannot be told how far they are.
+
+    All waits where an archive has made the tables and written nothing: that is how a new prefix
+    begins, and how one looks whose archive has never worked.
+
+    Raises:
+        CannotReach: no broker answers, or the tables cannot be read.
+        SetupError: deltalake is not installed.
+        StartRefused: the topics are not there, or the tables have records of others.
+    """
+    commits = newest_commits(tables_dir)
+    if commits is None:
+        return None
+    with reaching("Kafka stopped answering", "Look into the broker's log."):
+        places = places_of(client, prefix)
+        source = Source(prefix, topic_ids_of(open_admin(client), places, client, prefix))
+        continued = (commit.continued(source, path) for path, commit in commits.items())
+        next_ = reduce(merged, (commit.next for commit in continued))
+        logs = log_bounds(
+            open_admin(client),
+            places,
+            BACKLOG_TIMEOUT_S,
+            is_committed=True,
+            on_denied=refusing(client),
+        )
+        _require_all(places, logs)
+        waiting: dict[Place, int] = {}
+        records = 0
+        for place, log in logs.items():
+            if log is None:
+                continue
+            bare = Place(place.topic.removeprefix(f"{prefix}."), place.partition)
+            at = max(log.start, next_.get(bare.topic, {}).get(str(bare.partition), 0))
+            if at < log.end:
+                waiting[place] = at
+                records += log.end - at
+        found = first_times(client, waiting, BACKLOG_TIMEOUT_S, is_committed=True)
+        _require_all(waiting, found)
+    oldest_ms = min((each for each in found.values() if each is not None), default=None)
+    # What is left of a transaction that was aborted is no record for anybody.
+    if oldest_ms is None:
+        return Backlog()
+    return Backlog(records, max(0, time.time_ns() // 1_000_000 - oldest_ms))
+
+
+def newest_commits(tables_dir: str) -> dict[str, Commit] | None:
+    """The newest commit of each table, by its path; None: that is not known of one of them, or
+    there are none."""
+    paths = [path_of(tables_dir, table) for table in TABLES]
+    found = {path: _newest(path) for path in paths}
+    there = {path: commit for path, commit in found.items() if commit is not _NO_TABLE}
+    known = {path: commit for path, commit in there.items() if commit is not None}
+    return known if known and len(known) == len(there) else None
+
+
+def _require_all(asked: Iterable[Place], answered: Container[Place]) -> None:
+    """Raises CannotReach where a partition is silent: nobody knows what waits there."""
+    silent = [f"{place.topic}-{place.partition}" for place in asked if place not in answered]
+    if silent:
+        raise CannotReach(
+            "How far history is behind is not known: partitions did not answer.",
+            f"{', '.join(silent[:NAMED_MAX])} ({len(silent)} in all)",
+            "Check that each partition has a leader, then try again.",
+        )
+
+
+def _newest(path: str) -> Commit | None:
+    """The newest commit of an archive; `_NO_TABLE` where there is no table."""
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+    except ImportError as problem:
+        raise SetupError(
+            f"{problem.name} is not installed in this Python.",
+            "the archive's backlog",
+            "Run: pip install 'coordlib[cli]'",
+        ) from problem
+    try:
+        table = DeltaTable(path)
+        for limit in SEARCHED:
+            for entry in table.history(limit):
+                if (commit := Commit.from_json(entry.get("userMetadata"))) is not None:
+                    return commit
+    except TableNotFoundError:
+        return _NO_TABLE
+    except (DeltaError, OSError) as problem:
+        raise CannotReach(
+            "The history's tables cannot be read.", f"{path}: {problem}", "Check --tables."
+        ) from problem
+    return None

@@ -1,13 +1,8 @@
-"""The checkpoint's identity: a file beside Spark's own, in whatever file system it lies.
-
-A checkpoint id is drawn once, when the checkpoint is made, and stands in every progress marker
-that it writes. So a copied, lost or foreign checkpoint is noticed before anything is written.
-
-Each file is written beside its place and renamed, so that a start that is cut short leaves either
-the whole of it or nothing.
-"""
+"""The checkpoint's identity: a file beside Spark's own; and the keys of Spark's state."""
 
 import os
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -19,7 +14,38 @@ from msgspec import UNSET, UnsetType
 from coordlib.core.wire.cells import Owned, ShardRange, shards_of
 from coordlib.core.wire.stored import Marker
 from coordlib.errors import NotReady, StartRefused
-from coordlib.job import keys
+
+#: Spark's seed (`HashPartitioning`).
+_SEED: Final = 42
+_32_BITS: Final = 0xFFFFFFFF
+
+
+def partition_of(key: int, partitions: int) -> int:
+    """The partition of an INT key: Murmur3 of four bytes, as Spark's `hash`, modulo."""
+    mixed = _rotated(key * 0xCC9E2D51, 15) * 0x1B873593
+    value = (_rotated(_SEED ^ (mixed & _32_BITS), 13) * 5 + 0xE6546B64) & _32_BITS
+    value ^= 4
+    value = ((value ^ value >> 16) * 0x85EBCA6B) & _32_BITS
+    value = ((value ^ value >> 13) * 0xC2B2AE35) & _32_BITS
+    value ^= value >> 16
+    signed = value - (1 << 32) if value >> 31 else value
+    return signed % partitions
+
+
+def balanced(shards: int, partitions: int) -> tuple[int, ...]:
+    """A key for each shard; no two are equal."""
+    of_partition = [_keys_in(wanted, partitions) for wanted in range(partitions)]
+    return tuple(next(of_partition[shard % partitions]) for shard in range(shards))
+
+
+def _keys_in(wanted: int, partitions: int) -> Iterator[int]:
+    return (key for key in count() if partition_of(key, partitions) == wanted)
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= _32_BITS
+    return (value << bits | value >> (32 - bits)) & _32_BITS
+
 
 _log = structlog.get_logger()
 
@@ -180,7 +206,7 @@ class CheckpointFolder:
             shards=shards,
             incarnation=incarnation,
             rebuilt_from=rebuilt_from,
-            keys=keys.balanced(shards, self._state_partitions),
+            keys=balanced(shards, self._state_partitions),
             owned=UNSET if owned is None else owned,
         )
         self._write(_IDENTITY, msgspec.json.encode(identity))

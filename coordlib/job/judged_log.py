@@ -1,7 +1,7 @@
 """Whether the inputs are still the logs that were judged, and what of them is lost.
 
 Retention, or an operator, removes requests before they were judged; or a log is cut
-(`kafka/cut_logs.py`). So a start asks where each input begins and ends, and reads the newest judged
+(`kafka/logs.py`). So a start asks where each input begins and ends, and reads the newest judged
 record once more.
 
 What is lost is named, and skipped only where somebody has accepted that. No offset is judged twice,
@@ -19,11 +19,10 @@ import structlog
 from confluent_kafka import KafkaException, Producer
 from msgspec.structs import replace
 
-from coordlib.core.engine.routing import EVENTS, RESPONSES, Output
-from coordlib.core.engine.transition import coordinate
+from coordlib.core.engine.effects import EVENTS, RESPONSES, Output, coordinate
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import cells, codec
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.requests import Tick
+from coordlib.core.wire.api import Tick
 from coordlib.core.wire.stored import (
     EVENT_REQUESTS_LOST,
     MARKER_VERSION,
@@ -36,13 +35,15 @@ from coordlib.core.wire.stored import (
 from coordlib.errors import CannotReach, CoordError, StartRefused
 from coordlib.job.batch import judged_record
 from coordlib.job.plane import Plane
-from coordlib.job.replay import record_of
+from coordlib.job.rebuild import record_of
 from coordlib.job.sink import TransactionalSink
 from coordlib.kafka.bounds import leader_epochs, log_bounds
 from coordlib.kafka.clients import open_admin, reaching, reason_of
-from coordlib.kafka.cut_logs import (
+from coordlib.kafka.logs import (
     AGAIN_S,
+    Bounds,
     Lost,
+    Place,
     Read,
     Why,
     find_lost,
@@ -50,7 +51,6 @@ from coordlib.kafka.cut_logs import (
     named,
     still_there,
 )
-from coordlib.kafka.places import Bounds, Place
 from coordlib.kafka.reading import records_at
 
 _T = TypeVar("_T")

@@ -10,21 +10,26 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from coordlib.core.claims.blob import MESSAGES, coordination
+from coordlib.core.claims.fold import (
+    MESSAGES,
+    begin_at,
+    begin_late,
+    belongs,
+    coordination,
+    positions_of,
+)
 from coordlib.core.claims.fold import fold as fold_claims
-from coordlib.core.claims.pages import Snapshot, read_pages
-from coordlib.core.claims.restore import begin_at, begin_late, belongs, positions_of
-from coordlib.core.claims.snapshot import UnreadableSnapshot
+from coordlib.core.claims.snapshots import Snapshot, UnreadableSnapshot, read_pages
 from coordlib.core.claims.world import World
-from coordlib.core.engine.kind import UnknownSavedVersion
+from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, SNAPSHOTS
+from coordlib.core.engine.fold import Fold, InputRecord, ShardSettings, fold
 from coordlib.core.engine.pages import Kept, Packing, PagesFold, StoredPages, fold_pages
-from coordlib.core.engine.restore import Topics, orphans, restore, topics_of
-from coordlib.core.engine.routing import ASSIGNMENTS, COMMITTED, SNAPSHOTS
-from coordlib.core.engine.shard import Fold, InputRecord, ShardSettings, fold
+from coordlib.core.engine.state import Topics, orphans, restore, topics_of
+from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire.cells import Owned, named, shards_of
-from coordlib.core.wire.own_topics import claims_prefix, own_topics
 from coordlib.core.wire.stored import CommittedValue, ShardPosition
+from coordlib.core.wire.topics import claims_prefix, own_topics
 from coordlib.errors import SetupError
 
 __all__ = [

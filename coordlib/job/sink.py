@@ -1,51 +1,122 @@
-"""Exactly once out: each batch is one Kafka transaction, outputs and progress marker together.
+"""Exactly once out: each batch is one Kafka transaction, outputs and progress marker together."""
 
-Start: `init_transactions` first, which ends whatever an older driver left open and fences it;
-then the marker is read to its end. A batch that the marker names is skipped. After any error
-inside a transaction the driver ends: its supervisor starts it anew, and the batch runs again.
-A transaction that is doubtful (`sink_producer.py`) is followed by a new producer, and the marker is
-read again before anything else is written: INV-99.
-
-Cells, jobs with a range of the shards each, have transactional ids of their own, so one does not
-fence another by its start alone. Each registers its range, then reads who else has registered, and
-takes the id of every earlier job that has one of its shards. Of two that start at once the later
-registration is read by both, or by the later one alone: never do both go on.  # INV-103
-"""
-
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from typing import Any, Protocol
 
 import msgspec
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from coordlib.core.engine.routing import Output
-from coordlib.core.wire import cells, codec
-from coordlib.core.wire import responses as rs
+from coordlib import limits
+from coordlib.core.engine.effects import Output
+from coordlib.core.groups.group import learn_topic_ids as learn_ids
+from coordlib.core.wire import api as rs
+from coordlib.core.wire import cells, codec, stored
+from coordlib.core.wire.api import TopicMetadata
 from coordlib.core.wire.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue
-from coordlib.core.wire.stored import (
-    FEATURES,
-    ControlKeys,
-    Layout,
-    Marker,
-    SetAside,
-)
+from coordlib.core.wire.stored import FEATURES, ControlKeys, Layout, Marker, SetAside
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
 from coordlib.job.crash import Crash
-from coordlib.job.marker import LAYOUT_KEY, is_repeat, next_marker
 from coordlib.job.plane import Plane
-from coordlib.job.progress import NewestByKey, OtherCells, Progress
-from coordlib.job.shown_ids import ShownIds
-from coordlib.job.sink_producer import TransactionalProducer
-from coordlib.kafka.clients import reason_of
-from coordlib.kafka.denied import denial, error_of, is_denied, missing, unwritable
-from coordlib.kafka.fatal_errors import FENCED
-from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
+from coordlib.job.progress import (
+    LAYOUT_KEY,
+    NewestByKey,
+    OtherCells,
+    Progress,
+    is_repeat,
+    next_marker,
+)
+from coordlib.kafka.clients import (
+    FENCED,
+    denial,
+    error_of,
+    is_denied,
+    missing,
+    reason_of,
+    unwritable,
+)
 from coordlib.kafka.roles import Kind, Operation, Right
+from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS, RETRY_OPTIONS
+
+
+class ShownIds:
+    """Noted by the thread that watches topics, written by that of the batches.
+
+    Args:
+        ids: as they are kept.
+    """
+
+    def __init__(self, ids: stored.TopicIds) -> None:
+        self._ids = dict(ids)
+        self._changed: set[int] = set()
+        self._lock = threading.Lock()
+
+    def note(self, record: TopicMetadata, present: Collection[str]) -> None:
+        """A listing is about to be written; `present`: all topics that are there."""
+        with self._lock:
+            before = self._ids
+            self._ids, _ = learn_ids(before, record, present)
+            names = before.keys() | self._ids.keys()
+            changed = (name for name in names if before.get(name) != self._ids.get(name))
+            self._changed.update(map(stored.topic_id_page_of, changed))
+
+    def take(self) -> list[tuple[bytes, bytes]]:
+        """Keys and values that have changed since the last call."""
+        with self._lock:
+            changed, self._changed = self._changed, set()
+            return stored.topic_id_records(self._ids, changed) if changed else []
+
+
+class TransactionalProducer(Protocol):
+    """As much of confluent-kafka's Producer as the sink uses."""
+
+    def init_transactions(self, timeout: float) -> Any: ...
+
+    def begin_transaction(self) -> Any: ...
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        *,
+        on_delivery: Any = None,
+    ) -> Any: ...
+
+    def flush(self, timeout: float) -> Any: ...
+
+    def poll(self, timeout: float) -> Any: ...
+
+    def commit_transaction(self, timeout: float) -> Any: ...
+
+    def abort_transaction(self, timeout: float) -> Any: ...
+
+
+def open_producer(
+    plane: Plane, client_options: Mapping[str, str], transaction_timeout_ms: int
+) -> Producer:
+    """A producer of a plane's one transactional id."""
+    return Producer(
+        {
+            **client_options,
+            "transactional.id": plane.query_name,
+            "transaction.timeout.ms": transaction_timeout_ms,
+            **RETRY_OPTIONS,
+            "message.max.bytes": limits.OUTPUT_BYTES_MAX,
+            "queue.buffering.max.messages": 2_000_000,
+            "queue.buffering.max.kbytes": 2_000_000,
+            "linger.ms": 2,
+            "compression.type": "lz4",
+            "log_level": 2,
+        }
+    )
+
 
 _log = structlog.get_logger()
 _TIMEOUT_S = 60.0

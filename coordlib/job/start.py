@@ -1,28 +1,35 @@
-"""What must agree before a driver may run: topics, progress marker, checkpoint.
-
-Everything here decides from what it is shown; it refuses before anything is read or written that
-an older job of the same prefix would notice.
-"""
+"""What must agree before a driver may run, and which record is too much for it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
+from confluent_kafka import Message
 from msgspec.structs import replace
 
-from coordlib.core.engine.routing import Output
+from coordlib.core.engine.effects import Output, coordinate
+from coordlib.core.engine.fold import InputRecord, ShardSettings
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import codec
 from coordlib.core.wire.cells import Owned, read_by_all
 from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import StartRefused
 from coordlib.job import rebuild
-from coordlib.job.checkpoint import Begun, Ended, Identity, Planned
-from coordlib.job.judged_log import JudgedLog
-from coordlib.job.marker import check_identity
+from coordlib.job.checkpoint import Begun, CheckpointFolder, Ended, Identity, Planned, Probe
+from coordlib.job.judged_log import JudgedLog, bounds_of
 from coordlib.job.plane import Plane
-from coordlib.job.progress import NewestByKey
-from coordlib.job.replay import Replay
+from coordlib.job.process import StopAsked
+from coordlib.job.progress import NewestByKey, check_identity
+from coordlib.job.rebuild import Replay, record_of
 from coordlib.job.sink import TransactionalSink
+from coordlib.kafka.clients import reaching
+from coordlib.kafka.logs import Place
 from coordlib.kafka.plans import REPLACEABLE
+from coordlib.kafka.reading import read_range
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _log = structlog.get_logger()
 #: Starts that end without an exception with the same planned batch, until it is not run again:
@@ -380,3 +387,120 @@ def _refuse_wrong_checkpoint(
             folder.path,
             "Name that checkpoint; if it is lost, add --rebuild.",
         )
+
+
+#: The first record of a partition from an offset on; None: none is there yet.
+NextRecord = Callable[[Place, int], Message | None]
+#: What its sender is answered, and history says.
+WHY: Final = (
+    "The request is set aside: it has ended the job each time that it was judged, as it needs "
+    "more memory than the job has. Ask in smaller parts, or give the job more memory, then send "
+    "it again."
+)
+_MORE_MEMORY: Final = "give the job more memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probing:
+    """The probes of one start, whose checkpoint was made anew and has no batch of Spark's."""
+
+    plane: Plane
+    sink: TransactionalSink
+    next_record: NextRecord
+    newest_by_key: NewestByKey
+    folder: CheckpointFolder
+    identity: Identity
+    #: For each record with what is set aside until then.
+    settings: ShardSettings
+    #: The outputs of records of one shard, from its state.
+    judge: "Callable[[ShardSettings, bytes | None, list[InputRecord]], DataFrame]"
+    #: Commits them as the batch of this number.
+    write: "Callable[[DataFrame, int], None]"
+    #: Whether the job is to stop; asked before each probe.
+    is_stopped: Callable[[], bool] = lambda: False
+
+    def run(self) -> None:
+        """Judge the next record of each input of each shard.
+
+        Raises:
+            StopAsked: some of them are not judged; the next start goes on with those.
+            Exception: whatever ends a batch.
+        """
+        at_start = self.sink.marker
+        for shard, record in self._waiting():
+            if self.is_stopped():
+                if self.sink.marker is not at_start:  # the record of the note is judged
+                    self.folder.forget_probe()
+                _log.info("the job is to stop: other records are not judged by themselves")
+                raise StopAsked
+            at = coordinate(record.topic, shard, record.offset)
+            noted = self.folder.probe()
+            before = (
+                noted if noted is not None and noted.record == at else Probe(record=at, times=0)
+            )
+            seed = self._seed(shard)
+            if before.is_too_much or before.times >= SILENT_ENDS:
+                if not self._set_aside(shard, seed, record, at):
+                    continue
+                before = Probe(record=at, times=0)
+            _log.info("a record is judged by itself", record=at)
+            self.folder.write_probe(replace(before, times=before.times + 1))
+            self.write(self._judged(shard, seed, [record]), self._number())
+        self.folder.forget_probe()
+
+    def _waiting(self) -> Iterator[tuple[int, InputRecord]]:
+        """The shards, and the record that comes next of each of their inputs.
+
+        First the one that is noted: others come all the time, and there is one note.
+        """
+        noted, shards = self.folder.probe(), self.plane.shards(self.settings.shards)
+        places = [(letter, shard) for letter in self.plane.inputs for shard in shards]
+        if noted is not None:
+            places.sort(key=lambda each: not noted.record.startswith("{}{}-".format(*each)))
+        for letter, shard in places:
+            topic, marker = self.plane.inputs[letter], self.sink.marker
+            judged = marker.next_offsets.get(topic, {}) if marker else {}
+            message = self.next_record(Place(topic, shard), judged.get(str(shard), 0))
+            if message is not None:
+                yield shard, record_of(letter, message)
+
+    def _seed(self, shard: int) -> bytes | None:
+        marker = self.sink.marker
+        if marker is None:
+            return None
+        pages = self.sink.progress.id_pages
+        return rebuild.seed_blob(self.newest_by_key, pages, self.plane, shard, marker)
+
+    def _number(self) -> int:
+        """Of the next batch."""
+        marker = self.sink.marker
+        if marker is None or marker.checkpoint != self.identity.checkpoint:
+            return 0
+        return marker.batch + 1
+
+    def _set_aside(self, shard: int, seed: bytes | None, record: InputRecord, at: str) -> bool:
+        """Whether the record that has ended the job is rejected from now on."""
+        if at in self.sink.progress.set_aside:
+            why = "it is set aside, and what its time brings about is too much"
+        elif isinstance(codec.decode_request(record.value), rq.Control):
+            why = "the job has written it, and goes on behind nothing of its own"
+        else:
+            _log.warning("the state of a shard is judged without a record", shard=shard)
+            self._judged(shard, seed, []).toArrow()
+            self.sink.set_aside(at, WHY)
+            _log.error("a record is set aside: it has ended the job", record=at)
+            return True
+        _log.error("a record has ended the job", record=at, why=why, mend=_MORE_MEMORY)
+        return False
+
+    def _judged(self, shard: int, seed: bytes | None, records: list[InputRecord]) -> "DataFrame":
+        settings = replace(self.settings, shard=shard, set_aside=self.sink.progress.set_aside)
+        return self.judge(settings, seed, records)
+
+
+def next_record(options: Mapping[str, str], place: Place, first: int) -> Message | None:
+    """`NextRecord`, of brokers. Raises CannotReach."""
+    with reaching(f"{place.topic} cannot be read.", "Check that the broker runs."):
+        start, end = bounds_of(options, [place])[place]
+        found = read_range(options, *place, max(start, first), end)
+        return next(found, None)

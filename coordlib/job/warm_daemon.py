@@ -16,7 +16,7 @@ from pyspark import daemon
 
 import coordlib.job.operator
 import coordlib.job.plane  # noqa: F401
-from coordlib.job.worker_pools import give_way
+from coordlib.job.workers import give_way
 
 if __name__ == "__main__":
     give_way()

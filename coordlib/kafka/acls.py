@@ -19,9 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from coordlib.errors import CoordError, SetupError
-from coordlib.kafka.clients import open_admin, reason_of
-from coordlib.kafka.contact import unreachable
-from coordlib.kafka.denied import denial
+from coordlib.kafka.clients import denial, open_admin, reason_of, unreachable
 from coordlib.kafka.roles import Kind, Operation, Right
 
 TIMEOUT_S: Final = 15.0

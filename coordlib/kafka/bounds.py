@@ -1,22 +1,25 @@
-"""Where logs begin and end, of many partitions at once: one request per broker and kind.
+"""Where logs begin and end, of many partitions at once, and how old the first records are."""
 
-The end is the high watermark, as Kafka's own tools have it: it counts what an open transaction
-has written, which a read-committed consumer cannot read yet. Where that matters, `is_committed`
-asks for the last stable offset instead.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # not in its stubs
 
 from coordlib.kafka.admin import Admin
-from coordlib.kafka.clients import LEADER_MOVED
-from coordlib.kafka.denied import hidden, is_denied, refusing
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.clients import (
+    LEADER_MOVED,
+    denial,
+    hidden,
+    is_denied,
+    reader_config,
+    reading,
+    refusing,
+)
+from coordlib.kafka.logs import Bounds, Place
 
 #: Partitions per request: it bounds how long one takes, and how long this thread holds Python.
 ASKED_AT_ONCE_MAX: Final = 1_000
@@ -178,3 +181,69 @@ def _asked(
     level = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
     asked = {TopicPartition(*place): spec for place in places}
     return admin.list_offsets(asked, isolation_level=level, request_timeout=timeout_s)
+
+
+_POLL_S: Final = 0.5
+
+
+def first_times(
+    client: Mapping[str, Any],
+    waiting: Mapping[Place, int],
+    timeout_s: float,
+    *,
+    is_committed: bool,
+) -> dict[Place, int | None]:
+    """The time of the first record at each of these positions or behind it, in epoch ms.
+
+    Args:
+        is_committed: whether their reader reads committed records only.
+
+    Returns:
+        None for a partition that ends without one: the marks at the end of transactions, and for a
+        reader of committed records aborted ones, are no records. Partitions that did not answer in
+        time are missing.
+
+    Raises:
+        KafkaException: a partition cannot be read.
+        NotAllowed: a topic may not be read.
+    """
+    if not waiting:
+        return {}
+    consumer = Consumer(
+        {
+            **reader_config(client, is_committed=is_committed),
+            "fetch.message.max.bytes": 65_536,
+            "queued.min.messages": 1,
+        }
+    )
+    found: dict[Place, int | None] = {}
+    try:
+        consumer.assign([TopicPartition(*place, offset) for place, offset in waiting.items()])
+        deadline = time.monotonic() + timeout_s
+        while len(found) < len(waiting) and time.monotonic() < deadline:
+            for record in consumer.consume(len(waiting) - len(found), _POLL_S):
+                _refuse_denied(record, client)
+                _note(consumer, record, found)
+    finally:
+        consumer.close()
+    return found
+
+
+def _refuse_denied(record: Any, client: Mapping[str, Any]) -> None:
+    error = record.error()
+    if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return
+    if denied := denial(error, reading(record.topic() or ""), client):
+        raise denied
+
+
+def _note(consumer: Consumer, record: Any, found: dict[Place, int | None]) -> None:
+    error = record.error()
+    if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return  # of the group that is never joined
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    place = Place(record.topic() or "", record.partition() or 0)
+    if place not in found:
+        found[place] = None if error is not None else int(record.timestamp()[1])
+        consumer.pause([TopicPartition(*place)])

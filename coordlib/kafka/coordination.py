@@ -8,23 +8,25 @@ time is in the log, and that it is not compacted, for a message has no key.
 from collections.abc import Iterable
 from typing import Final
 
-from coordlib.core.wire.marshal import heartbeat_interval_ms
-from coordlib.core.wire.own_topics import claims_prefix
+from coordlib.core.wire.claims import heartbeat_interval_ms
+from coordlib.core.wire.topics import claims_prefix
 from coordlib.errors import SetupError, StartRefused
 from coordlib.kafka.clients import open_admin
-from coordlib.kafka.findings import (
+from coordlib.kafka.layout import recorded_counts, recorded_layout
+from coordlib.kafka.plans import (
+    CLAIMS_TABLE,
     Counts,
     Finding,
     Seen,
+    TopicPlan,
     alter,
     differences,
     fixed_ids,
     merged,
     missing,
+    read_plans,
     safety_findings,
 )
-from coordlib.kafka.layout import recorded_counts, recorded_layout
-from coordlib.kafka.plans import CLAIMS_TABLE, TopicPlan, read_plans
 from coordlib.kafka.topics import (
     AdminConf,
     Checked,

@@ -14,14 +14,20 @@ from confluent_kafka import KafkaException, TopicCollection
 
 from coordlib.core.wire.stored import Layout
 from coordlib.errors import CannotReach
-from coordlib.kafka.client_keys import require_servers
-from coordlib.kafka.clients import open_admin
-from coordlib.kafka.compacted import newest_by_key
-from coordlib.kafka.contact import anybody_listens, unreachable, why_silent
-from coordlib.kafka.denied import describing, hidden, missing, reading
-from coordlib.kafka.findings import RECORDED, Counts
-from coordlib.kafka.plans import CLAIMS_TABLE, GROUPS_TABLE, read_plans
-from coordlib.kafka.topic_ids import topic_id_of
+from coordlib.kafka.clients import (
+    anybody_listens,
+    describing,
+    hidden,
+    missing,
+    open_admin,
+    reading,
+    unreachable,
+    why_silent,
+)
+from coordlib.kafka.cluster import topic_id_of
+from coordlib.kafka.options import require_servers
+from coordlib.kafka.plans import CLAIMS_TABLE, GROUPS_TABLE, RECORDED, Counts, read_plans
+from coordlib.kafka.reading import newest_by_key
 
 INCARNATION_LENGTH = 8
 FIRST_LOOK_S = 5.0  # then it is asked why brokers do not answer; a reachable one does at once

@@ -1,25 +1,80 @@
-"""Security and other options for every Kafka client that the engine opens, written once.
-
-There are two clients: librdkafka (driver, members, CLI) and Java's (Spark's source). Options are
-given in librdkafka's spelling, in a file (`--kafka-file`), as `--kafka sasl.username=alice` or in a
-`[kafka]` table, and translated for the other. Secrets belong into the file, which only its owner
-can read, and never on a command line; `${ENV:NAME}` is taken from the environment.
-Certificates and keys go to Spark by content and not by path, since executors have no such file.
-"""
+"""Options of every Kafka client that the engine opens: whose keys they are, security, files."""
 
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from coordlib.errors import SetupError
-from coordlib.kafka.client_keys import refuse_transactional
 from coordlib.redaction import REDACTED, SECRET, name_alone
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaException
+
+#: Those that users set on a CoordinatedConsumer are its own: they never come here.
+CONSUMERS: Final = frozenset(
+    {
+        *("group.id", "group.instance.id", "partition.assignment.strategy", "session.timeout.ms"),
+        *("heartbeat.interval.ms", "group.protocol.type", "group.protocol"),
+        *("group.remote.assignor", "coordinator.query.interval.ms", "max.poll.interval.ms"),
+        *("enable.auto.commit", "auto.commit.interval.ms", "enable.auto.offset.store"),
+        *("queued.min.messages", "queued.max.messages.kbytes", "fetch.wait.max.ms"),
+        *("fetch.queue.backoff.ms", "fetch.message.max.bytes", "max.partition.fetch.bytes"),
+        *("fetch.max.bytes", "fetch.min.bytes", "fetch.error.backoff.ms", "offset.store.method"),
+        *("isolation.level", "enable.partition.eof", "check.crcs", "auto.commit.enable"),
+        *("auto.offset.reset", "offset.store.path", "offset.store.sync.interval.ms"),
+        *(
+            "consume.callback.max.messages",
+            "max.poll.records",
+            "allow.auto.create.topics",
+            "on_commit",
+        ),
+    }
+)
+PRODUCERS: Final = frozenset(
+    {
+        *("transactional.id", "transaction.timeout.ms", "enable.idempotence"),
+        *("enable.gapless.guarantee", "queue.buffering.max.messages"),
+        *("queue.buffering.max.kbytes", "queue.buffering.max.ms", "linger.ms"),
+        *("message.send.max.retries", "retries", "queue.buffering.backpressure.threshold"),
+        *("compression.codec", "compression.type", "batch.num.messages", "batch.size"),
+        *("delivery.report.only.error", "sticky.partitioning.linger.ms", "request.required.acks"),
+        *("acks", "request.timeout.ms", "message.timeout.ms", "delivery.timeout.ms"),
+        *("queuing.strategy", "produce.offset.report", "partitioner", "compression.level"),
+        *("on_delivery",),
+    }
+)
+_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
+_TRANSACTIONAL: Final = "transactional.id"
+
+
+def shared(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that hold for every kind of client."""
+    return {key: options[key] for key in options if key not in CONSUMERS and key not in PRODUCERS}
+
+
+def for_producer(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options without those of consumers."""
+    return {key: options[key] for key in options if key not in CONSUMERS}
+
+
+def require_servers(options: Mapping[str, Any]) -> None:
+    """Raises SetupError: no brokers are named, so nobody would ever answer."""
+    if not any(options.get(key) for key in _SERVERS):
+        mend = 'For example {"bootstrap.servers": "localhost:9092"}.'
+        raise SetupError("The options name no brokers.", _SERVERS[0], mend)
+
+
+def refuse_transactional(options: Mapping[str, Any]) -> None:
+    """Raises SetupError: a key that promises transactions, for a client that makes none."""
+    if _TRANSACTIONAL in options:
+        mend = "Leave it out here, and give it to the CoordinatedProducer."
+        raise SetupError(
+            f"{_TRANSACTIONAL} is a producer's key.", repr(options[_TRANSACTIONAL]), mend
+        )
+
 
 SERVERS = "bootstrap.servers"
 _ENV = re.compile(r"\$\{ENV:(\w+)\}")

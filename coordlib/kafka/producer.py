@@ -10,8 +10,7 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from coordlib.kafka.clients import reason_of
-from coordlib.kafka.fatal_errors import is_fatal
+from coordlib.kafka.clients import is_fatal, reason_of
 
 _log = structlog.get_logger()
 _GIVE_UP_S: Final = 5.0

@@ -19,24 +19,23 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
 )
 
 from coordlib.errors import CannotReach, CoordError, SetupError, StartRefused
-from coordlib.kafka.clients import open_admin
-from coordlib.kafka.contact import unreachable
-from coordlib.kafka.denied import denial, hidden, reading
-from coordlib.kafka.denied import missing as missing_right
-from coordlib.kafka.findings import (
+from coordlib.kafka.clients import denial, hidden, open_admin, reading, unreachable
+from coordlib.kafka.clients import missing as missing_right
+from coordlib.kafka.cluster import topic_id_of
+from coordlib.kafka.layout import recorded_counts
+from coordlib.kafka.plans import (
     REPLICATION_SAFE,
     Counts,
     Finding,
     Seen,
+    TopicPlan,
     differences,
     fixed_ids,
     merged,
     missing,
+    read_plans,
 )
-from coordlib.kafka.layout import recorded_counts
-from coordlib.kafka.plans import TopicPlan, read_plans
 from coordlib.kafka.roles import Kind, Operation, Right
-from coordlib.kafka.topic_ids import topic_id_of
 
 REACH_TIMEOUT_S = 5.0  # until "no broker answers" is said; a reachable one answers in milliseconds
 ADMIN_TIMEOUT_S = 15.0

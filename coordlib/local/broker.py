@@ -19,12 +19,18 @@ from string import Template
 from coordlib.errors import NotReady, SetupError
 from coordlib.installation import conf_file
 from coordlib.kafka.cluster import has_brokers
-from coordlib.local import logs
-from coordlib.local.home import command_for
+from coordlib.local import home as logs
+from coordlib.local.home import command_for, write_private
 from coordlib.local.java import find_java, property_value
-from coordlib.local.ports import LOOPBACK, free_ports, is_answering, require_free
-from coordlib.local.private_files import write_private
-from coordlib.local.programs import Program, belonging_to, environment_of
+from coordlib.local.processes import (
+    LOOPBACK,
+    Program,
+    belonging_to,
+    environment_of,
+    free_ports,
+    is_answering,
+    require_free,
+)
 from coordlib.local.secured import ADMIN, Secured
 from coordlib.local.stack_folder import PRIVATE_UMASK
 

@@ -1,13 +1,4 @@
-"""An archive of loaded classes (AppCDS) for the job's JVM on a laptop, so that it starts faster.
-
-A start reads, checks and links some twenty thousand classes. Java can map them from an archive
-instead, if that was made by the same Java from the same jars. It is made once, from the list in
-conf/classes.txt.gz, in the background and at the lowest priority: nothing waits for it. It takes
-about a minute of one core and 230 MB. Where it is missing, or does not fit, the job starts as
-without it; why it could not be made is told in one line by the next command that would make it.
-
-    python -m coordlib.local.class_archive      make it now, if it is not there
-"""
+"""What makes a JVM of Spark start faster on a laptop: loaded classes (AppCDS), local files."""
 
 import errno
 import fcntl
@@ -19,17 +10,82 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from coordlib.errors import CoordError
-from coordlib.installation import conf_file
-from coordlib.local import quiet_files
+from coordlib.installation import PACKAGE, conf_file
 from coordlib.local.home import coord_home, pyspark_home
 from coordlib.local.java import find_java
 from coordlib.local.progress import Progress, to_stderr
+
+CLASS: Final = "QuietLocalFileSystem"
+#: Spark's property that puts it in the place of Hadoop's own.
+PROPERTY: Final = "spark.hadoop.fs.file.impl"
+_SOURCE: Final = PACKAGE / "local" / f"{CLASS}.java"
+_COMPILE_TIMEOUT_S: Final = 120.0
+
+
+def jar() -> Path | None:
+    """The compiled class, if it was made."""
+    path = _quiet_path()
+    return path if path.is_file() else None
+
+
+def build(progress: Progress) -> Path | None:
+    """Compile the class if it is not there; None, and one line that says why, if that fails."""
+    path = _quiet_path()
+    if path.is_file():
+        return path
+    try:
+        _compile(path)
+    except (OSError, subprocess.SubprocessError) as problem:
+        progress(f"Local files are written the slow way: {why(problem)}")
+        return None
+    return path
+
+
+def _quiet_path() -> Path:
+    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
+    return coord_home() / "made" / f"quiet-files-{digest}.jar"
+
+
+def _compile(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        subprocess.run(
+            [
+                *(_compiler(), "--release", "17", "-proc:none", "-d", folder),
+                *("-cp", f"{pyspark_home() / 'jars'}/*", str(_SOURCE)),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=_COMPILE_TIMEOUT_S,
+            check=True,
+        )
+        partial = Path(folder) / "partial.jar"
+        with zipfile.ZipFile(partial, "w") as archive:
+            for each in sorted(Path(folder).glob("*.class")):
+                archive.write(each, each.name)
+        partial.rename(path)  # a half-written jar never has the final name
+
+
+def _compiler() -> str:
+    beside = find_java().path.resolve().with_name("javac")
+    found = str(beside) if beside.is_file() else shutil.which("javac")
+    if found is None:
+        raise FileNotFoundError("there is no javac; a JDK has one")
+    return found
+
+
+def why(problem: Exception) -> str:
+    """The first line of what a failed program has said, or else of the failure."""
+    told = getattr(problem, "stderr", None) or getattr(problem, "stdout", None) or str(problem)
+    return told.strip().splitlines()[0] if told.strip() else type(problem).__name__
+
 
 #: `off`: neither make nor use an archive; `use`: use it if it is there.
 VARIABLE: Final = "COORD_CLASS_ARCHIVE"
@@ -131,7 +187,7 @@ def _list_file() -> Path:
 
 
 def _extra(jars: Sequence[Path]) -> list[Path]:
-    quiet = quiet_files.jar()
+    quiet = jar()
     return [*([] if quiet is None else [quiet]), *jars]
 
 
@@ -194,7 +250,7 @@ def main() -> int:
     try:
         path = make(ensure_jars().spark)
     except (CoordError, OSError, subprocess.SubprocessError) as problem:
-        to_stderr(f"{_FAILED} {quiet_files.why(problem)}")
+        to_stderr(f"{_FAILED} {why(problem)}")
         return 1
     to_stderr(f"The archive of classes: {path or 'none'}")
     return 0

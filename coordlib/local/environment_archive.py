@@ -23,7 +23,7 @@ from typing import Final
 
 from coordlib.errors import SetupError
 from coordlib.installation import PACKAGE, how_to_install
-from coordlib.local.one_at_a_time import one_at_a_time
+from coordlib.local.home import one_at_a_time
 from coordlib.local.progress import Progress, phase
 
 #: Spark brings its own pyspark; coordlib's files are copied by themselves; the others install.

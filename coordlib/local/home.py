@@ -1,17 +1,12 @@
-"""Where generated files lie.
+"""Files of a laptop: where generated ones lie, those with secrets, ends of logs, locks."""
 
-    .coord/                              in the checkout, else in the user's home; or COORD_HOME
-        jars/spark/*.jar  jars/broker/*.jar  ivy/ (the download cache)
-        env/  run/                       archives for clusters; files of running launchers
-        stacks/<name>/                   one local stack; its files: stack_folder.py
-
-Files of the package, and the settings that people edit: installation.py.
-"""
-
+import fcntl
 import importlib.util
 import os
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -94,3 +89,40 @@ def pyspark_home() -> Path:
             how_to_install("cli", "spark"),
         )
     return Path(spec.origin).parent
+
+
+PRIVATE_FILE: Final = 0o600
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file of this user alone, in place of an older one; never half of it."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    fresh.replace(path)
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a log so far; 0 if there is none."""
+    return path.stat().st_size if path.exists() else 0
+
+
+def last_lines(path: Path, count: int, since: int = 0) -> str:
+    """The last lines, of those written after byte `since`; empty if there is no log."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as log:
+        log.seek(since)
+        text = log.read().decode(errors="replace")
+    return "\n".join(text.splitlines()[-count:])
+
+
+@contextmanager
+def one_at_a_time(lock_file: Path) -> Iterator[None]:
+    """Hold a lock, whose folder is made if there is none. It ends with its process."""
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    with lock_file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,28 +1,91 @@
-"""The jars of Spark and of the local broker: resolved once, checked every time.
-
-coordlib/conf/jars.sha256 lists every jar with its checksum (`cd .coord/jars && sha256sum -c` reads
-it too). A jar that is missing or differs is removed and resolved again, once. The full hash is
-computed only when size or modification time differ from the last good check, so a check costs
-milliseconds.
-
-    python -m coordlib.local.jars                    resolve and check
-    python -m coordlib.local.jars --print-spark      and print the Spark set, comma-separated
-    python -m coordlib.local.jars --write-checksums  accept the jars that jars.xml now resolves to
-"""
+"""The jars of Spark and of the local broker: resolved once, by Ivy, checked every time."""
 
 import hashlib
 import json
+import os
+import re
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from coordlib.errors import CoordError, NotReady, SetupError
-from coordlib.installation import conf_file
-from coordlib.local import class_archive, ivy, quiet_files
-from coordlib.local.home import coord_home
-from coordlib.local.one_at_a_time import one_at_a_time
+from coordlib.installation import conf_file, how_to_install
+from coordlib.local import class_archive
+from coordlib.local.home import coord_home, one_at_a_time, pyspark_home
+from coordlib.local.java import find_java
 from coordlib.local.progress import Progress, phase, to_stderr
+
+RESOLVE_TIMEOUT_S = 1_200  # 60 MB and some hundred POMs over a slow line
+
+
+def retrieve(configuration: str, into: Path, cache: Path) -> None:
+    """Bring the jars of one configuration of coordlib/conf/jars.xml into a folder.
+
+    Raises:
+        SetupError: no Java, no network, no space, or a jar that no repository has.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    command = [
+        *(str(find_java().path), "-jar", str(_ivy_jar())),
+        *("-cache", str(cache), "-ivy", str(conf_file("jars.xml"))),
+        *("-confs", configuration, "-retrieve", f"{into}/[artifact]-[revision].[ext]"),
+    ]
+    settings = os.environ.get("COORD_IVY_SETTINGS")
+    if settings:
+        command += ["-settings", settings]
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _no_network(f"no answer within {RESOLVE_TIMEOUT_S} s") from error
+    if answer.returncode != 0 or "UNRESOLVED DEPENDENCIES" in answer.stdout:
+        raise complaint(answer.stdout + answer.stderr, configuration)
+
+
+def complaint(output: str, configuration: str) -> SetupError:
+    """The one sentence behind Ivy's output of a failed run."""
+    if "No space left on device" in output:
+        return NotReady(
+            "The disk is full.",
+            f"while the {configuration} jars were downloaded",
+            "Free 300 MB, then run the same command again: finished downloads are kept.",
+        )
+    network = re.search(
+        r"(UnknownHost|NoRouteToHost|Connect|SocketTimeout|SSL\w*)Exception", output
+    )
+    if network or "connection timed out" in output.lower() or "Server access Error" in output:
+        return _no_network(f"the {configuration} jars of coordlib/conf/jars.xml")
+    missing = sorted(set(re.findall(r":: (\S+#\S+;\S+): not found", output)))
+    return SetupError(
+        "Some jars could not be resolved.",
+        ", ".join(missing) or "\n".join(output.strip().splitlines()[-5:]),
+        "Check the versions in coordlib/conf/jars.xml, and your mirror if COORD_IVY_SETTINGS names "
+        "one.",
+    )
+
+
+def _no_network(where: str) -> NotReady:
+    return NotReady(
+        "The jar repository cannot be reached.",
+        where,
+        "Check the network, then run the same command again: finished downloads are kept. "
+        "Behind a mirror, name an Ivy settings file in COORD_IVY_SETTINGS.",
+    )
+
+
+def _ivy_jar() -> Path:
+    found = sorted((pyspark_home() / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise SetupError(
+            "Ivy is missing from pyspark.",
+            str(pyspark_home() / "jars"),
+            how_to_install("cli", "spark"),
+        )
+    return found[-1]
+
 
 CONFIGURATIONS = ("spark", "broker")
 FREE_SPACE_MIN = 300 * 1024 * 1024  # bytes: cache and copies are 62 MB each; room for a broker
@@ -51,7 +114,7 @@ def ensure_jars(progress: Progress = to_stderr) -> JarSet:
     with one_at_a_time(home / "jars.lock"):  # else two set-ups at once resolve jars twice
         _resolve_wrong(expected, jars, home / "ivy", progress)
         _remove_strangers(expected, jars)
-        quiet_files.build(progress)
+        class_archive.build(progress)
     return JarSet(*(_of(expected, jars, name) for name in CONFIGURATIONS))
 
 
@@ -68,7 +131,7 @@ def write_checksums(progress: Progress = to_stderr) -> Path:
         for name in CONFIGURATIONS:
             shutil.rmtree(home / "jars" / name, ignore_errors=True)
             with phase(progress, f"Resolving the {name} jars"):
-                ivy.retrieve(name, home / "jars" / name, home / "ivy")
+                retrieve(name, home / "jars" / name, home / "ivy")
         found = sorted(p for name in CONFIGURATIONS for p in (home / "jars" / name).glob("*.jar"))
         lines = [f"{sha256(p)}  {p.parent.name}/{p.name}\n" for p in found]
     path.write_text("# Written by `make checksums` from coordlib/conf/jars.xml.\n" + "".join(lines))
@@ -108,7 +171,7 @@ def _resolve_wrong(expected: Checksums, jars: Path, cache: Path, progress: Progr
         count = sum(name.startswith(configuration) for name in wrong)
         if count:
             with phase(progress, f"Resolving {count} {configuration} jars"):
-                ivy.retrieve(configuration, jars / configuration, cache)
+                retrieve(configuration, jars / configuration, cache)
     still = wrong_jars(expected, jars)
     if still:
         raise SetupError(

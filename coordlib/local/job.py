@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from coordlib.errors import NotReady
-from coordlib.job.start_times import BEGIN_VARIABLE
-from coordlib.local import logs
+from coordlib.job.process import BEGIN_VARIABLE
+from coordlib.local import home
 from coordlib.local.home import command_for
-from coordlib.local.programs import Program, belonging_to, environment_of
+from coordlib.local.processes import Program, belonging_to, environment_of
 from coordlib.local.stack_folder import PRIVATE_UMASK
 from coordlib.local.submission import COORDINATE
 from coordlib.local.submit import EXIT_FILE_VARIABLE, PID_FILE_VARIABLE
@@ -116,7 +116,7 @@ class Job:
 
     def last_lines(self, count: int) -> str:
         """The end of the job's log, of the run that was started here if any."""
-        return logs.last_lines(self.log, count, self._log_start)
+        return home.last_lines(self.log, count, self._log_start)
 
     def launch(
         self,
@@ -152,7 +152,7 @@ class Job:
             str(script),
             *arguments,
         ]
-        self._log_start = logs.size_of(self.log)
+        self._log_start = home.size_of(self.log)
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
                 command,

@@ -1,6 +1,8 @@
-"""Show progress: one line when a phase starts, one with its time when it is done."""
+"""What a long command shows of its phases, and how signals end it."""
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,3 +26,24 @@ def phase(progress: Progress, what: str) -> Iterator[None]:
     began = time.monotonic()
     yield
     progress(f"{what}: done in {time.monotonic() - began:.1f} s")
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and a closed terminal raise SystemExit, 128 + their number, meanwhile.
+
+    Elsewhere than in the main thread nothing is changed.
+    """
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

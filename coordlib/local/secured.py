@@ -1,27 +1,128 @@
-"""A local stack behind TLS, passwords and ACLs: users, their files, and the broker's settings.
-
-    secrets/   passwords.json, and the files of certificates.py
-    clients/   <user>.properties for each role, and for `admin`, who may do anything
-
-Only this user can enter the folders and read the files. Passwords are drawn once, at the first
-start, and stand in files alone: no command line, log or message has them.
-"""
+"""A local stack behind TLS, passwords and ACLs: certificates, users, the broker's settings."""
 
 import json
 import secrets
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Any, Final
 
+from coordlib.errors import SetupError
 from coordlib.installation import conf_file
 from coordlib.kafka.acls import grant, set_passwords
 from coordlib.kafka.options import read_options
 from coordlib.kafka.roles import Role, options_of, rights
-from coordlib.local.certificates import BROKER_NAME, Certificates
-from coordlib.local.java import property_value
-from coordlib.local.private_files import write_private
-from coordlib.local.stack_folder import PRIVATE
+from coordlib.local.home import write_private
+from coordlib.local.java import find_java, property_value
+from coordlib.local.stack_folder import PRIVATE, PRIVATE_UMASK
+
+#: Ten years: a stack on a laptop is wiped before.
+VALID_DAYS: Final = 3_650
+#: The broker's principal where it shows its certificate: to itself, as its own controller.
+BROKER_NAME: Final = "CN=coord-broker"
+
+_CA_STORE, _BROKER_STORE, _CA_PEM = "ca.p12", "broker.p12", "ca.pem"
+_PASSWORD: Final = "store-password"
+#: keytool lives for a moment: no time for a second compiler.
+_JVM: Final = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-J-Xshare:auto")
+_KEY: Final = ("-keyalg", "EC", "-groupname", "secp256r1")
+
+
+class Certificates:
+    """The authority and the certificates of one folder, which only this user can enter."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.ca_pem, self.broker_store = folder / _CA_PEM, folder / _BROKER_STORE
+
+    @property
+    def store_password(self) -> str:
+        """Of the broker's store."""
+        return (self._folder / _PASSWORD).read_text()
+
+    def make(self) -> None:
+        """Make what is missing: some seconds at the first time.
+
+        Raises:
+            SetupError: there is no keytool beside Java, or it fails.
+        """
+        if self.ca_pem.exists():  # the last of the files
+            return
+        for name in (_CA_STORE, _BROKER_STORE):
+            (self._folder / name).unlink(missing_ok=True)
+        write_private(self._folder / _PASSWORD, secrets.token_urlsafe(24))
+        self._make_authority()
+        self.issue("broker", self.broker_store)
+        text = self._keytool("-exportcert", "-rfc", *self._store(_CA_STORE), "-alias", "ca")
+        write_private(self.ca_pem, text)
+
+    def _make_authority(self) -> None:
+        self._keytool(
+            *("-genkeypair", *self._store(_CA_STORE), "-alias", "ca", *_KEY),
+            *("-dname", "CN=coordlib local authority", "-validity", str(VALID_DAYS)),
+            *("-ext", "bc:critical=ca:true", "-ext", "ku:critical=keyCertSign,cRLSign"),
+        )
+
+    def issue(
+        self, alias: str, store: Path, start: Sequence[str] = (), days: int = VALID_DAYS
+    ) -> None:
+        """A store with a key and a certificate for this machine, signed by the authority.
+
+        Args:
+            start: keytool's option for another beginning than now.
+        """
+        self._keytool(
+            *("-genkeypair", *self._store(_CA_STORE), "-alias", alias, "-signer", "ca", *_KEY),
+            *("-dname", BROKER_NAME, "-validity", str(days), *start),
+            *("-ext", "san=ip:127.0.0.1,dns:localhost"),
+            *("-ext", "eku=serverAuth,clientAuth"),
+        )
+        password = str(self._folder / _PASSWORD)
+        self._keytool(
+            *("-importkeystore", "-noprompt", "-srcalias", alias),
+            *("-srckeystore", str(self._folder / _CA_STORE), "-srcstorepass:file", password),
+            *("-destkeystore", str(store), "-deststoretype", "PKCS12"),
+            *("-deststorepass:file", password),
+        )
+
+    def _store(self, name: str) -> tuple[str, ...]:
+        password = str(self._folder / _PASSWORD)
+        return (
+            "-keystore",
+            str(self._folder / name),
+            "-storetype",
+            "PKCS12",
+            "-storepass:file",
+            password,
+        )
+
+    def _keytool(self, *arguments: str) -> str:
+        keytool = find_java().path.with_name("keytool")
+        if not keytool.exists():
+            keytool = find_java().path.resolve().with_name("keytool")
+        try:
+            answer = subprocess.run(
+                [str(keytool), *_JVM, *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                umask=PRIVATE_UMASK,
+            )
+        except OSError as problem:
+            raise SetupError(
+                "Java's keytool cannot be started: it makes the certificates.",
+                f"{keytool}: {problem.strerror}",
+                "Install a whole Java runtime, or set JAVA_HOME to one.",
+            ) from problem
+        if answer.returncode != 0:
+            raise SetupError(
+                "Java's keytool has failed: no certificate was made.",
+                (answer.stdout + answer.stderr).strip()[-1_000:],
+                f"Check that {self._folder} can be written.",
+            )
+        return answer.stdout
+
 
 #: Who may do anything: makes topics and grants rights. The broker itself has a user of its own.
 ADMIN: Final = "admin"

@@ -23,7 +23,7 @@ from coordlib.local.home import command_for, stack_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
 from coordlib.local.job import Job
-from coordlib.local.programs import belonging_to
+from coordlib.local.processes import belonging_to
 from coordlib.local.progress import Progress, phase, silent, to_stderr
 from coordlib.local.secured import ADMIN, Secured
 from coordlib.local.submission import COORDINATE

@@ -16,7 +16,7 @@ from typing import Final
 
 from coordlib.errors import SetupError
 from coordlib.installation import PACKAGE, conf_file
-from coordlib.local import quiet_files
+from coordlib.local import class_archive as quiet_files
 from coordlib.local.home import pyspark_home
 
 ENVIRONMENT = "environment"  # the folder's name beside an executor

@@ -1,23 +1,12 @@
-"""Launch a Spark job and forward signals to it, for `coord submit` and `spark-submit.sh`.
-
-What spark-submit starts is a JVM; the Python driver is the JVM's child. SIGTERM to the JVM would
-end it with 143 and orphan the driver. So the JVM runs in a process group of its own, which Ctrl-C
-at the terminal does not reach, and SIGTERM, SIGINT and SIGHUP become one SIGTERM to the driver:
-it stops between batches, and its exit code becomes ours. While there is no driver yet, the whole
-group is ended. Processes of the group that are left afterwards are killed.
-
-The driver writes its process id into the file that COORD_DRIVER_PID_FILE names, as soon as its
-handlers are in place. COORD_EXIT_CODE_FILE, if set, names the file for the exit code.
-
-All this is for client mode. With --deploy-mode cluster the driver would run on another machine: no
-signal would reach it, and its exit code would stay there. It is refused.
-"""
+"""Launch a Spark job and forward signals to it, for `coord submit` and `spark-submit.sh`."""
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,17 +14,65 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
-from coordlib import exit_codes
-from coordlib.errors import CoordError, SetupError
+from coordlib import exit_codes, limits
+from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.installation import require_job_modules
-from coordlib.job.start_times import LAUNCHED_VARIABLE
-from coordlib.local import class_archive, environment_archive, master, quiet_files, submission
+from coordlib.job.process import LAUNCHED_VARIABLE
+from coordlib.local import class_archive, environment_archive, submission
 from coordlib.local.home import coord_home
 from coordlib.local.jars import ensure_jars
 from coordlib.local.java import find_java
 from coordlib.local.progress import to_stderr
 from coordlib.redaction import in_clear, redacted, secrets_of, warning_of, without
+
+_SCHEME: Final = "spark://"
+_PLACE: Final = re.compile(r"(?P<host>\[[^]\s,]+\]|[^:\s,\[\]]+):(?P<port>[0-9]{1,5})")
+CONNECT_TIMEOUT_S: Final = 5.0
+
+
+def require_answer(master: str) -> None:
+    """Check that one of the masters accepts connections; returns at once for other managers.
+
+    Args:
+        master: as --master has it, `spark://HOST:PORT[,HOST:PORT…]`.
+
+    Raises:
+        SetupError: it names no host and port.
+        CannotReach: none of them answers.
+    """
+    if not master.startswith(_SCHEME):
+        return
+    places = [_place(each, master) for each in master.removeprefix(_SCHEME).split(",")]
+    problems = [problem for place in places if (problem := _silence_of(*place))]
+    if len(problems) == len(places):
+        raise CannotReach(
+            "The Spark master does not answer.",
+            f"{master}: {'; '.join(problems)}",
+            "Start it, or correct --master; then start the job again.",
+        )
+
+
+def _place(text: str, master: str) -> tuple[str, int]:
+    found = _PLACE.fullmatch(text)
+    if found is None or not 0 < int(found["port"]) <= limits.PORT_MAX:
+        raise SetupError(
+            "This names no Spark master.",
+            f"--master {master[:200]}",
+            "Name it as spark://HOST:PORT, several with commas between them.",
+        )
+    return found["host"].strip("[]"), int(found["port"])
+
+
+def _silence_of(host: str, port: int) -> str | None:
+    """Why nothing answers there; None: something does."""
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    return None
+
 
 PID_FILE_VARIABLE = "COORD_DRIVER_PID_FILE"
 EXIT_FILE_VARIABLE = "COORD_EXIT_CODE_FILE"
@@ -140,12 +177,12 @@ def submit(arguments: Sequence[str]) -> int:
     find_java()
     job = submission.Submission.parse(arguments)
     _refuse_driver_elsewhere(job)
-    master.require_answer(job.master)
+    require_answer(job.master)
     jars = ensure_jars().spark
     with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=_run_folder()) as folder:
         properties = Path(folder) / "spark.properties"
         if job.is_local:
-            made = quiet_files.jar(), class_archive.options(jars)
+            made = class_archive.jar(), class_archive.options(jars)
             submission.write_properties(properties, job.local_properties(jars, *made))
             jars = ()
         else:

@@ -14,22 +14,21 @@ from zlib import crc32
 
 from msgspec import Raw
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.concerned import concerns
+from coordlib.client.kit import events as sg
 from coordlib.client.kit.later_fields import as_read
+from coordlib.client.kit.requests import concerns
 from coordlib.client.kit.transport import Handler
 from coordlib.config import GroupConfig
-from coordlib.core.engine.routing import RESPONSES, Output
-from coordlib.core.engine.shard import InputRecord, ShardSettings, Status, fold
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.effects import REQUESTS, RESPONSES, Output
+from coordlib.core.engine.fold import InputRecord, ShardSettings, Status, fold
 from coordlib.core.groups.assignors.model import ReplicaRacks
-from coordlib.core.groups.settings import GroupSettings
+from coordlib.core.groups.group import GroupSettings
 from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.own_topics import is_users, own_topics
 from coordlib.core.wire.stored import FEATURES, GROUP_SPACE
+from coordlib.core.wire.topics import is_users, own_topics
 from coordlib.errors import NotAllowed
 from coordlib.job.background.feeder import messages_of
 from coordlib.kafka.layout import Place

@@ -9,11 +9,10 @@ from typing import Final
 
 import msgspec
 
-from coordlib.core.engine.shard import ShardSettings
-from coordlib.core.wire.requests import Control
+from coordlib.core.engine.fold import ShardSettings
+from coordlib.core.wire.api import Control
 from coordlib.core.wire.stored import ControlKey
-from coordlib.job.control import Signer
-from coordlib.job.signatures import Signatures
+from coordlib.job.control import Signatures, Signer
 
 _HALF_BYTES: Final = 32
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.controller import cluster_view
-from coordlib.cli.groups import group_view
-from coordlib.cli.groups.group_view import AsOf
+from coordlib.cli.controller import view as cluster_view
+from coordlib.cli.groups import view as group_view
+from coordlib.cli.groups.view import AsOf
 from coordlib.cli.kit.where import Where
-from coordlib.cli.transactions import transaction_view
+from coordlib.cli.transactions import view as transaction_view
 from coordlib.client import admin
 from coordlib.client.admin import Admin
-from coordlib.core.engine.routing import Output
-from coordlib.core.wire import requests as rq
-from coordlib.kafka.compacted import Stamped
+from coordlib.core.engine.effects import Output
+from coordlib.core.wire import api as rq
+from coordlib.kafka.reading import Stamped
 from coordlib.testing.fake_log import EPOCH_MS, FakeLog
 from tests.tools.background import judged
 

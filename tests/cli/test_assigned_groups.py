@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.cli.groups.group_view import SeenGroup, _group, _owners
-from coordlib.core.engine.routing import GROUPS
+from coordlib.cli.groups.view import SeenGroup, _group, _owners
+from coordlib.core.engine.effects import GROUPS
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.testing.fake_log import FakeLog
 
 ENVELOPE: dict[str, Any] = {"v": 1, "group": "g"}

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from coordlib import exit_codes
-from coordlib.cli.main import progress_view, status
-from coordlib.cli.main.progress_view import Lag, cell_rows, read_progress
+from coordlib.cli.main import status
+from coordlib.cli.main.status import Lag, cell_rows, read_progress
 from coordlib.core.wire import cells, codec
 from coordlib.core.wire.cells import CellValue, Owned, ShardRange
 from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import CoordError
-from coordlib.kafka import compacted
-from coordlib.kafka.compacted import Stamped
-from coordlib.kafka.places import Place
+from coordlib.kafka import reading
+from coordlib.kafka.logs import Place
+from coordlib.kafka.reading import Stamped
 
 LOW, HIGH, MIDDLE = ShardRange(0, 1), ShardRange(2, 3), ShardRange(1, 2)
 NOW_MS = 100_000
@@ -40,7 +40,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Stamped]:
     """The progress topic: a layout, and what a test adds."""
     layout = Layout(shards=4, reply_partitions=1, topic_ids={})
     found = {b"layout": Stamped(codec.encode(layout), 0)}
-    monkeypatch.setattr(compacted, "newest_stamped", lambda *_: found)
+    monkeypatch.setattr(reading, "newest_stamped", lambda *_: found)
     return found
 
 
@@ -127,4 +127,4 @@ def test_the_marker_of_groups_is_that_of_all_jobs(
     monkeypatch.setattr(status, "read_progress", lambda *given: asked.append(given) or told)
 
     assert status.read_marker({}, "p") == "all"
-    assert progress_view.read_progress is read_progress
+    assert status.read_progress is read_progress

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.cli.claims.claims_verify import Compared, agreed, differences
+from coordlib.cli.claims.claims import Compared, agreed, differences
 from coordlib.cli.main.main import main
-from coordlib.core.claims.slot import Slot
+from coordlib.core.claims.slots import Slot
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.wire import marshal
+from coordlib.core.engine.state import InputRecord
+from coordlib.core.wire import claims
 from coordlib.exit_codes import FAILED, INTERRUPTED, OK, UNHEALTHY, UNREACHABLE, USAGE
 from tests.client.claims.place import Place, until
 
@@ -116,12 +116,12 @@ def test_positions_of_a_topic_that_was_made_anew_are_told(place: Place, cli: Cli
     (topic_id,) = {row["topic-id"] for row in shown["claims"]}
     assert (len(topic_id), shown["replaced-topics"]) == (22, [])
     slot = place.world().slots["g", place.topic, 0]
-    instance = marshal.instance_of(slot.instance[:8], slot.epoch, "A" * 21 + "Q")
-    sign = marshal.Heartbeat(2, 5, instance, slot.client, "g", place.topic, 0, 10)
+    instance = claims.instance_of(slot.instance[:8], slot.epoch, "A" * 21 + "Q")
+    sign = claims.Heartbeat(2, 5, instance, slot.client, "g", place.topic, 0, 10)
     for each in place.open:
         each.close(release=False)  # else its next sign has the id of the topic that is there
     producer = Producer(place.options)
-    producer.produce(place.coordination, marshal.encode(sign), partition=0)
+    producer.produce(place.coordination, claims.encode(sign), partition=0)
     assert producer.flush(60) == 0
 
     rows = {row["partition"]: row for row in cli.json("describe", "g")["claims"]}
@@ -142,9 +142,9 @@ def test_messages_are_decoded_whatever_they_are(place: Place, cli: Cli) -> None:
     from confluent_kafka import Producer
 
     producer = Producer(place.options)
-    good = marshal.ClaimingPartition(1, 5, "inst", "go", "g", place.topic, 0)
-    evil = marshal.ClaimingPartition(1, 5, "inst", "\x1b[2J", "g", place.topic, 1)
-    for value in (b"banana", marshal.encode(good), marshal.encode(evil), None, b"\xff"):
+    good = claims.ClaimingPartition(1, 5, "inst", "go", "g", place.topic, 0)
+    evil = claims.ClaimingPartition(1, 5, "inst", "\x1b[2J", "g", place.topic, 1)
+    for value in (b"banana", claims.encode(good), claims.encode(evil), None, b"\xff"):
         producer.produce(place.coordination, value, partition=0)
     assert producer.flush(60) == 0
     rows = cli.json("decode")["messages"]
@@ -171,7 +171,7 @@ def test_twins_are_found(place: Place, cli: Cli) -> None:
 
     producer = Producer(place.options)
     for instance in ("0000000a", "0000000b", "0000000a"):
-        value = marshal.encode(marshal.Heartbeat(2, 5, instance, "twin", "g", place.topic, 0, 0))
+        value = claims.encode(claims.Heartbeat(2, 5, instance, "twin", "g", place.topic, 0, 0))
         producer.produce(place.coordination, value, partition=0)
     assert producer.flush(60) == 0
 
@@ -389,7 +389,7 @@ def test_every_coordination_partition_is_verified(
     claimed(place)
     for each in place.open:
         each.close(release=True)
-    shard = marshal.partition_of(place.topic, 3)
+    shard = claims.partition_of(place.topic, 3)
     worlds = [World(place.coordination, number, 3) for number in range(3)]
     worlds[shard] = place.world(shard)
     for number, world in enumerate(worlds):

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from coordlib.cli.claims.claims_admin import Target, _Aim, _since
-from coordlib.client.kit import signals
+from coordlib.client.kit import events
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka import clients
 
-PLACES = [signals.TopicPartition("orders", number) for number in range(3)]
+PLACES = [events.TopicPartition("orders", number) for number in range(3)]
 BOUNDS = dict.fromkeys(PLACES, (0, 9_000))
 WHERE = cast("Any", SimpleNamespace(client=dict))
 

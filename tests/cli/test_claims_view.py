@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.cli.claims.claims_view import state_of
+from coordlib.cli.claims.view import state_of
 from tests.core.claims.test_vectors import KEY, Topic, heartbeat
 
 HI_S = 60  # of `__marshal`

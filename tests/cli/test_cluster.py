@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.cli.controller import cluster_view
-from coordlib.cli.controller.cluster_rows import BROKER_COLUMNS, LIST_COLUMNS, PARTITION_COLUMNS
-from coordlib.cli.controller.cluster_view import NOT_BACK, NOT_IN_SYNC, SeenCluster, seen_clusters
+from coordlib.cli.controller import view
+from coordlib.cli.controller.cluster import BROKER_COLUMNS, LIST_COLUMNS, PARTITION_COLUMNS
+from coordlib.cli.controller.view import NOT_BACK, NOT_IN_SYNC, SeenCluster, seen_clusters
 from coordlib.cli.kit.where import Where
 from coordlib.cli.main.main import main
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rs
 from coordlib.exit_codes import FAILED, OK, USAGE
 from tests.cli.shop import REACHED, WHERE, Shop, newest, open_shop
 from tests.tools import clusters as c
@@ -271,8 +271,8 @@ def test_what_newer_code_wrote_is_listed_as_unreadable(
 ) -> None:
     """To guess at leaders from fields of another meaning would mislead an operator."""
     topics = {"coord.clusters": {b'["shop"]': NEWER[name], b"not ours": b"{}"}}
-    monkeypatch.setattr(cluster_view, "newest_by_key", lambda _, topic, __: topics.get(topic, {}))
-    monkeypatch.setattr(cluster_view, "read_as_of", lambda *_: None)
+    monkeypatch.setattr(view, "newest_by_key", lambda _, topic, __: topics.get(topic, {}))
+    monkeypatch.setattr(view, "read_as_of", lambda *_: None)
     monkeypatch.setattr(Where, "reach", lambda _: REACHED)
 
     lines, said = told(capsys, "list")
@@ -287,7 +287,7 @@ def test_a_quarantined_cluster_is_marked(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What an operator must see first stands first."""
-    live = cluster_view.newest_by_key
+    live = view.newest_by_key
 
     def ill(client: Any, topic: str, shard: int) -> dict[bytes, bytes]:
         return {
@@ -295,7 +295,7 @@ def test_a_quarantined_cluster_is_marked(
             for key, value in live(client, topic, shard).items()
         }
 
-    monkeypatch.setattr(cluster_view, "newest_by_key", ill)
+    monkeypatch.setattr(view, "newest_by_key", ill)
 
     lines, _ = told(capsys, "list")
     assert lines[1].split()[1] == "Quarantined(Stable)"

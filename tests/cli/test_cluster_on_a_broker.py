@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.cli.main.main import main
 from coordlib.core.wire import codec, stored
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.exit_codes import FAILED, OK
 from tests.cli.test_groups import SHARDS, Engine
 from tests.history.cluster_life import CLUSTER, a_life_of_a_cluster

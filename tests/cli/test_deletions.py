@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlib.cli.groups import group_view
-from coordlib.cli.groups.group_view import SeenGroup
+from coordlib.cli.groups import view
+from coordlib.cli.groups.view import SeenGroup
 from coordlib.cli.kit.where import Where
 from coordlib.cli.main.main import main
 from coordlib.client import admin
@@ -232,7 +232,7 @@ def test_groups_are_listed_by_state(
     """testListGroupsWithStates: in whatever letters, as Kafka's tool takes them."""
     states = {"a": "Stable", "b": "Empty", "c": "PreparingRebalance", "d": "Stable"}
     seen = [SeenGroup(g, "classic", s, is_quarantined=g == "d") for g, s in states.items()]
-    monkeypatch.setattr(group_view, "read_groups", lambda *_: seen)
+    monkeypatch.setattr(view, "read_groups", lambda *_: seen)
     monkeypatch.setattr(Where, "reach", lambda _: {})
 
     assert main(["groups", "list", *given, *WHERE]) == OK

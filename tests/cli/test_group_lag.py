@@ -2,11 +2,10 @@
 
 import pytest
 
-from coordlib.cli.groups.group_lag import lag_now
+from coordlib.cli.groups.view import lag_now
 from coordlib.core.wire.stored import LagLine, LagSample
-from coordlib.kafka.lag import UNKNOWN, Lag
-from coordlib.kafka.lag_samples import _read, sampled_ends
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.lag import UNKNOWN, Lag, _read, sampled_ends
+from coordlib.kafka.logs import Bounds, Place
 
 ORDERS = Place("orders", 0)
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from coordlib.cli.groups.group_topics import wants
-from coordlib.cli.groups.group_view import SeenGroup, _group
+from coordlib.cli.groups.view import SeenGroup, _group
 from coordlib.core.groups.assigned.group import Group as AssignedGroup
-from coordlib.core.groups.assigned.kind import ASSIGNED
-from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.core.groups.assigned.protocol import ASSIGNED
+from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import consumer_protocol as cp
 from tests.tools.assigned_groups import subscribe
 from tests.tools.driving import Conversation, commit, empty, join

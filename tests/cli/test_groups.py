@@ -8,13 +8,13 @@ import pytest
 from msgspec import UNSET
 
 from coordlib.cli.main.main import main
-from coordlib.core.engine.clock import Timer
+from coordlib.core.engine.time import Timer
 from coordlib.core.groups.assigned import group as assigned
 from coordlib.core.groups.classic import group as classic
 from coordlib.core.wire import codec, stored
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire.own_topics import OWN
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
+from coordlib.core.wire.topics import OWN
 from coordlib.exit_codes import FAILED, OK, UNHEALTHY, USAGE
 from coordlib.kafka import topics
 

@@ -8,24 +8,26 @@ from typing import Any
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions import transactions_hanging
-from coordlib.cli.transactions.hanging import (
+from coordlib.cli.transactions import transactions
+from coordlib.cli.transactions.view import (
     COLUMNS,
     Hanging,
+    SeenId,
+    SeenPending,
     of_coordinator,
     of_deleted_records,
     of_held_up,
     of_members,
     of_quarantined,
+    seen_in,
 )
-from coordlib.cli.transactions.transaction_view import SeenId, SeenPending, seen_in
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import PendingOffset, PendingValue
 from coordlib.exit_codes import OK, UNHEALTHY, USAGE
-from coordlib.kafka import held_up as held_up_module
-from coordlib.kafka.compacted import Stamped
-from coordlib.kafka.held_up import HeldUp
-from coordlib.kafka.places import Place
+from coordlib.kafka import transactions as held_up_module
+from coordlib.kafka.logs import Place
+from coordlib.kafka.reading import Stamped
+from coordlib.kafka.transactions import HeldUp
 from coordlib.testing.fake_log import EPOCH_MS, FakeLog
 from tests.cli.shop import WHERE, newest
 from tests.cli.till import Till, open_till
@@ -195,8 +197,8 @@ def test_a_transaction_at_work_does_not_hang() -> None:
 def till(monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
     """`copier` was committed ten minutes ago; an offset of `billing` waits for Kafka."""
     now = datetime.fromtimestamp(EPOCH_MS / 1000 + 600, UTC)
-    monkeypatch.setattr(transactions_hanging, "now", lambda: now)
-    monkeypatch.setattr(transactions_hanging, "log_starts", lambda *_: {0: 0})
+    monkeypatch.setattr(transactions, "now", lambda: now)
+    monkeypatch.setattr(transactions, "log_starts", lambda *_: {0: 0})
     monkeypatch.setattr(held_up_module, "held_up", lambda *_: [])
     monkeypatch.setattr(FakeLog, "_feed", lambda *_: False)  # groups are not told
     with open_till(monkeypatch) as made:
@@ -248,7 +250,7 @@ def test_json_has_durations_in_milliseconds(till: Till, capsys: pytest.CaptureFi
 def test_a_deleted_record_is_found(
     till: Till, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions_hanging, "log_starts", lambda *_: {0: 1_000})
+    monkeypatch.setattr(transactions, "log_starts", lambda *_: {0: 1_000})
     code, out, _ = told(capsys, "--longer-than", "11m")
 
     assert code == UNHEALTHY

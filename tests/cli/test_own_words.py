@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.groups import group_view
-from coordlib.cli.groups.group_view import AsOf, GroupView, PartitionLine, SeenGroup, _lines
+from coordlib.cli.groups import view as group_view
 from coordlib.cli.groups.groups import _as_json, _print
+from coordlib.cli.groups.view import AsOf, GroupView, PartitionLine, SeenGroup, _lines
 from coordlib.cli.kit.output import now
 from coordlib.core.groups.classic import group as classic
-from coordlib.core.groups.offsets.pending_table import PENDING
+from coordlib.core.groups.offsets.tables import PENDING
 from coordlib.core.wire import codec, stored
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.kafka.lag import UNKNOWN
-from coordlib.kafka.places import Place
+from coordlib.kafka.logs import Place
 
 TOLD_MS = 1_795_243_200_000
 

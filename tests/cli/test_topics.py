@@ -10,7 +10,7 @@ from coordlib.cli.kit.where import Where
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK, USAGE
 from coordlib.kafka import coordination, topics
-from coordlib.kafka.denied import missing, reading
+from coordlib.kafka.clients import missing, reading
 
 WHERE = ("--bootstrap-servers", "127.0.0.1:1", "--prefix", "coord")
 GOOD = topics.Checked(topics.Layout("coord", 2, 16, {"coord.requests": "id-of-them"}), ())

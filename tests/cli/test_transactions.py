@@ -9,18 +9,18 @@ import pytest
 
 from coordlib.cli.main.main import main
 from coordlib.cli.transactions import transactions
-from coordlib.cli.transactions.transaction_rows import (
+from coordlib.cli.transactions.rows import (
     GROUP_COLUMNS,
     ID_COLUMNS,
     OFFSET_COLUMNS,
     PARTITION_COLUMNS,
     PENDING_COLUMNS,
 )
-from coordlib.cli.transactions.transaction_view import seen_in, unheard
 from coordlib.cli.transactions.transactions import STATES
-from coordlib.core.transactions.states import State
+from coordlib.cli.transactions.view import seen_in, unheard
+from coordlib.core.transactions.transaction import State
 from coordlib.exit_codes import FAILED, OK, USAGE
-from coordlib.kafka.compacted import Stamped
+from coordlib.kafka.reading import Stamped
 from coordlib.testing.fake_log import EPOCH_MS
 from tests.cli.shop import REACHED, WHERE, newest
 from tests.cli.till import Till, open_till
@@ -217,7 +217,7 @@ def test_a_prefix_of_before_has_no_transactions(
 ) -> None:
     """Its topic comes with the upgrade of the job."""
     monkeypatch.delitem(REACHED, "coord.transactions")
-    monkeypatch.setattr("coordlib.cli.groups.group_view.require_visible", lambda *_: None)
+    monkeypatch.setattr("coordlib.cli.groups.view.require_visible", lambda *_: None)
     for command in (["list"], ["pending"], ["describe", "x"]):
         code, (what, _, mend) = errors(capsys, *command)
         assert (code, what) == (USAGE, "There is no topic coord.transactions.")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions.transaction_view import find_id
-from coordlib.core.wire import requests as rq
+from coordlib.cli.transactions.view import find_id
+from coordlib.core.wire import api as rq
 from coordlib.errors import CoordError
 from coordlib.exit_codes import FAILED, OK, USAGE
-from coordlib.kafka import fencing
+from coordlib.kafka import transactions
 from tests.cli.shop import REACHED, WHERE
 from tests.cli.till import Till, open_till
 from tests.tools.defects import Defect, in_force
@@ -206,7 +206,7 @@ def test_release_needs_a_quarantined_id(till: Till, capsys: pytest.CaptureFixtur
 def fenced(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The ids that Kafka was asked to fence."""
     found: list[Any] = []
-    monkeypatch.setattr(fencing, "fence", lambda options, name: found.append(name))
+    monkeypatch.setattr(transactions, "fence", lambda options, name: found.append(name))
     return found
 
 

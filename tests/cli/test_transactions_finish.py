@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions.transaction_view import find_id
+from coordlib.cli.transactions.view import find_id
 from coordlib.client.transactions import data_cluster
-from coordlib.core.wire.producers import TopicsOfCluster
+from coordlib.core.wire.transactions import TopicsOfCluster
 from coordlib.exit_codes import FAILED, OK, USAGE
 from tests.cli.shop import REACHED, WHERE
 from tests.cli.till import Till, open_till

@@ -9,8 +9,8 @@ import pytest
 
 from coordlib.cli.main.main import main
 from coordlib.core.wire import codec, stored
-from coordlib.core.wire.partitioner import shard_of
-from coordlib.core.wire.transactions import TRANSACTIONAL_ID
+from coordlib.core.wire.envelope import shard_of
+from coordlib.core.wire.offsets import TRANSACTIONAL_ID
 from coordlib.exit_codes import OK, UNHEALTHY
 from tests.cli.test_groups import SHARDS, Engine
 from tests.tools import producers as p

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.groups import group_view
+from coordlib.cli.groups import view
 from coordlib.cli.groups.group_topics import wants
-from coordlib.cli.groups.group_view import SeenGroup, _group
+from coordlib.cli.groups.view import SeenGroup, _group
 from coordlib.cli.kit.where import Where
 from coordlib.cli.main.main import main
 from coordlib.core import registry
-from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import codec, stored
 from coordlib.exit_codes import OK
 from coordlib.kafka.lag import UNKNOWN
@@ -55,7 +55,7 @@ def test_what_newer_code_wrote_is_a_group_without_members(name: str) -> None:
     assert seen.unreadable is not None
     assert (seen.group, seen.member_count, dict(seen.members)) == ("g", None, {})
     assert (seen.waits_for, seen.failure, seen.leader) == ((), None, None)
-    assert group_view._owners(seen) == {}
+    assert view._owners(seen) == {}
     assert not wants(seen, "t")
 
 
@@ -95,9 +95,9 @@ class Broker:
 
 def serve(monkeypatch: pytest.MonkeyPatch, *groups: tuple[bytes, bytes]) -> None:
     broker = Broker(*groups)
-    monkeypatch.setattr(group_view, "newest_by_key", broker.newest_by_key)
-    monkeypatch.setattr(group_view, "read_marker", lambda *_: None)
-    monkeypatch.setattr(group_view, "read_lag", lambda *given: dict.fromkeys(given[-1], UNKNOWN))
+    monkeypatch.setattr(view, "newest_by_key", broker.newest_by_key)
+    monkeypatch.setattr(view, "read_marker", lambda *_: None)
+    monkeypatch.setattr(view, "read_lag", lambda *given: dict.fromkeys(given[-1], UNKNOWN))
     metadata = SimpleNamespace(error=None, partitions={0: None})
     monkeypatch.setattr(Where, "reach", lambda _: {"coord.groups": metadata})
 

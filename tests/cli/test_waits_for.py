@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from coordlib.cli.groups import groups
-from coordlib.cli.groups.group_view import GroupView, _group, _named
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.wire import responses as rs
+from coordlib.cli.groups.view import GroupView, _group, _named
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.wire import api as rs
 from tests.tools import static_groups
 from tests.tools.driving import (
     FOLLOWER,

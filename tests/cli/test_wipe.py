@@ -16,7 +16,7 @@ from coordlib.cli.main.main import main
 from coordlib.errors import SetupError
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.local import stack_folder
-from coordlib.local.programs import environment_of
+from coordlib.local.processes import environment_of
 
 STATE = {"bootstrap_servers": None, "prefix": "coord", "shards": 2, "responses": 4, "broker": None}
 

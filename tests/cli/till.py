@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from coordlib.client.admin import Admin
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import GROUP_SPACE
+from coordlib.core.wire.transactions import TRANSACTION
 from coordlib.testing.fake_log import FakeLog
 from tests.cli.shop import open_log
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from coordlib.client.groups.assignor import BOTH, FunctionAssignor, GroupMemberView
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.groups.assignors import BOTH, FunctionAssignor, GroupMemberView
+from coordlib.client.kit.events import TopicPartition
 
 NAME = "cooperative-sticky"
 Given = dict[str, dict[str, tuple[int, ...]]]

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from coordlib.client.admin import Admin, _Question
-from coordlib.client.kit import signals as sg
-from coordlib.core.engine import answered
-from coordlib.core.engine.answered import Answered, Asked
-from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.client.kit import events as sg
+from coordlib.core.engine import outputs
+from coordlib.core.engine.outputs import Answered, Asked
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.testing.fake_log import INCARNATION, FakeLog
 from tests.tools.background import judged
@@ -275,10 +275,10 @@ def test_a_question_that_has_to_wait_is_asked_again(
             return True
         return whole(self, asked, size_bytes, is_unread)
 
-    monkeypatch.setattr(answered, "FREE_BYTES", 0)  # else so small an answer is not counted
-    monkeypatch.setattr(answered, "FREE_SHARE", 0)
+    monkeypatch.setattr(outputs, "FREE_BYTES", 0)  # else so small an answer is not counted
+    monkeypatch.setattr(outputs, "FREE_SHARE", 0)
     monkeypatch.setattr(Answered, "must_wait", at_first)
-    monkeypatch.setattr("coordlib.core.engine.shard.counted_bytes", lambda size, asked: size)
+    monkeypatch.setattr("coordlib.core.engine.fold.counted_bytes", lambda size, asked: size)
 
     assert [row.topic for row in admin.committed("g")] == ["t"]
     assert len(set(refused)) == 2  # ids are never used twice

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from coordlib.client.admin import Admin
-from coordlib.core.engine.family import Registry
-from coordlib.core.groups.family import Groups
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.protocol import Registry
+from coordlib.core.groups.protocol import Groups
+from coordlib.core.wire import api as rq
 from coordlib.errors import ErrorCode, GroupError, SetupError
 from coordlib.testing import fake_log
 from coordlib.testing.fake_log import FakeLog, FakeTransport

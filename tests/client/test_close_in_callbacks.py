@@ -14,10 +14,10 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client import ClassicMember
 from coordlib.client.groups import member
 from coordlib.client.groups.consumer import CoordinatedConsumer
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import Callback, Partitions
-from coordlib.client.kit.steps import State
-from coordlib.core.wire import requests as rq
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Callback, Partitions
+from coordlib.client.kit.requests import State
+from coordlib.core.wire import api as rq
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client import cooperative

@@ -17,8 +17,8 @@ from confluent_kafka import (
 
 from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.groups.settings import read_settings
-from coordlib.client.kit.errors import MemberFenced
-from coordlib.core.wire import requests as rq
+from coordlib.client.kit.fence import MemberFenced
+from coordlib.core.wire import api as rq
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative

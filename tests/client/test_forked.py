@@ -12,8 +12,7 @@ import coordlib.client as public
 import coordlib.client.claims as public_claims
 from coordlib.client.admin import Admin
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.kit.closing import Closing
-from coordlib.client.kit.forked import _of_parent
+from coordlib.client.kit.process import Closing, _of_parent
 from coordlib.client.kit.transport import KafkaTransport
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.errors import CoordError

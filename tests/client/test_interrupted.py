@@ -9,10 +9,10 @@ from confluent_kafka import TopicPartition
 
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.groups.consumer import CoordinatedConsumer
-from coordlib.client.kit.signals import Polled
-from coordlib.client.kit.signals import TopicPartition as Place
+from coordlib.client.kit.events import Polled
+from coordlib.client.kit.events import TopicPartition as Place
 from coordlib.client.transactions.committed_reader import CommittedReader
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.data_headers import Marker, Stamp, header_of
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 
 from coordlib.client.admin import Admin
 from coordlib.client.transactions.committed_reader import CommittedReader
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.errors import GroupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.controller.world import CLUSTER, World

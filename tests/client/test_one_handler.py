@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.groups.classic_member import ClassicMember
-from coordlib.client.groups.member import Member
-from coordlib.client.kit import signals as sg
+from coordlib.client.groups.member import ClassicMember, Member
+from coordlib.client.kit import events as sg
 from coordlib.client.kit.job_reads import JobReads
-from coordlib.client.kit.proofs import Mark, Proofs
+from coordlib.client.kit.reading import Mark, Proofs
+from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.client.kit.wording import Identity
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.layout import Place
 from coordlib.kafka.producer import LastingProducer

@@ -6,11 +6,11 @@ after an operator removed it. S = 8 s, RT = 12 s.
 
 import pytest
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import Callback
-from coordlib.client.kit.steps import State
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Callback
+from coordlib.client.kit.requests import State
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode, GroupError
 from tests.client import cooperative
 from tests.client.groups.classic.test_membership import MEMBER, T0, T1, Play, stopped

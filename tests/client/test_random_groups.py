@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.groups.assignor import BOTH, EAGER, FunctionAssignor, RebalanceMode
-from coordlib.client.groups.classic_membership import RETRY_MS
-from coordlib.client.groups.division import AssignorFailed
-from coordlib.client.kit.errors import AssignmentFailed
-from coordlib.core.wire import requests as rq
+from coordlib.client.groups.assignors import (
+    BOTH,
+    EAGER,
+    AssignorFailed,
+    FunctionAssignor,
+    RebalanceMode,
+)
+from coordlib.client.groups.classic import RETRY_MS
+from coordlib.client.kit.fence import AssignmentFailed
+from coordlib.core.wire import api as rq
 from tests.client import cooperative
 from tests.client.world import User, World
 from tests.tools.examples import seeds

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
-from coordlib.client.kit import uninterrupted
+from coordlib.client.kit import calls as uninterrupted
+from coordlib.client.kit.handing_out import FRESH_MS
+from coordlib.client.transactions.committed import TornTransaction
 from coordlib.client.transactions.committed_reader import CommittedReader
-from coordlib.client.transactions.handing_out import FRESH_MS
-from coordlib.client.transactions.verdict import TornTransaction
 from coordlib.core.wire.data_headers import Txn
 from coordlib.errors import CannotReach, CoordError
 from coordlib.testing.fake_log import FakeLog

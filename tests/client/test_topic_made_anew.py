@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from coordlib.client.groups.topic_ids import COMMITS_MS, LOOK_MS
+from coordlib.client.groups.reading import COMMITS_MS, LOOK_MS
 from coordlib.errors import CannotReach, ErrorCode, GroupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program, offsets_of

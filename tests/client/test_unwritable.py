@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from coordlib import limits
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program

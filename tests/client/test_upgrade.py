@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from coordlib.client.groups.assignor import FunctionAssignor
-from coordlib.core.groups.assignors import range as range_assignor
-from coordlib.core.wire import requests as rq
+from coordlib.client.groups.assignors import FunctionAssignor
+from coordlib.core.groups.assignors import range_roundrobin as range_assignor
+from coordlib.core.wire import api as rq
 from tests.client import cooperative
 from tests.client.world import User, World, t
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.groups.division import AssignorFailed
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.steps import State
+from coordlib.client.groups.assignors import AssignorFailed
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.requests import State
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode
 from tests.client import cooperative
 from tests.client.groups.assigned.play import WANTED

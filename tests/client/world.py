@@ -6,12 +6,11 @@ S = 8 s, RT = 12 s, a heartbeat every 2 s, so the margin is 2 s.
 from collections.abc import Sequence
 from typing import Any
 
-from coordlib.client.groups.assignor import Assignor
-from coordlib.client.groups.classic_member import ClassicMember
-from coordlib.client.groups.member import Member
-from coordlib.client.kit.signals import Partitions, TopicPartition
-from coordlib.client.kit.wording import Timing
-from coordlib.core.wire import requests as rq
+from coordlib.client.groups.assignors import Assignor
+from coordlib.client.groups.member import ClassicMember, Member
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.requests import Timing
+from coordlib.core.wire import api as rq
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 

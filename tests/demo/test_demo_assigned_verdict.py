@@ -19,7 +19,7 @@ from coordlib.demo.verdict import (
     Generation,
 )
 from coordlib.demo.witness import Consumed, Witness, WitnessFile, unfinished
-from coordlib.history.tenures import Tenure
+from coordlib.history.views.groups import Tenure
 from tests.demo.test_demo_verdict import PLACED, offences_of
 
 

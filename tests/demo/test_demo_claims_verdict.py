@@ -19,7 +19,7 @@ from coordlib.demo.claims_verdict import (
 )
 from coordlib.demo.verdict import Check
 from coordlib.demo.witness import Consumed
-from coordlib.history.tenures import Tenure
+from coordlib.history.views.groups import Tenure
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 TOPIC = "payments"

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from coordlib.local.home import coord_home
 from coordlib.local.jars import ensure_jars
-from coordlib.local.programs import belonging_to
+from coordlib.local.processes import belonging_to
 from coordlib.local.progress import silent
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]  # two demos, on a busy machine

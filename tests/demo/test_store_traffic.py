@@ -9,7 +9,7 @@ import pytest
 
 from coordlib.checking import checkers, stores
 from coordlib.checking.history import Happened, read
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
 from coordlib.demo.store_traffic import Traffic
 from coordlib.demo.store_witness import StoreWitness, StoreWitnessFile
 from coordlib.errors import CoordError

@@ -12,8 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from coordlib.client import BrokerFenced, Following, Leadership
-from coordlib.core.engine.table import Place
-from coordlib.core.wire import responses as rs
+from coordlib.core.engine.tables import Place
+from coordlib.core.wire import api as rs
 from coordlib.examples.replicated_store import Store
 
 TOPIC = "entries"

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from coordlib.client import TopicPartition
-from coordlib.client.kit.wording import Timing
+from coordlib.client.kit.requests import Timing
 from coordlib.examples.shared_tasks import REPORTS, Worker
 from coordlib.testing.fake_log import FakeLog
 

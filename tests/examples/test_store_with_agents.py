@@ -15,7 +15,7 @@ from coordlib.client import BrokerTiming
 from coordlib.demo.store_traffic import Traffic
 from coordlib.demo.store_witness import StoreWitness, StoreWitnessFile
 from coordlib.examples.replicated_store import CLUSTER, Store
-from coordlib.local.ports import LOOPBACK, free_ports
+from coordlib.local.processes import LOOPBACK, free_ports
 from coordlib.testing.fake_log import FakeLog
 from tests.tools import clusters as c
 

@@ -10,15 +10,15 @@ import msgspec
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from coordlib.core.engine.routing import COMMITTED
-from coordlib.core.engine.routing import EVENTS as EVENTS_TOPIC
+from coordlib.core.engine.effects import COMMITTED
+from coordlib.core.engine.effects import EVENTS as EVENTS_TOPIC
 from coordlib.core.groups.assigned.group import Member
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import LagSample
 from coordlib.history.tables import COLUMNS, EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
 from coordlib.job.background.committed_log import CommittedOffsets, read_record
 from coordlib.job.background.lag_sampler import LagSampler
-from coordlib.kafka.places import Bounds
+from coordlib.kafka.logs import Bounds
 from tests.core.groups.test_topics import listing
 from tests.tools.driving import Conversation, commit, heartbeat, leave
 

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from coordlib.core.claims.blob import Coordination
-from coordlib.core.engine.blob import InputRecord, ShardSettings
-from coordlib.core.wire import marshal as m
+from coordlib.core.claims.fold import Coordination
+from coordlib.core.engine.state import InputRecord, ShardSettings
+from coordlib.core.wire import claims as m
 from coordlib.job.plane import claims
 from tests.history.rows import START_MS, Log
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordlib.core.engine.routing import EVENTS as EVENTS_TOPIC
-from coordlib.core.engine.routing import Output
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import EVENTS as EVENTS_TOPIC
+from coordlib.core.engine.effects import Output
+from coordlib.core.wire import api as rq
 from tests.history.assigned_life import row_of_event, write_tables
 from tests.tools import clusters as c
 from tests.tools.driving import Conversation

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from coordlib.core.wire import codec, stored
-from coordlib.history.commit import Source
+from coordlib.history.plan import Source
 
 START = datetime(2026, 3, 1, 23, 59, 50, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1000)

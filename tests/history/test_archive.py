@@ -448,7 +448,7 @@ def test_tables_of_somebody_else_are_refused(
 
 
 def test_the_checkpoint_keeps_its_id(spark: "SparkSession", tmp_path: Path) -> None:
-    from coordlib.history.files import checkpoint_id
+    from coordlib.history.delta_append import checkpoint_id
 
     first = checkpoint_id(spark, str(tmp_path / "a"))
 
@@ -460,7 +460,7 @@ def test_a_checkpoint_that_is_removed_under_the_archive_is_written_again(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     """A clean-up of old folders took it. The next start goes on under the same id."""
-    from coordlib.history.files import checkpoint_id, keep_id
+    from coordlib.history.delta_append import checkpoint_id, keep_id
 
     first = checkpoint_id(spark, str(tmp_path / "a"))
     shutil.rmtree(tmp_path / "a")
@@ -472,7 +472,7 @@ def test_a_checkpoint_that_is_removed_under_the_archive_is_written_again(
 
 
 def test_a_foreign_checkpoint_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
-    from coordlib.history.files import checkpoint_id
+    from coordlib.history.delta_append import checkpoint_id
 
     (tmp_path / "offsets").mkdir()
 
@@ -547,7 +547,7 @@ def test_it_follows_a_real_broker(spark: "SparkSession", topics: Topics, tmp_pat
     """Kafka to Delta, only what was committed; in small batches, started again, and then with
     another checkpoint. What is left over after a batch is told."""
     from coordlib.history.archive import Archive
-    from coordlib.history.backlog import backlog
+    from coordlib.history.topics_read import backlog
 
     def behind() -> Backlog | None:
         return backlog(options.tables, topics.client, topics.prefix)
@@ -620,7 +620,7 @@ def test_the_tables_of_another_prefix_are_refused_and_stay_as_they_are(
     """Where its topics were longer, the archive of one prefix went on behind the positions of
     another one, in its tables: the beginning was missing, and nobody was told."""
     from coordlib.history.archive import Archive
-    from coordlib.history.backlog import backlog
+    from coordlib.history.topics_read import backlog
 
     log = a_life_of_a_group()
     topics.write(log, slice(0, 6))
@@ -730,7 +730,7 @@ def test_tables_that_do_not_name_their_topics_are_refused(
     spark: "SparkSession", options: "ArchiveOptions", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an older version has made them: how to begin anew is said."""
-    from coordlib.history.commit import Commit
+    from coordlib.history.plan import Commit
 
     usual = Commit.to_json
     named = ("prefix", "topic_ids")

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from coordlib.history.backlog import newest_commits
-from coordlib.history.commit import Commit, Source
+from coordlib.history.plan import Commit, Source
 from coordlib.history.tables import EVENTS, TABLES, path_of
+from coordlib.history.topics_read import newest_commits
 
 FIRST = Commit.first(Source("coord", {"events": "of-events"}))
 NO_ROWS = pa.table({"group_id": pa.array([], pa.string())})

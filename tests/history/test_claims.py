@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordlib.core.claims.restore import begin_late
+from coordlib.core.claims.fold import begin_late
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG
 from tests.history.claims_life import GROUP, SETTINGS, ClaimsLife, a_life_of_claims

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from coordlib.history.tenures import Tenure
+from coordlib.history.views.groups import Tenure
 from notebooks.cluster_tenures import Change, changes_of, led_of, states_of
 from tests.history.cluster_life import START
 

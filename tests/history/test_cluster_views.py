@@ -9,10 +9,10 @@ import duckdb
 import msgspec
 import pytest
 
-from coordlib.core.controller import rows as kept
-from coordlib.core.engine.routing import METADATA, Output
-from coordlib.core.engine.table import Place
-from coordlib.core.wire.clusters import PartitionValue
+from coordlib.core.controller import states as kept
+from coordlib.core.engine.effects import METADATA, Output
+from coordlib.core.engine.tables import Place
+from coordlib.core.wire.stored import PartitionValue
 from coordlib.history.delta_files import declare
 from coordlib.history.tables import COLUMNS, EVENTS
 from coordlib.history.views.groups import register_duckdb

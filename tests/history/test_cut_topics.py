@@ -10,7 +10,7 @@ import pytest
 
 from coordlib.errors import CoordError, StartRefused
 from coordlib.history.sql import query_tables
-from coordlib.kafka import cut_logs
+from coordlib.kafka import logs
 from tests.history.rows import a_life_of_a_group
 from tests.history.test_archive import EVENT_COUNT, Topics
 from tests.stack.cut import cut_log
@@ -152,7 +152,7 @@ def test_a_topic_that_was_cut_is_refused_by_name_until_that_is_accepted(
 
     lost = _lost(case.options)
     assert [topic for topic, *_ in lost] == sorted(each.partition("-")[0] for each in cuts)
-    why = cut_logs.Why.OTHER if is_regrown else cut_logs.Why.SHORTER
+    why = logs.Why.OTHER if is_regrown else logs.Why.SHORTER
     assert {reason for *_, reason in lost} == {str(why)}
     if not is_regrown:
         assert [first for _, first, _ in lost] == [0, FIRST + 1]

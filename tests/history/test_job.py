@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.job import lifecycle
+from coordlib.job import process
 from coordlib.job.main import archive
 from coordlib.spark_stopping import stop_between_batches
 
@@ -43,7 +43,7 @@ class FakeQuery:
 
 
 def _run(queries: list[Any], flag: threading.Event) -> None:
-    lifecycle.run_until_stopped(queries, flag)
+    process.run_until_stopped(queries, flag)
 
 
 def test_a_query_is_stopped_after_its_batch() -> None:
@@ -86,7 +86,7 @@ def test_a_query_that_somebody_else_stopped_ends_the_loop() -> None:
 def test_sigterm_sets_the_flag() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     try:
-        flag = lifecycle.stop_flag_on_signals()
+        flag = process.stop_flag_on_signals()
         assert not flag.is_set()
 
         os.kill(os.getpid(), signal.SIGTERM)
@@ -98,9 +98,9 @@ def test_sigterm_sets_the_flag() -> None:
 
 
 def test_the_pid_is_told_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(lifecycle.PID_VARIABLE, str(tmp_path / "driver.pid"))
+    monkeypatch.setenv(process.PID_VARIABLE, str(tmp_path / "driver.pid"))
 
-    lifecycle.write_pid()
+    process.write_pid()
 
     assert (tmp_path / "driver.pid").read_text() == f"{os.getpid()}\n"
     assert len(list(tmp_path.iterdir())) == 1

@@ -15,7 +15,6 @@ from coordlib.cli.main.main import main
 from coordlib.errors import AnotherTable, CannotReach, CoordError, SetupError
 from coordlib.exit_codes import OK, UNREACHABLE, USAGE
 from coordlib.history import maintain as upkeep
-from coordlib.history.keeping import kept
 from coordlib.history.maintain import maintain
 from coordlib.history.rewriting import Overtaken, Rewriter
 from coordlib.history.sql import query_all, query_tables
@@ -26,6 +25,7 @@ from coordlib.history.tables import (
     ORDERED_COMMITS,
     SNAPSHOTS,
     TABLES,
+    kept,
     path_of,
 )
 from coordlib.history.views.groups import OF_RARE_EVENTS, VIEWS

@@ -5,10 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlib.errors import StartRefused
-from coordlib.history.commit import Commit, Hole, Positions, Source, commit_in, merged
-from coordlib.history.plan import Range, plan, untold
-from coordlib.kafka.cut_logs import Lost, Why
-from coordlib.kafka.places import Bounds, Place
+from coordlib.history.plan import (
+    Commit,
+    Hole,
+    Positions,
+    Range,
+    Source,
+    commit_in,
+    merged,
+    plan,
+    untold,
+)
+from coordlib.kafka.logs import Bounds, Lost, Place, Why
 
 EVENTS, GROUPS = Place("events", 0), Place("groups", 0)
 SHARDS = tuple(Place("events", shard) for shard in range(3))

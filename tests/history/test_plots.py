@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from coordlib.history.sql import query_tables
-from coordlib.history.tenures import Tenure
+from coordlib.history.views.groups import Tenure
 from notebooks.plots import (
     COLOURS,
     HATCHES,

@@ -5,8 +5,7 @@ from structlog.testing import capture_logs
 
 from coordlib.errors import StartRefused
 from coordlib.history.archive import refuse
-from coordlib.kafka.cut_logs import Lost, Why
-from coordlib.kafka.places import Place
+from coordlib.kafka.logs import Lost, Place, Why
 
 CUT = [Lost(Place("events", 0), 4, 9, Why.SHORTER)]
 

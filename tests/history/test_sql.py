@@ -20,7 +20,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.history import sandbox
+from coordlib.history import sql as sandbox
 from coordlib.history.delta_files import native_files
 from coordlib.history.sql import asked, query_tables
 from coordlib.history.tables import COLUMNS, EVENTS, LAG

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordlib.history.sql import query_tables
-from coordlib.history.tenures import OWNERSHIP, Tenure, tenures_of
+from coordlib.history.views.groups import OWNERSHIP, Tenure, tenures_of
 from tests.history.assigned_life import (
     GROUP,
     SESSION_S,

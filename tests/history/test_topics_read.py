@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.wire.own_topics import ARCHIVED
 from coordlib.core.wire.stored import Layout
+from coordlib.core.wire.topics import ARCHIVED
 from coordlib.errors import NotAllowed, StartRefused
 from coordlib.history import topics_read
 from coordlib.kafka import cluster
-from coordlib.kafka.denied import missing, reading
+from coordlib.kafka.clients import missing, reading
 
 
 class EmptyCluster:

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordlib.cli.transactions.transaction_view import seen_in
-from coordlib.core.engine.routing import Output
-from coordlib.kafka.compacted import Stamped
+from coordlib.cli.transactions.view import seen_in
+from coordlib.core.engine.effects import Output
+from coordlib.kafka.reading import Stamped
 from tests.cli.shop import newest
 from tests.history.cluster_life import rows_of_events
 from tests.history.test_cluster_views import Tables

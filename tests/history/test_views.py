@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordlib.errors import CannotReach, CoordError
-from coordlib.history.commit import Hole
 from coordlib.history.delta_files import describe_tables
-from coordlib.history.plan import Plan
+from coordlib.history.plan import Hole, Plan
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import COLUMNS, TABLES
 from coordlib.history.views.controller import CLUSTER_VIEWS

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.history.assigned_life import write_tables
 from tests.history.cluster_life import rows_of_events
 from tests.tools import driving

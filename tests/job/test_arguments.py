@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from coordlib.errors import SetupError
-from coordlib.job.claims_options import ClaimsOptions
 from coordlib.job.main.arguments import (
     archive_options,
     claims_beside,
@@ -14,6 +13,7 @@ from coordlib.job.main.arguments import (
     parse_arguments,
     parse_claims_arguments,
 )
+from coordlib.job.main.claims_query import ClaimsOptions
 
 PLACES = ["--bootstrap-servers", "127.0.0.1:9092", "--checkpoint", "/tmp/check/"]
 

@@ -9,7 +9,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     NewTopic,
 )
 
-from coordlib.job.backlog import SAMPLE, mean_bytes_waiting
+from coordlib.job.beginning import SAMPLE, mean_bytes_waiting
 from coordlib.local.broker import Broker
 
 pytestmark = pytest.mark.stack

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from coordlib.job.backlog import SAMPLE, largest_mean
+from coordlib.job.beginning import SAMPLE, largest_mean
 
 #: In polls, each of which is a second.
 LONG = 200
@@ -74,7 +74,7 @@ class Log:
 def read(monkeypatch: pytest.MonkeyPatch) -> Any:
     def mean(log: Log) -> float:
         clock = SimpleNamespace(monotonic=lambda: float(log.now_s))
-        monkeypatch.setattr("coordlib.job.backlog.time", clock)
+        monkeypatch.setattr("coordlib.job.beginning.time", clock)
         return largest_mean(log, {("t", each): (0, 10 * SAMPLE) for each in log._since_s})
 
     return mean

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.job.batch_size import BatchSize, Means, beside_bytes, held_bytes_max, means_of
+from coordlib.job.batch import BatchSize, Means, beside_bytes, held_bytes_max, means_of
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -5,7 +5,7 @@ import pytest
 from coordlib.core.wire.cells import ShardRange
 from coordlib.errors import SetupError
 from coordlib.job.main.arguments import coordinator_options, parse_arguments
-from coordlib.job.main.query import CoordinatorOptions
+from coordlib.job.main.coordinator import CoordinatorOptions
 
 PLACES = ["--bootstrap-servers", "127.0.0.1:9092", "--checkpoint", "/tmp/check/"]
 ALONE = "--without-archive"

@@ -10,12 +10,12 @@ from coordlib.core.wire.stored import ControlKeys, Layout, ShardPosition
 from coordlib.errors import DriverFenced, StartRefused
 from coordlib.job.batch import Batch, BatchReport
 from coordlib.job.checkpoint import Identity
-from coordlib.job.control_keys import NEVER, begin
+from coordlib.job.control import NEVER, begin
 from coordlib.job.plane import groups
 from coordlib.job.progress import OtherCells
 from coordlib.job.sink import TransactionalSink
 from coordlib.job.start import agree
-from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
+from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS
 from coordlib.testing.signing import stand_in
 from tests.tools.core import Status
 from tests.tools.simulation.checkpoint import Checkpoint

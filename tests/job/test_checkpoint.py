@@ -26,8 +26,8 @@ from coordlib.job.checkpoint import (
     LocalFolder,
     Planned,
     Probe,
+    partition_of,
 )
-from coordlib.job.keys import partition_of
 from coordlib.job.plane import groups
 
 SHARDS = 2

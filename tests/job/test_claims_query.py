@@ -14,14 +14,12 @@ from coordlib.config import ClaimsConfig, CoordinatorConfig
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import CannotReach, LogCut, SetupError, StartRefused
 from coordlib.job import failures
-from coordlib.job.background.status_file import StatusFile
-from coordlib.job.background.troubles import Troubles
+from coordlib.job.background.loop import StatusFile, Troubles
 from coordlib.job.batch import Batch, BatchReport
 from coordlib.job.checkpoint import Identity
-from coordlib.job.claims_options import ClaimsOptions
 from coordlib.job.main import claims_query as claims
-from coordlib.job.main.claims_query import CLAIMS, ClaimsQuery
-from coordlib.job.replay import Replay
+from coordlib.job.main.claims_query import CLAIMS, ClaimsOptions, ClaimsQuery
+from coordlib.job.rebuild import Replay
 from tests.history.claims_life import SETTINGS, TOPIC
 from tests.tools.core import Status
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from coordlib.core.engine.routing import Output
+from coordlib.core.engine.effects import Output
 from coordlib.core.wire.cells import ShardRange, composed
 from coordlib.errors import StartRefused
 from coordlib.job import rebuild
@@ -18,7 +18,7 @@ from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
 from coordlib.job.plane import claims, groups
 from coordlib.job.sink import TransactionalSink
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from tests.tools.simulation.driver_io import Delivered
 
 #: Who would tell where a record was written.

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.job import signatures
+from coordlib.job import control
 from coordlib.job.control import ControlWriter, Signer
 from coordlib.kafka import producer
 from coordlib.testing.signing import Keyholder
@@ -43,10 +43,10 @@ def test_ed25519_takes_what_was_signed_and_nothing_else() -> None:
         "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac"
         "18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a"
     )
-    verify = signatures.ED25519.verify
+    verify = control.ED25519.verify
 
-    assert signatures.ED25519.public_of(secret) == public
-    assert signatures.ED25519.sign(secret, b"\xaf\x82") == made
+    assert control.ED25519.public_of(secret) == public
+    assert control.ED25519.sign(secret, b"\xaf\x82") == made
     assert verify(public, b"\xaf\x82", made)
     assert not verify(public, b"\xaf\x83", made)
     assert not verify(public, b"\xaf\x82", made[:-1] + b"\x0b")
@@ -58,12 +58,12 @@ def test_ed25519_takes_what_was_signed_and_nothing_else() -> None:
 )
 def test_what_has_another_length_is_no_signature(public: bytes, signature: bytes) -> None:
     """INV-40: a forger chooses it, and an exception would end the job."""
-    assert not signatures.ED25519.verify(public, b"m", signature)
+    assert not control.ED25519.verify(public, b"m", signature)
 
 
 def test_each_new_secret_is_another_one() -> None:
     """Two prefixes whose drivers signed with one key could read out each other's records."""
-    first, second = signatures.ED25519.new_secret(), signatures.ED25519.new_secret()
+    first, second = control.ED25519.new_secret(), control.ED25519.new_secret()
 
     assert len(first) == len(second) == 32
     assert first != second

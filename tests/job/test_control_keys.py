@@ -7,21 +7,20 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.config import CoordinatorConfig
-from coordlib.core.engine.shard import InputRecord, ShardSettings, fold
-from coordlib.core.groups.family import Groups
-from coordlib.core.groups.settings import GroupSettings
+from coordlib.core.engine.fold import InputRecord, ShardSettings, fold
+from coordlib.core.groups.group import GroupSettings
+from coordlib.core.groups.protocol import Groups
 from coordlib.core.registry import REGISTRY
-from coordlib.core.transactions.family import Transactions
-from coordlib.core.transactions.settings import TransactionsSettings
+from coordlib.core.transactions.protocol import Transactions, TransactionsSettings
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.core.wire.cells import CELL, KEYS, CellValue, Owned, ShardRange, key_of
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import ControlKey, ControlKeys, Layout, Marker, ShardPosition
 from coordlib.errors import DriverFenced, StartRefused
-from coordlib.job.control_keys import NEVER, Authority, begin
-from coordlib.job.marker import KEYS_KEY, LAYOUT_KEY, MARKER_KEY
+from coordlib.job.control import NEVER, Authority, begin
 from coordlib.job.plane import groups
+from coordlib.job.progress import KEYS_KEY, LAYOUT_KEY, MARKER_KEY
 from coordlib.job.sink import TransactionalSink
 from coordlib.testing.signing import stand_in
 

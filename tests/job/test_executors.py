@@ -12,8 +12,8 @@ import pytest
 
 from coordlib.errors import NotReady, SetupError
 from coordlib.installation import PACKAGE
-from coordlib.job import executors
-from coordlib.job.executors import compare, look_around, require_executors
+from coordlib.job import workers
+from coordlib.job.workers import compare, look_around, require_executors
 
 
 class Context:
@@ -48,7 +48,7 @@ class Context:
 @pytest.fixture
 def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "a" / "checkpoint"
-    monkeypatch.setattr(executors, "_local_folder", lambda *_: folder)
+    monkeypatch.setattr(workers, "_local_folder", lambda *_: folder)
     return folder
 
 
@@ -111,7 +111,7 @@ def test_a_cluster_without_a_free_worker_is_not_waited_for_for_ever(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark warns every 15 s and waits; a supervisor sees a job that starts."""
-    monkeypatch.setattr(executors, "WAIT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(workers, "WAIT_TIMEOUT_S", 0.05)
 
     with pytest.raises(NotReady, match=r"No executor has come within 0 s\.") as told:
         require_executors(on(Context()), str(checkpoint))
@@ -132,7 +132,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("no folder")
-    monkeypatch.setattr(executors, "_local_folder", lambda *_: tmp_path / "file" / "checkpoint")
+    monkeypatch.setattr(workers, "_local_folder", lambda *_: tmp_path / "file" / "checkpoint")
 
     with pytest.raises(NotReady, match="does not take a file"):
         require_executors(on(Context()), "/c")
@@ -171,7 +171,7 @@ def imported(source: Path) -> set[Path]:
 
 def test_all_that_the_core_is_made_of_is_compared() -> None:
     """A limit that was raised on the driver alone: executors would refuse what it accepts."""
-    compared = set(executors._deciding())
+    compared = set(workers._deciding())
     core = list((PACKAGE / "core").rglob("*.py"))
     needed = {
         file

@@ -13,7 +13,7 @@ from coordlib.errors import (
     TooMuchAtOnce,
     WorkerEnded,
 )
-from coordlib.job.batch_size import too_large
+from coordlib.job.batch import too_large
 from coordlib.job.failures import explain, explain_archive, explain_claims
 from coordlib.job.operator import UnreadableState, judge_readable
 from coordlib.job.plane import fold_groups
@@ -128,7 +128,7 @@ def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
     problem = too_large("batch 7, shard 1", records=2, size_bytes=600, bytes_max=500)
     text = (
         "pyspark.errors.PythonException: Traceback\n"
-        f"coordlib.job.batch_size.BatchTooLarge: {problem}\n\n\tat org.apache.spark"
+        f"coordlib.job.batch.BatchTooLarge: {problem}\n\n\tat org.apache.spark"
     )
     told = explain(RuntimeError(text), "/c")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.job.main.claims_query import ONE_TASK
-from coordlib.job.worker_pools import VARIABLE, WAY_GIVEN, workers_of
+from coordlib.job.workers import VARIABLE, WAY_GIVEN, workers_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordlib.job.plane_query import QUERY_CONF, start_interpreted
+from coordlib.job.query import QUERY_CONF, start_interpreted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

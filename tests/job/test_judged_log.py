@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
-from coordlib.core.engine.routing import Output
-from coordlib.core.engine.shard import InputRecord
+from coordlib.core.engine.effects import Output
+from coordlib.core.engine.fold import InputRecord
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import responses as rs
 from coordlib.core.wire.cells import ShardRange, composed
 from coordlib.core.wire.stored import (
     EVENT_REQUESTS_LOST,
@@ -27,10 +27,9 @@ from coordlib.job import judged_log
 from coordlib.job.batch import Batch, judged_record
 from coordlib.job.checkpoint import Identity
 from coordlib.job.judged_log import JudgedLog, KafkaInputs, lost_of
-from coordlib.job.marker import next_marker
 from coordlib.job.plane import groups
-from coordlib.kafka.cut_logs import Lost, Why
-from coordlib.kafka.places import Bounds, Place
+from coordlib.job.progress import next_marker
+from coordlib.kafka.logs import Bounds, Lost, Place, Why
 
 PLANE: Final = groups("p")
 REQUESTS, OFFSETS = "p.requests", "p.offsets"

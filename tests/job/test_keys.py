@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordlib.job.keys import balanced, partition_of
+from coordlib.job.checkpoint import balanced, partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

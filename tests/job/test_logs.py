@@ -9,7 +9,7 @@ STATUS_ON_A_FULL_DISK = """
 import sys
 from pathlib import Path
 from coordlib.job import logs
-from coordlib.job.background.status_file import StatusFile
+from coordlib.job.background.loop import StatusFile
 logs.configure()
 for _ in range(200):
     StatusFile(Path(sys.argv[1])).write()

@@ -6,9 +6,16 @@ from collections.abc import Iterator
 import pandas as pd
 import pytest
 
-from coordlib.core.engine.routing import Output
-from coordlib.job.batch import EMPTY_ROW, PACKED_BYTES, PACKED_OUTPUTS, assemble, pack_outputs
-from coordlib.job.batch_size import BatchTooLarge, held_bytes_max
+from coordlib.core.engine.effects import Output
+from coordlib.job.batch import (
+    EMPTY_ROW,
+    PACKED_BYTES,
+    PACKED_OUTPUTS,
+    BatchTooLarge,
+    assemble,
+    held_bytes_max,
+    pack_outputs,
+)
 from coordlib.job.operator import (
     UnreadableState,
     gather,

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from coordlib.config import CoordinatorConfig, GroupConfig
-from coordlib.core.engine.routing import Output
-from coordlib.job.main.query import Coordinator, CoordinatorOptions
+from coordlib.core.engine.effects import Output
+from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
 from coordlib.job.sink import TransactionalSink
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker

@@ -7,14 +7,14 @@ import pytest
 from pyspark import cloudpickle
 
 from coordlib.core.wire import codec
-from coordlib.core.wire.own_topics import CLAIMS_OUTPUTS, own_topics
 from coordlib.core.wire.stored import Layout
+from coordlib.core.wire.topics import CLAIMS_OUTPUTS, own_topics
 from coordlib.errors import SetupError
 from coordlib.job.batch import assemble
 from coordlib.job.checkpoint import Identity
-from coordlib.job.marker import next_marker
 from coordlib.job.operator import judge_rows
 from coordlib.job.plane import claims, groups
+from coordlib.job.progress import next_marker
 from tests.history.claims_life import PLANE, a_life_of_claims
 from tests.history.claims_life import SETTINGS as OF_CLAIMS
 from tests.tools.driving import SETTINGS, Conversation, join

@@ -7,11 +7,11 @@ from unittest.mock import MagicMock
 import pytest
 
 from coordlib.errors import CannotReach
-from coordlib.job import plane_query
+from coordlib.job import query as plane_query
 from coordlib.job.batch import Batch
 from coordlib.job.plane import groups
-from coordlib.job.plane_query import PlaneQuery, QueryOptions
-from coordlib.job.worker_pools import VARIABLE, WAY_GIVEN
+from coordlib.job.query import PlaneQuery, QueryOptions
+from coordlib.job.workers import VARIABLE, WAY_GIVEN
 
 
 class FakeSink:

@@ -17,11 +17,12 @@ from coordlib.errors import (
     TooMuchAtOnce,
     WorkerEnded,
 )
-from coordlib.job import plane_query, rebuild, start
-from coordlib.job.batch_size import BatchSize
+from coordlib.job import query as plane_query
+from coordlib.job import rebuild, start
+from coordlib.job.batch import BatchSize
 from coordlib.job.checkpoint import Begun, Ended, Identity, Planned, Probe
 from coordlib.job.plane import groups
-from coordlib.job.plane_query import PlaneQuery, QueryOptions
+from coordlib.job.query import PlaneQuery, QueryOptions
 from coordlib.job.start import _planned_less, agree, ended_with, must_begin_anew
 
 PLANE = groups("p")

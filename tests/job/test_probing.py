@@ -9,19 +9,19 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from coordlib.core.engine.routing import COMMITTED, EVENTS, RESPONSES, Output
+from coordlib.core.engine.effects import COMMITTED, EVENTS, RESPONSES, Output
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import TooMuchAtOnce
 from coordlib.job.batch import assemble
 from coordlib.job.checkpoint import Identity, Probe
-from coordlib.job.lifecycle import StopAsked
-from coordlib.job.marker import next_marker
 from coordlib.job.operator import judge_rows
 from coordlib.job.plane import groups
-from coordlib.job.probing import WHY, Probing
-from coordlib.kafka.places import Place
+from coordlib.job.process import StopAsked
+from coordlib.job.progress import next_marker
+from coordlib.job.start import WHY, Probing
+from coordlib.kafka.logs import Place
 from tests.tools import driving
 from tests.tools.driving import commit
 

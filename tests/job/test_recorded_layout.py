@@ -8,7 +8,7 @@ import pytest
 from coordlib.core.wire.stored import FEATURES, Layout
 from coordlib.errors import StartRefused
 from coordlib.job import start
-from coordlib.job.main import query
+from coordlib.job.main import coordinator
 from coordlib.job.plane import groups
 from coordlib.job.sink import TransactionalSink
 from coordlib.kafka.topics import Layout as Topics
@@ -198,5 +198,5 @@ def test_the_job_names_all_features_of_its_code() -> None:
     """Else no client would ever send the fields."""
     found = Topics(PREFIX, 2, 4, IDS)
 
-    assert query._layout_of(found) == NOW
+    assert coordinator._layout_of(found) == NOW
     assert len(set(FEATURES)) == len(FEATURES)

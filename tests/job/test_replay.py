@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.core.claims.blob import decode_blob
+from coordlib.core.claims.fold import decode_blob
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.engine.routing import Output
+from coordlib.core.engine.effects import Output
+from coordlib.core.engine.state import InputRecord
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import StartRefused
-from coordlib.job import rebuild, replay
-from coordlib.job.replay import Replay
+from coordlib.job import rebuild
+from coordlib.job.rebuild import Replay
 from tests.history.claims_life import PLANE, SETTINGS, TOPIC, ClaimsLife, a_life_of_claims
 
 Saved = dict[bytes, bytes]
@@ -192,7 +192,7 @@ def test_wherever_the_snapshot_is_and_however_the_log_is_read(at: int, parts: in
     pages = {o.key: o.value or b"" for o in begun.outputs if o.topic == "snapshots"}
     log = Log(life.records)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "AT_ONCE", parts)
+        patch.setattr(rebuild, "AT_ONCE", parts)
         blob = rebuilt({"snapshots": pages, "committed": {}}, log, len(life.records))
 
     assert life.blob is not None

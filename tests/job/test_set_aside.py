@@ -10,12 +10,12 @@ from uuid import uuid4
 import pytest
 
 from coordlib.config import CoordinatorConfig, GroupConfig
-from coordlib.core.engine.routing import Output
+from coordlib.core.engine.effects import Output
 from coordlib.core.wire import codec
 from coordlib.errors import CoordError, TooMuchAtOnce
-from coordlib.job import plane_query
+from coordlib.job import query as plane_query
 from coordlib.job.batch import Batch, assemble
-from coordlib.job.main.query import Coordinator, CoordinatorOptions
+from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker
 from tests.stack.wire import Wire

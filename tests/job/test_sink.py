@@ -7,18 +7,17 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.core.engine.routing import Output
+from coordlib.core.engine.effects import Output
 from coordlib.core.wire import codec
-from coordlib.core.wire.requests import Topic, TopicMetadata
+from coordlib.core.wire.api import Topic, TopicMetadata
 from coordlib.core.wire.stored import ControlKeys, Layout
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
-from coordlib.job.marker import KEYS_KEY
 from coordlib.job.plane import groups
-from coordlib.job.shown_ids import ShownIds
-from coordlib.job.sink import TransactionalSink
-from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS
+from coordlib.job.progress import KEYS_KEY
+from coordlib.job.sink import ShownIds, TransactionalSink
+from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS
 from tests.tools.simulation.driver_io import Delivered
 
 #: Who would tell where a record was written.

@@ -9,7 +9,7 @@ import pytest
 from coordlib.config import EngineConfig
 from coordlib.core.wire.cells import ShardRange
 from coordlib.job.plane import Plane, claims, groups
-from coordlib.job.source import read_inputs
+from coordlib.job.query import read_inputs
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,17 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.core.wire.stored import JudgedRecord, Layout, Marker, ShardPosition, decode_marker
 from coordlib.errors import StartRefused
 from coordlib.job.checkpoint import SECRET_FILE
-from coordlib.job.control_keys import Authority
-from coordlib.job.main import query
-from coordlib.job.main.query import Coordinator, CoordinatorOptions
-from coordlib.job.marker import KEYS_KEY, LAYOUT_KEY, MARKER_KEY, decode_keys, decode_layout
-from coordlib.kafka import compacted, topics
+from coordlib.job.control import Authority
+from coordlib.job.main import coordinator as query
+from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
+from coordlib.job.progress import KEYS_KEY, LAYOUT_KEY, MARKER_KEY, decode_keys, decode_layout
+from coordlib.kafka import reading, topics
 from coordlib.kafka.plans import read_plans
 from coordlib.local.broker import Broker
 
@@ -241,7 +241,7 @@ def test_an_upgrade_that_brings_a_topic(start, made, broker, monkeypatch):
     client = {"bootstrap.servers": broker.bootstrap_servers}
 
     def recorded() -> Layout:
-        return decode_layout(compacted.newest_by_key(client, f"{made}.progress", 0)[LAYOUT_KEY])
+        return decode_layout(reading.newest_by_key(client, f"{made}.progress", 0)[LAYOUT_KEY])
 
     start(made)
     before = recorded()
@@ -306,7 +306,7 @@ def test_a_compacted_topic_that_ends_before_what_was_written(start, made, broker
     client = {"bootstrap.servers": broker.bootstrap_servers}
 
     def marker() -> Marker:
-        return decode_marker(compacted.newest_by_key(client, f"{made}.progress", 0)[MARKER_KEY])
+        return decode_marker(reading.newest_by_key(client, f"{made}.progress", 0)[MARKER_KEY])
 
     start(made, until=lambda: len(marker().shards) == 2)
     beyond = {f"{made}.groups": {"0": 50}, f"{made}.outbox": {"1": 70}}
@@ -375,7 +375,7 @@ def test_a_log_that_is_not_the_one_that_was_judged(start, made, broker, is_regro
     client = {"bootstrap.servers": broker.bootstrap_servers}
 
     def marker() -> Marker:
-        return decode_marker(compacted.newest_by_key(client, f"{made}.progress", 0)[MARKER_KEY])
+        return decode_marker(reading.newest_by_key(client, f"{made}.progress", 0)[MARKER_KEY])
 
     topics_of_both, known = (f"{made}.requests", f"{made}.offsets"), {}
     start(made, until=lambda: len(marker().shards) == 2)
@@ -460,7 +460,7 @@ def test_a_prefix_of_before_goes_over(start, made, broker, monkeypatch):
     client = {"bootstrap.servers": broker.bootstrap_servers}
 
     def progress() -> dict[bytes, bytes]:
-        return compacted.newest_by_key(client, f"{made}.progress", 0)
+        return reading.newest_by_key(client, f"{made}.progress", 0)
 
     def positions() -> list[ShardPosition]:
         return list(decode_marker(progress()[MARKER_KEY]).shards.values())

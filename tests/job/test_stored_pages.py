@@ -5,11 +5,10 @@ import zlib
 import msgspec
 import pytest
 
-from coordlib.core.engine.blob import InputRecord
+from coordlib.core.engine.state import InputRecord
 from coordlib.job import operator
-from coordlib.job.operator import Judging
-from coordlib.job.plane import fold_group_pages, fold_groups
-from coordlib.job.state import (
+from coordlib.job.operator import (
+    Judging,
     KeptPages,
     UnreadableState,
     pack_pages,
@@ -17,6 +16,7 @@ from coordlib.job.state import (
     unpack_pages,
     unpack_state,
 )
+from coordlib.job.plane import fold_group_pages, fold_groups
 from tests.tools.driving import SETTINGS, Conversation, join
 
 MEMORY = 1 << 30

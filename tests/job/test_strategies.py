@@ -7,8 +7,8 @@ import pytest
 
 from coordlib.core.groups.assignors.server_model import Shares, Subscriber
 from coordlib.errors import SetupError
-from coordlib.job import strategies
-from coordlib.job.strategies import load_strategies
+from coordlib.job.main import coordinator
+from coordlib.job.main.coordinator import load_strategies
 
 HERE = "tests.job.test_strategies"
 NO_FUNCTION = 7
@@ -20,9 +20,9 @@ def mine(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> Sh
 
 
 def registered(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
-    made = [EntryPoint(name, value, strategies.ENTRY_POINTS) for name, value in points]
-    found = {strategies.ENTRY_POINTS: made}
-    monkeypatch.setattr(strategies, "entry_points", lambda group: found.get(group, []))
+    made = [EntryPoint(name, value, coordinator.ENTRY_POINTS) for name, value in points]
+    found = {coordinator.ENTRY_POINTS: made}
+    monkeypatch.setattr(coordinator, "entry_points", lambda group: found.get(group, []))
 
 
 def test_those_that_are_named_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

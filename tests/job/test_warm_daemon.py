@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from coordlib.job import warm_daemon
-from coordlib.job.worker_pools import WAY_GIVEN, environment_of
+from coordlib.job.workers import WAY_GIVEN, environment_of
 
 #: Spark's daemon starts modules of this beginning only.
 WORKER = "pyspark_that_tells"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.job import worker_pools
-from coordlib.job.worker_pools import VARIABLE, WAY_GIVEN, give_way, workers_of
+from coordlib.job import workers
+from coordlib.job.workers import VARIABLE, WAY_GIVEN, give_way, workers_of
 
 SHARED = {"PYTHONHASHSEED": "0"}
 
@@ -70,7 +70,7 @@ def test_a_daemon_lowers_its_priority_as_its_environment_says(
     monkeypatch: pytest.MonkeyPatch, told: str | None, lowered: list[int]
 ) -> None:
     done: list[int] = []
-    monkeypatch.setattr(worker_pools.os, "nice", done.append)
+    monkeypatch.setattr(workers.os, "nice", done.append)
     monkeypatch.delenv(VARIABLE, raising=False)
     if told is not None:
         monkeypatch.setenv(VARIABLE, told)

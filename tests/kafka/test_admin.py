@@ -284,9 +284,9 @@ def test_no_reader_proves_anything_by_a_broker_that_hangs(tmp_path: Path) -> Non
     """The proof by which a fence stays open is that all was read up to an end that was asked for.
     The broker of a member's answers, or of a coordination partition, is suspended; others, to which
     heartbeats go, are not."""
-    from coordlib.client.claims.log_reader import LogReader
-    from coordlib.client.kit.clock import boottime_ms
-    from coordlib.client.kit.response_reader import ResponseReader
+    from coordlib.client.claims.reading import LogReader
+    from coordlib.client.kit.process import boottime_ms
+    from coordlib.client.kit.reading import ResponseReader
     from coordlib.local.broker import Broker
     from coordlib.local.jars import ensure_jars
 
@@ -317,7 +317,7 @@ def test_no_reader_proves_anything_by_a_broker_that_hangs(tmp_path: Path) -> Non
 
 def read_for(answers: Any, claims: Any, seconds: float) -> list[int]:
     """When the ends were asked for that were reached meanwhile."""
-    from coordlib.client.kit.clock import boottime_ms
+    from coordlib.client.kit.process import boottime_ms
 
     proofs, until_s = [], time.monotonic() + seconds
     while time.monotonic() < until_s:

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 from coordlib.cli.main.main import main
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.exit_codes import UNREACHABLE, USAGE
-from coordlib.kafka.contact import unreachable, why_silent
-from coordlib.local.certificates import Certificates
+from coordlib.kafka.clients import unreachable, why_silent
+from coordlib.local.secured import Certificates
 
 pytestmark = pytest.mark.stack  # keytool: some seconds
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordlib.errors import NotAllowed, SetupError, StartRefused
 from coordlib.kafka import coordination, topics
-from coordlib.kafka.findings import Seen
+from coordlib.kafka.plans import Seen
 from coordlib.local.broker import Broker
 
 GOOD = Seen(

@@ -5,9 +5,17 @@ from typing import Final
 
 import pytest
 
-from coordlib.kafka import cut_logs
-from coordlib.kafka.cut_logs import Lost, Read, Why, find_lost, lost_at_two_looks, still_there
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka import logs
+from coordlib.kafka.logs import (
+    Bounds,
+    Lost,
+    Place,
+    Read,
+    Why,
+    find_lost,
+    lost_at_two_looks,
+    still_there,
+)
 
 PLACE: Final = Place("t", 0)
 #: It has been read up to here; the newest record stands before the end of its transaction.
@@ -121,7 +129,7 @@ def test_what_one_look_alone_misses_is_there() -> None:
 
 
 def test_many_partitions_are_counted() -> None:
-    told = cut_logs.named(Lost(Place("t", n), 4, 9, Why.SHORTER) for n in range(23))
+    told = logs.named(Lost(Place("t", n), 4, 9, Why.SHORTER) for n in range(23))
 
     assert told.startswith("t, partition 0, offsets 4 to 8: the log is shorter")
     assert told.endswith("; and 3 more")

@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.errors import NotAllowed
 from coordlib.exit_codes import USAGE, of_command, of_job
-from coordlib.kafka.denied import denial, is_denied, missing, reading, writing
+from coordlib.kafka.clients import denial, is_denied, missing, reading, writing
 from coordlib.kafka.roles import Kind, Operation, Right
 
 OPTIONS = {

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.errors import CannotReach, CoordError, NotAllowed
-from coordlib.kafka import fencing
+from coordlib.kafka import transactions
 
 #: Fatal: each later call of the producer raises, too.
 DENIED = KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no", True, False, False)
@@ -35,7 +35,7 @@ def test_what_failed_is_told_though_the_producer_fails_at_its_end_too(
         def close(self) -> None:
             raise KafkaException(error)
 
-    monkeypatch.setattr(fencing, "Producer", Failing)
+    monkeypatch.setattr(transactions, "Producer", Failing)
 
     with pytest.raises(kind, match=said):
-        fencing.fence({}, "copier")
+        transactions.fence({}, "copier")

@@ -10,10 +10,9 @@ from confluent_kafka import KafkaError
 
 from coordlib.cli.main import status
 from coordlib.errors import CannotReach, NotAllowed
-from coordlib.history import backlog
-from coordlib.history.commit import Commit
-from coordlib.history.plan import Backlog
-from coordlib.kafka.places import Bounds, Place
+from coordlib.history import topics_read
+from coordlib.history.plan import Backlog, Commit
+from coordlib.kafka.logs import Bounds, Place
 
 CLIENT = {"bootstrap.servers": "nowhere:1"}
 END = -1  # a partition says that it has ended
@@ -70,14 +69,17 @@ EVENTS = [Place("coord.events", 0), Place("coord.events", 1)]
 
 @pytest.fixture(autouse=True)
 def _kafka(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordlib.kafka.first_times.Consumer", FakeConsumer)
-    for name in ("coordlib.history.backlog.TIMEOUT_S", "coordlib.cli.main.status.TIMEOUT_S"):
+    monkeypatch.setattr("coordlib.kafka.bounds.Consumer", FakeConsumer)
+    for name in (
+        "coordlib.history.topics_read.BACKLOG_TIMEOUT_S",
+        "coordlib.cli.main.status.TIMEOUT_S",
+    ):
         monkeypatch.setattr(name, 0.05)
     monkeypatch.setattr("coordlib.kafka.clients.Admin", lambda _: None)
-    monkeypatch.setattr(backlog, "places_of", lambda *_: EVENTS)
-    monkeypatch.setattr(backlog, "topic_ids_of", lambda *_: {})
-    monkeypatch.setattr(backlog, "newest_commits", lambda _: {"events": Commit(prefix="coord")})
-    for name in ("coordlib.kafka.bounds.log_bounds", "coordlib.history.backlog.log_bounds"):
+    monkeypatch.setattr(topics_read, "places_of", lambda *_: EVENTS)
+    monkeypatch.setattr(topics_read, "topic_ids_of", lambda *_: {})
+    monkeypatch.setattr(topics_read, "newest_commits", lambda _: {"events": Commit(prefix="coord")})
+    for name in ("coordlib.kafka.bounds.log_bounds", "coordlib.history.topics_read.log_bounds"):
         monkeypatch.setattr(name, lambda _, at, *__, **___: dict.fromkeys(at, Bounds(0, 10)))
 
 
@@ -99,15 +101,15 @@ def test_an_archive_behind_silent_partitions_is_no_archive_without_backlog(
     tell(monkeypatch, EVENTS, *told)
 
     with pytest.raises(CannotReach, match=r"coord\.events-1"):
-        backlog.backlog("tables", CLIENT, "coord")
+        topics_read.backlog("tables", CLIENT, "coord")
 
 
 def test_a_partition_without_leader_is_not_counted_as_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its bounds are not told, so nobody knows what waits there."""
-    monkeypatch.setattr(backlog, "log_bounds", lambda *_, **__: {EVENTS[0]: Bounds(0, 0)})
+    monkeypatch.setattr(topics_read, "log_bounds", lambda *_, **__: {EVENTS[0]: Bounds(0, 0)})
 
     with pytest.raises(CannotReach, match=r"coord\.events-1"):
-        backlog.backlog("tables", CLIENT, "coord")
+        topics_read.backlog("tables", CLIENT, "coord")
 
 
 def test_a_backlog_is_nothing_where_each_partition_says_that_it_ends(
@@ -116,7 +118,7 @@ def test_a_backlog_is_nothing_where_each_partition_says_that_it_ends(
     """What an aborted transaction left is no record for anybody."""
     tell(monkeypatch, EVENTS, END, END)
 
-    assert backlog.backlog("tables", CLIENT, "coord") == Backlog()
+    assert topics_read.backlog("tables", CLIENT, "coord") == Backlog()
 
 
 def test_a_backlog_is_as_old_as_its_oldest_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +126,7 @@ def test_a_backlog_is_as_old_as_its_oldest_record(monkeypatch: pytest.MonkeyPatc
     now_ms = time.time_ns() // 1_000_000
     tell(monkeypatch, EVENTS, now_ms - 3_600_000, now_ms)
 
-    left = backlog.backlog("tables", CLIENT, "coord")
+    left = topics_read.backlog("tables", CLIENT, "coord")
 
     assert left is not None
     assert left.records == 20
@@ -171,7 +173,7 @@ def test_a_topic_that_may_not_be_read_is_an_error(monkeypatch: pytest.MonkeyPatc
 
     tell(monkeypatch, EVENTS, END, ERROR)
     with pytest.raises(NotAllowed, match=r"Read on the topic coord\.events"):
-        backlog.backlog("tables", CLIENT, "coord")
+        topics_read.backlog("tables", CLIENT, "coord")
 
 
 def test_each_log_is_read_as_its_reader_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +183,6 @@ def test_each_log_is_read_as_its_reader_does(monkeypatch: pytest.MonkeyPatch) ->
     tell(monkeypatch, REQUESTS, 1, 1)
     lag()
     tell(monkeypatch, EVENTS, 1, 1)
-    backlog.backlog("tables", CLIENT, "coord")
+    topics_read.backlog("tables", CLIENT, "coord")
 
     assert FakeConsumer.levels == ["read_uncommitted", "read_committed"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlib.kafka.lag import UNKNOWN, Lag, LogEnds, Since, gap_ms, measure
-from coordlib.kafka.places import Bounds
+from coordlib.kafka.logs import Bounds
 
 
 def ends_of(*samples: tuple[int, int], samples_max: int = 120) -> LogEnds:

@@ -9,8 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib.errors import CannotReach
 from coordlib.kafka.cluster import create_topic, partitions_of
-from coordlib.kafka.compacted import newest_by_key, newest_of_each
-from coordlib.kafka.reading import PartitionReader, _until
+from coordlib.kafka.reading import PartitionReader, _until, newest_by_key, newest_of_each
 from coordlib.local.broker import Broker
 
 PARTITIONS = 4

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.core.wire.own_topics import CLAIMS_OWN, OWN
+from coordlib.core.wire.topics import CLAIMS_OWN, OWN
 from coordlib.errors import SetupError
 from coordlib.kafka.roles import TABLE, Kind, Operation, Right, Role, options_of, rights
 

@@ -14,7 +14,8 @@ from confluent_kafka.admin import (
 )
 
 from coordlib.errors import SetupError
-from coordlib.kafka import findings, topics
+from coordlib.kafka import plans as findings
+from coordlib.kafka import topics
 from coordlib.kafka.plans import read_plans
 from coordlib.limits import OUTPUT_BYTES_MAX, REQUEST_BYTES_MAX
 from coordlib.local.broker import Broker

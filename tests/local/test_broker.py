@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordlib.core.wire.own_topics import OWN
+from coordlib.core.wire.topics import OWN
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker
-from coordlib.local.programs import belonging_to
+from coordlib.local.processes import belonging_to
 
 pytestmark = pytest.mark.stack
 

@@ -11,7 +11,7 @@ from coordlib.exit_codes import UNREACHABLE
 from coordlib.local.broker import Broker
 from coordlib.local.home import command_for, stack_home
 from coordlib.local.job import Job
-from coordlib.local.ports import require_free
+from coordlib.local.processes import require_free
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.errors import SetupError
 from coordlib.installation import conf_file
-from coordlib.local import home, ivy, jars
+from coordlib.local import home, jars
 from coordlib.local.progress import silent
 
 GOOD, BAD = b"good bytes", b"bad bytes!"
@@ -37,7 +37,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     sums.write_text("# a comment\n" + "".join(f"{digest}  {name}\n" for name in NAMES))
     monkeypatch.setenv("COORD_HOME", str(tmp_path / "coord"))
     monkeypatch.setattr(jars, "conf_file", lambda name: sums)
-    monkeypatch.setattr(ivy, "retrieve", repository.retrieve)
+    monkeypatch.setattr(jars, "retrieve", repository.retrieve)
     return repository
 
 
@@ -109,7 +109,7 @@ def test_full_disk_is_told_before_anything_is_downloaded(
     ],
 )
 def test_ivys_complaint_becomes_one_sentence(output: str, what: str) -> None:
-    error = ivy.complaint(output, "spark")
+    error = jars.complaint(output, "spark")
     assert what in error.what
     assert error.mend
 

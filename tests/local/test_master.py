@@ -8,8 +8,8 @@ import pytest
 from coordlib.errors import CannotReach, SetupError
 from coordlib.exit_codes import FAILED, USAGE
 from coordlib.local import submit
-from coordlib.local.master import require_answer
-from coordlib.local.ports import LOOPBACK, free_ports
+from coordlib.local.processes import LOOPBACK, free_ports
+from coordlib.local.submit import require_answer
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coordlib.local.programs import Program
+from coordlib.local.processes import Program
 
 
 @pytest.fixture

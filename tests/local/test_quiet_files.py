@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.local import quiet_files
+from coordlib.local import class_archive
 
 
 def _has_compiler() -> bool:
     try:
-        quiet_files._compiler()
+        class_archive._compiler()
     except FileNotFoundError:
         return False
     return True
@@ -29,26 +29,26 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second call finds it, and starts nothing."""
     told: list[str] = []
-    made = quiet_files.build(told.append)
+    made = class_archive.build(told.append)
 
     assert made is not None
-    assert made == quiet_files.jar()
+    assert made == class_archive.jar()
     assert zipfile.ZipFile(made).namelist() == [
         "QuietLocalFileSystem$Raw.class",
         "QuietLocalFileSystem.class",
     ]
     monkeypatch.setattr(subprocess, "run", None)
-    assert quiet_files.build(told.append) == made
+    assert class_archive.build(told.append) == made
     assert told == []
 
 
 def test_without_a_compiler_the_job_does_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A JRE has none."""
     told: list[str] = []
-    monkeypatch.setattr(quiet_files, "_compiler", lambda: "/nowhere/javac")
+    monkeypatch.setattr(class_archive, "_compiler", lambda: "/nowhere/javac")
 
-    assert quiet_files.build(told.append) is None
-    assert quiet_files.jar() is None
+    assert class_archive.build(told.append) is None
+    assert class_archive.jar() is None
     assert len(told) == 1
     assert told[0].startswith("Local files are written the slow way: ")
 
@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(
     monkeypatch.setenv("COORD_HOME", str(tmp_path / "file"))
     told: list[str] = []
 
-    assert quiet_files.build(told.append) is None
+    assert class_archive.build(told.append) is None
     assert len(told) == 1
 
 
@@ -72,8 +72,8 @@ def test_a_source_that_does_not_compile_is_told(
     """Another Hadoop could have another file system."""
     source = tmp_path / "QuietLocalFileSystem.java"
     source.write_text("public class QuietLocalFileSystem extends Nothing {}")
-    monkeypatch.setattr(quiet_files, "_SOURCE", source)
+    monkeypatch.setattr(class_archive, "_SOURCE", source)
     told: list[str] = []
 
-    assert quiet_files.build(told.append) is None
+    assert class_archive.build(told.append) is None
     assert "cannot find symbol" in told[0]

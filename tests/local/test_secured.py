@@ -11,12 +11,12 @@ import pytest
 from coordlib.errors import SetupError
 from coordlib.kafka.options import read_options
 from coordlib.kafka.roles import Right, Role
-from coordlib.local import broker, certificates
+from coordlib.local import broker
+from coordlib.local import secured as certificates
 from coordlib.local.broker import Broker
-from coordlib.local.certificates import Certificates
+from coordlib.local.home import write_private
 from coordlib.local.java import Java
-from coordlib.local.private_files import write_private
-from coordlib.local.secured import ADMIN, Secured
+from coordlib.local.secured import ADMIN, Certificates, Secured
 
 
 class Programs:

@@ -8,7 +8,7 @@ import pytest
 
 from coordlib.errors import SetupError, StartRefused
 from coordlib.local import stack_folder
-from coordlib.local.programs import belonging_to
+from coordlib.local.processes import belonging_to
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
 

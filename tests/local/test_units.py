@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from coordlib import exit_codes
-from coordlib.job.background.status_file import ClaimsStatus, JobStatus
+from coordlib.job.background.loop import ClaimsStatus, JobStatus
 from coordlib.job.main.arguments import claims_options, parse_arguments, parse_claims_arguments
 
 CONF: Final = Path(__file__).parents[2] / "conf"

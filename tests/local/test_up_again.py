@@ -11,7 +11,7 @@ from coordlib.exit_codes import FAILED, INTERRUPTED, OK
 from coordlib.local import stack_folder
 from coordlib.local.broker import Broker
 from coordlib.local.job import Job
-from coordlib.local.programs import Program
+from coordlib.local.processes import Program
 from coordlib.local.stack import Stack
 
 LAUNCHER = Program(1, 0.0)

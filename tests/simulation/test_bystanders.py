@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from tests.simulation.test_checks import assert_breaks, edit
 from tests.tools.driving import Conversation, commit, describe, join
 from tests.tools.simulation import bystanders, checks, one_fold, plan

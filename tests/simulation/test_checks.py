@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from tests.tools.simulation import checks, commits, one_fold, plan
 from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.evidence import Asked

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.claims.claim import Claim
-from coordlib.client.claims.fence import Fence
-from coordlib.client.claims.taking import Taking
-from coordlib.client.claims.view import LogView
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.claims.claim import Claim, Fence
+from coordlib.client.claims.consumer import Taking
+from coordlib.client.claims.transport import LogView
+from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.slots import Slots
-from coordlib.core.wire import marshal
+from coordlib.core.wire import claims
 from tests.tools.simulation.campaign import CLAIMS, campaign, shrink
 from tests.tools.simulation.claims import plan
 from tests.tools.simulation.claims.logs import cut
@@ -111,14 +110,14 @@ def test_the_margin_is_met(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _broken_late(self: Fence, now_ms: int, read_ms: int | None) -> Any:
-    from coordlib.client.claims.fence import Stop
+    from coordlib.client.claims.claim import Stop
 
     return Stop.NO_SIGN if now_ms - self.sign_ms >= 12_000 else None
 
 
 def test_a_violation_is_told_with_few_faults_and_a_story(monkeypatch: pytest.MonkeyPatch) -> None:
     """INV-49: commits by maximum; what is printed must lead to it."""
-    from coordlib.client.claims.tracking import CommitTracker
+    from coordlib.client.claims.claim import CommitTracker
 
     usual = CommitTracker.commit
 
@@ -249,7 +248,7 @@ def test_a_consumer_that_skips_is_seen() -> None:
     world = begun(has_job=0, delivery="at-least-once")
     place = TopicPartition(*world.places()[0])
     world.ledger.reached[place] = -1
-    number = marshal.partition_of(place.topic, world.plan.partitions)
+    number = claims.partition_of(place.topic, world.plan.partitions)
     won = next(
         each
         for each in reversed(world.ledger.readings[number].judgements)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.simulation.as_they_were import drawn
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.cluster import Cluster, Outcome

@@ -6,10 +6,10 @@ from functools import cache
 
 import pytest
 
-from coordlib.core.engine.control import ControlRecords
+from coordlib.core.engine.refusals import ControlRecords
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.job.signatures import ED25519
+from coordlib.job.control import ED25519
 from coordlib.testing.signing import stand_in
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.simulation import forgeries, signed_worlds, signing

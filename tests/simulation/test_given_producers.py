@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools import producers as p
 from tests.tools.simulation.evidence import Asked, Told
 from tests.tools.simulation.transactions import given

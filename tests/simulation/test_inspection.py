@@ -11,14 +11,13 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.routing import EffectTooLarge
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.groups.offsets.table import OFFSETS
+from coordlib.core.engine.effects import REQUESTS, EffectTooLarge
+from coordlib.core.groups.offsets.tables import OFFSETS
+from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.core import InputRecord, Shard, decode_blob, fold

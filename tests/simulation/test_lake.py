@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.transactions.delta_files import DeltaFiles
-from coordlib.client.transactions.in_doubt import Table, Written, settle
-from coordlib.core.wire import requests as rq
+from coordlib.client.transactions.delta_commits import DeltaFiles, Table, Written, settle
+from coordlib.core.wire import api as rq
 from coordlib.errors import AnotherTable, CannotReach
 from tests.simulation.as_they_were import drawn
 from tests.tools.simulation import plan, run

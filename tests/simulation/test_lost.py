@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.client.kit.proofs import Proofs
+from coordlib.client.kit.reading import Proofs
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.sometimes import count_sometimes
 from tests.tools.simulation.world import World

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.simulation.test_bystanders import Made, asked, record, told, world
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.simulation import bystanders

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.client.controller.signals import Leadership
+from coordlib.client.controller.requests import Leadership
 from coordlib.core.controller.states import BrokerState
 from tests.simulation.as_they_were import drawn
 from tests.tools import clusters as c

@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.checking import checkers
 from coordlib.checking.history import Happened
-from coordlib.client.kit import signals as sg
-from coordlib.core.wire import requests as rq
+from coordlib.client.kit import events as sg
+from coordlib.core.wire import api as rq
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.simulation import checks, plan, transport, wishes
 from tests.tools.simulation.kinds import LATER_KINDS, NEEDS

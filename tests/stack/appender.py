@@ -35,8 +35,8 @@ from coordlib.client import (
     TransactionError,
     exactly_once,
 )
-from coordlib.client.kit.clock import boottime_ns
-from coordlib.client.kit.coordinator_options import DECIDED_BY
+from coordlib.client.kit.config import DECIDED_BY
+from coordlib.client.kit.process import boottime_ns
 from coordlib.errors import CoordError
 
 RECORDS: Final = 50

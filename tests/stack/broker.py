@@ -42,7 +42,7 @@ from coordlib.client import (
     KafkaTransport,
     Leadership,
 )
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
 from tests.stack.deaf import DeafReader
 
 ACK_EVERY_S = 0.02

@@ -12,24 +12,23 @@ from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, Producer
 
-from coordlib.cli.claims.claims_verify import agreed, compare, differences
-from coordlib.client.claims.survey import Survey
-from coordlib.core.claims.blob import Coordination
-from coordlib.core.claims.pages import read_pages
-from coordlib.core.claims.slot import Judgement, Verdict
+from coordlib.cli.claims.claims import agreed, compare, differences
+from coordlib.client.claims.admin import Survey
+from coordlib.core.claims.fold import Coordination
+from coordlib.core.claims.slots import Judgement, Verdict
+from coordlib.core.claims.snapshots import read_pages
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord, ShardSettings
-from coordlib.core.engine.routing import Output
-from coordlib.core.wire import marshal as m
+from coordlib.core.engine.effects import Output
+from coordlib.core.engine.state import InputRecord, ShardSettings
+from coordlib.core.wire import claims as m
 from coordlib.core.wire.stored import decode_marker
 from coordlib.job.plane import claims
-from coordlib.job.replay import KafkaInput
+from coordlib.job.rebuild import KafkaInput
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
-from coordlib.kafka.compacted import newest_by_key
 from coordlib.kafka.coordination import require
-from coordlib.kafka.places import Place
-from coordlib.kafka.reading import read_to_end
+from coordlib.kafka.logs import Place
+from coordlib.kafka.reading import newest_by_key, read_to_end
 from tests.stack.conftest import wait_until
 
 TOPIC: Final = "__marshal.6s"

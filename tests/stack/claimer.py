@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from coordlib.client.claims import ClaimLost, ConsumerOptions, MarshalConsumer, Marshaler
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
 from coordlib.errors import CoordError
 
 POLL_S = 0.05

@@ -16,11 +16,11 @@ from typing import Any
 from confluent_kafka import Producer
 
 from coordlib.checking.history import AT_MOST_ONCE, Happened, write
-from coordlib.client.claims.survey import Survey
-from coordlib.client.kit.clock import boottime_ns
-from coordlib.core.claims.slot import Judgement, Verdict
-from coordlib.core.wire import marshal
-from coordlib.core.wire.marshal import AnyMessage
+from coordlib.client.claims.admin import Survey
+from coordlib.client.kit.process import boottime_ns
+from coordlib.core.claims.slots import Judgement, Verdict
+from coordlib.core.wire import claims
+from coordlib.core.wire.claims import AnyMessage
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination
 from tests.stack.recorded import HISTORY, checked_history
@@ -201,8 +201,8 @@ class Claimers(AbstractContextManager["Claimers"]):
         offsets: list[int | None] = []
         self._producer.produce(
             COORDINATION,
-            marshal.encode(message),
-            partition=marshal.partition_of(self.topic, PARTITIONS),
+            claims.encode(message),
+            partition=claims.partition_of(self.topic, PARTITIONS),
             on_delivery=lambda _, record: offsets.append(record.offset()),
         )
         assert self._producer.flush(30) == 0

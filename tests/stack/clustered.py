@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from coordlib.local.ports import LOOPBACK
+from coordlib.local.processes import LOOPBACK
 from coordlib.local.stack import Stack
 from tests.stack.chaos.scene import Scene
 from tests.stack.wire import Wire

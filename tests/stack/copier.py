@@ -26,7 +26,7 @@ from coordlib.client import (
     exactly_once,
 )
 from coordlib.client.transactions.data_cluster import MarkerWriter
-from coordlib.core.wire.transactions import COORDINATOR
+from coordlib.core.wire.offsets import COORDINATOR
 
 #: The job may be started twice meanwhile.
 TIMEOUT_S = 120.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
 from tests.stack.processes import Place, Processes, Witness
 
 

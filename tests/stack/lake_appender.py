@@ -17,9 +17,9 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.client.groups.settings import read_settings
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
+from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.spark.share import Share
 from tests.stack.appender import PAUSE_S, arguments
 from tests.stack.lake_member import DELTA
 from tests.stack.spark_member import LOOK_EVERY_S, session

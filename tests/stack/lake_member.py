@@ -21,11 +21,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.client.kit.wording import Timing
+from coordlib.client.kit.requests import Timing
 from coordlib.client.spark.delta import StagedBatch
+from coordlib.client.spark.delta_writes import Share, Writes
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.spark.share import Share
-from coordlib.client.spark.writes import Writes
 from tests.stack.spark_member import session
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from deltalake import DeltaTable
 
 from coordlib.checking.history import Happened
 from coordlib.client import CommittedReader, CoordinatedConsumer
-from coordlib.client.kit.clock import boottime_ms
-from coordlib.client.transactions.verdict import UndecidedTransaction
-from coordlib.core.wire.transactions import COORDINATOR, KAFKA
+from coordlib.client.kit.process import boottime_ms
+from coordlib.client.transactions.committed import UndecidedTransaction
+from coordlib.core.wire.offsets import COORDINATOR, KAFKA
 from coordlib.errors import CannotReach
 from coordlib.kafka.reading import read_to_end
 from tests.stack.crew import Crew

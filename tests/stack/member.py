@@ -37,8 +37,8 @@ from confluent_kafka import Message, TopicPartition
 
 from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.groups.settings import read_settings
-from coordlib.client.kit.clock import boottime_ns
-from coordlib.client.kit.signals import TopicPartition as Ours
+from coordlib.client.kit.events import TopicPartition as Ours
+from coordlib.client.kit.process import boottime_ns
 from coordlib.client.kit.transport import KafkaTransport
 from coordlib.errors import CoordError, GroupError
 from tests.stack.deaf import DeafReader

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
 
 #: Longer than any wait should be, on a machine that does much else; who reaches it fails.
 PATIENCE_S = 180.0

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from coordlib.local.ports import LOOPBACK
+from coordlib.local.processes import LOOPBACK
 
 END_TXN: Final = 26
 _PATIENCE_S: Final = 30.0

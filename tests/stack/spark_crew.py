@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any, Final
 
-from coordlib.client.kit.wording import Timing
+from coordlib.client.kit.requests import Timing
 from tests.stack.crew import Crew, Place, Reading
 from tests.stack.flow import Flow
 from tests.stack.truths import committed, ends_are_committed

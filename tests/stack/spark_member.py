@@ -24,10 +24,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coordlib.client.groups.settings import read_settings
-from coordlib.client.kit.clock import boottime_ns
+from coordlib.client.kit.process import boottime_ns
+from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.positions import end_offsets
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.spark.share import Share
 from coordlib.installation import conf_file
 from coordlib.local.jars import ensure_jars
 

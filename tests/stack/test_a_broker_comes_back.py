@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from coordlib.job.background.kafka_decisions import KafkaDecisions
+from coordlib.job.background.decisions import KafkaDecisions
 from coordlib.job.background.ticks import KafkaTicks
 from coordlib.job.control import ControlWriter
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
 from tests.stack.conftest import wait_until

@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from coordlib.client.groups.assigned_member import AssignedMember
-from coordlib.client.kit.wording import Timing
+from coordlib.client.groups.member import AssignedMember
+from coordlib.client.kit.requests import Timing
 from coordlib.history.sql import query_tables
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until

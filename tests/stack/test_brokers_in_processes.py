@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from coordlib.client.admin import Admin
-from coordlib.core.wire.requests import NewTopic
+from coordlib.core.wire.api import NewTopic
 from coordlib.local.stack import Stack
 from tests.stack.broker import TIMING
 from tests.stack.fleet import Fleet

@@ -14,7 +14,7 @@ import pytest
 
 from coordlib import exit_codes
 from coordlib.cli.main.main import main
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.job import crash
 from coordlib.local.stack import Stack
 from tests.stack.conftest import JOB_ARGS, wait_until

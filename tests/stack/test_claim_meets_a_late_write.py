@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.client.spark.delta import How
-from coordlib.client.spark.share import Share
+from coordlib.client.spark.delta_writes import Share
 from tests.stack.conftest import wait_until
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 
 from coordlib.checking.checkers import never_handed_out
 from coordlib.checking.history import read as read_history
-from coordlib.core.claims.slot import Judgement, Refusal, Verdict
-from coordlib.core.wire.marshal import Heartbeat, sender_of
+from coordlib.core.claims.slots import Judgement, Refusal, Verdict
+from coordlib.core.wire.claims import Heartbeat, sender_of
 from tests.stack.claimers import HI_S, Claimer, Claimers
 
 if TYPE_CHECKING:

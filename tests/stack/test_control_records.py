@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordlib.client.groups.assigned_member import AssignedMember
-from coordlib.client.kit.wording import Timing
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.client.groups.member import AssignedMember
+from coordlib.client.kit.requests import Timing
+from coordlib.core.wire.envelope import shard_of
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.wire import Wire

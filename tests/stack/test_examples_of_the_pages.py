@@ -18,7 +18,7 @@ from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK
 from coordlib.kafka.reading import read_to_end
 from coordlib.local.jars import ensure_jars
-from coordlib.local.ports import free_ports
+from coordlib.local.processes import free_ports
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.processes import ROOT

@@ -18,10 +18,10 @@ from uuid import uuid4
 
 import pytest
 
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import SetupError
 from coordlib.job import crash
-from coordlib.local.programs import belonging_to
+from coordlib.local.processes import belonging_to
 from coordlib.local.stack import Stack
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.crew import Crew

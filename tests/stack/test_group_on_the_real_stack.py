@@ -7,7 +7,7 @@ import time
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.exit_codes import OK
 from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, settle
 

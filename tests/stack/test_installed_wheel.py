@@ -18,12 +18,12 @@ import pytest
 from cyclopts import App
 
 from coordlib.cli.main.commands import build
-from coordlib.core.wire.own_topics import OWN
+from coordlib.core.wire.topics import OWN
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.installation import JOB_MODULES
 from coordlib.local.environment_archive import name_of, required
 from coordlib.local.home import coord_home
-from coordlib.local.programs import belonging_to
+from coordlib.local.processes import belonging_to
 from coordlib.local.stack import Stack
 from tests.history.assigned_life import a_life_of_an_assigned_group
 

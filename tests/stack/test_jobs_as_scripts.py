@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordlib import exit_codes
-from coordlib.core.wire.own_topics import COORDINATION_TOPIC
+from coordlib.core.wire.topics import COORDINATION_TOPIC
 from coordlib.history.sql import query_tables
 from coordlib.kafka import coordination, topics
 from tests.stack.conftest import wait_until

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import LagLine, LagSample
-from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.reading import newest_by_key
 from tests.stack.flow import Flow
 from tests.stack.wire import Wire
 

@@ -16,19 +16,18 @@ from confluent_kafka import Producer
 
 from coordlib.client import CoordinatedProducer
 from coordlib.client.transactions.by_kafka import ByKafka
-from coordlib.core.engine.routing import Output
+from coordlib.core.engine.effects import Output
 from coordlib.job import sink as sinks
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
 from coordlib.job.plane import groups
-from coordlib.job.sink import TransactionalSink
-from coordlib.job.sink_producer import open_producer
-from coordlib.kafka import compacted, topics
-from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS
+from coordlib.job.sink import TransactionalSink, open_producer
+from coordlib.kafka import reading, topics
 from coordlib.kafka.reading import read_to_end
+from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
-from coordlib.local.ports import LOOPBACK, free_ports
+from coordlib.local.processes import LOOPBACK, free_ports
 from tests.stack.proxy import END_TXN, Proxy
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault]
@@ -193,7 +192,7 @@ class Driver:
         self.opened: list[Dying] = []
         self._proxy, self._through = proxy, through
         self._identity = Identity(checkpoint="c", prefix=prefix, shards=1, incarnation="i")
-        newest_by_key = partial(compacted.newest_by_key, through)
+        newest_by_key = partial(reading.newest_by_key, through)
         self.sink = TransactionalSink(self.plane, self._open, newest_by_key)
         self.sink.open()
 

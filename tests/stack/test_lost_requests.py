@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from coordlib import exit_codes
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.local.jars import ensure_jars
-from coordlib.local.programs import belonging_to
+from coordlib.local.processes import belonging_to
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until

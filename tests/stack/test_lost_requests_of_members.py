@@ -24,8 +24,8 @@ from coordlib.client import (
     Endpoint,
     Timing,
 )
-from coordlib.client.kit import signals as sg
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.client.kit import events as sg
+from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import CoordError
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until

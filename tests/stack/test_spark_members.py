@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from coordlib.cli.main.main import main
 from coordlib.client.admin import Admin
+from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.positions import starting_offsets
 from coordlib.client.spark.progress import publish_progress
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.spark.share import Share
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.crew import Crew

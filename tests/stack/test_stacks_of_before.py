@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from coordlib.core.wire.stored import MARKER_VERSION
 from coordlib.errors import SetupError
 from coordlib.history.sql import query_tables
-from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.reading import newest_by_key
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.wire import Wire, close

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from coordlib.client import CommittedReader, CoordinatedConsumer
 from coordlib.client.claims import Marshaler
-from coordlib.core.wire import topic_ids
-from coordlib.kafka.topic_ids import read_topic_ids
+from coordlib.core.wire import stored
+from coordlib.kafka.cluster import read_topic_ids
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.wire import Wire, close
@@ -131,7 +131,7 @@ def test_a_rebuild_remembers_which_topic_was_replaced(
         def shown() -> dict[str, tuple[str, ...]]:
             wire.read_everything()
             rows = ((m.key(), m.value()) for m, _ in wire.seen["progress"])
-            return topic_ids.read(dict(rows))
+            return stored.read_topic_ids(dict(rows))
 
         def ask() -> list[Any]:
             return wire.answer(wire.send("OffsetFetch", "g"))["offsets"]

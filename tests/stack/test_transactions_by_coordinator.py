@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.job import crash
-from coordlib.kafka.compacted import newest_by_key
+from coordlib.kafka.reading import newest_by_key
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.wire import Wire

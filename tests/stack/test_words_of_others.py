@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from coordlib.client import ClassicMember, CommittedReader, CoordinatedConsumer
 from coordlib.client.admin import Admin
-from coordlib.client.groups.assignor import BUILT_IN
-from coordlib.client.kit.wording import Timing
+from coordlib.client.groups.assignors import BUILT_IN
+from coordlib.client.kit.requests import Timing
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.core.wire.data_headers import MARKER_HEADER, TXN_HEADER, Marker, Stamp
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.local.stack import Stack
 from tests.client.claims.place import Place
 from tests.client.groups.classic.test_words_of_others import ODD, Saying, drawn, subscribed

@@ -25,8 +25,7 @@ from coordlib.client import CoordinatedConsumer
 from coordlib.client.spark import delta
 from coordlib.client.spark.delta import How, SparkTable, uri_of
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.transactions.delta_files import DeltaFiles
-from coordlib.client.transactions.in_doubt import RETENTION, settle
+from coordlib.client.transactions.delta_commits import RETENTION, DeltaFiles, settle
 from coordlib.errors import AnotherTable, CannotReach, SetupError
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.stack.crew import Crew, Place
 from tests.stack.flow import Flow
 from tests.stack.processes import PATIENCE_S

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 
 OUTPUT_TOPICS = ("responses", "events", "assignments", "groups", "committed", "progress")
 SESSION_MS = 6_000

@@ -12,8 +12,10 @@ from pyspark import cloudpickle
 
 from coordlib import exit_codes
 from coordlib.errors import CannotReach, SetupError
-from coordlib.job import keys, operator, plane_query, source
-from coordlib.job.main import query
+from coordlib.job import checkpoint, operator
+from coordlib.job import query as plane_query
+from coordlib.job import query as source
+from coordlib.job.main import coordinator
 from coordlib.job.operator import unpack_state
 from tests.tools.bench import batch_levers, batch_load, batch_worker
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, ratios, summary
@@ -243,11 +245,11 @@ def in_force(session: MagicMock) -> dict[str, object]:
     """What a coordinator that starts now finds."""
     return {
         "codegen": plane_query.QUERY_CONF,
-        "gc": query.groups("coord").fold,
+        "gc": coordinator.groups("coord").fold,
         "files": session.sparkContext._jsc.hadoopConfiguration().set.call_args_list[0],
-        "keys": keys.balanced(2, 2),
+        "keys": checkpoint.balanced(2, 2),
         "codec": operator.pack_state,
-        "pages": query.groups("coord").fold_pages is not None,
+        "pages": coordinator.groups("coord").fold_pages is not None,
         "partitions": session.conf.set.call_args_list[0],
         "retained": session.conf.set.call_args_list[1],
         "fetched": plane_query.read_inputs,
@@ -278,7 +280,7 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "codegen": plane_query.QUERY_CONF,
         "gc": batch_worker.fold_frozen,
         "files": call(file_system, "QuietLocalFileSystem"),
-        "keys": keys.balanced(2, 2),
+        "keys": checkpoint.balanced(2, 2),
         "codec": operator.pack_state,
         "pages": True,
         "partitions": call(partitions, "1"),
@@ -286,12 +288,17 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "fetched": batch_levers._fetching_more,
     }
     assert all(having[lever] != without[lever] for lever in SWITCHED)
-    before = plane_query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state
+    before = plane_query.QUERY_CONF, coordinator.groups, checkpoint.balanced, operator.pack_state
     session = MagicMock()
     with switched(session, on):
         found = in_force(session)
     assert found == {lever: (having if lever in on else without)[lever] for lever in SWITCHED}
-    assert (plane_query.QUERY_CONF, query.groups, keys.balanced, operator.pack_state) == before
+    assert (
+        plane_query.QUERY_CONF,
+        coordinator.groups,
+        checkpoint.balanced,
+        operator.pack_state,
+    ) == before
 
 
 def test_what_is_fetched_at_once_is_an_option_of_the_source() -> None:
@@ -305,9 +312,9 @@ def test_what_is_fetched_at_once_is_an_option_of_the_source() -> None:
 def test_the_collector_is_switched_for_pages_too() -> None:
     """The job judges by pages: what is switched for blobs alone would change nothing."""
     with switched(MagicMock(), ("gc", "pages")):
-        assert query.groups("coord").fold_pages is batch_worker.fold_pages_frozen
+        assert coordinator.groups("coord").fold_pages is batch_worker.fold_pages_frozen
     with switched(MagicMock(), ("pages",)):
-        assert query.groups("coord").fold_pages is batch_worker.fold_pages_thawed
+        assert coordinator.groups("coord").fold_pages is batch_worker.fold_pages_thawed
 
 
 def test_workers_get_what_is_switched_by_its_name() -> None:

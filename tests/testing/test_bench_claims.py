@@ -10,10 +10,10 @@ import pytest
 
 from coordlib import exit_codes
 from coordlib.checking.history import Happened
-from coordlib.core.claims.slot import Verdict
+from coordlib.core.claims.slots import Verdict
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.wire import marshal
+from coordlib.core.engine.state import InputRecord
+from coordlib.core.wire import claims as marshal
 from coordlib.errors import NotReady
 from tests.tools.bench import claims_job, claims_writer
 from tests.tools.bench.claims_joins import compared

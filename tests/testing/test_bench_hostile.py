@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.job.signatures import ED25519
+from coordlib.job.control import ED25519
 from tests.tools.bench import core, core_transactions
 from tests.tools.bench.crowd import Record
 from tests.tools.bench.hostile import capped, compared

@@ -5,10 +5,10 @@ from collections import Counter
 
 import psutil
 
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.core.wire.stored import Marker, ShardPosition
 from tests.tools.bench.core import SETTINGS
 from tests.tools.bench.crowd import Crowd, Record

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordlib.client import ClassicMember
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.errors import ErrorCode, GroupError, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.tools.bench.settle import Times, summarise

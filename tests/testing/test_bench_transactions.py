@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.transactions.errors import Severity, TransactionError
+from coordlib.client.transactions.machine import Severity, TransactionError
 from tests.tools.bench import transactions, transactions_sides
 from tests.tools.bench.transactions import Turn
 from tests.tools.bench.transactions_load import Done, Worker, all_work, open_workers

@@ -52,8 +52,8 @@ def test_a_journey_does_not_grow(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "file"),
     [
-        ("heartbeat", "core/groups/classic/heartbeat.py"),
-        ("commit", "core/groups/offsets/offset_commit.py"),
+        ("heartbeat", "core/groups/classic/leave.py"),
+        ("commit", "core/groups/offsets/commit.py"),
         ("join", "core/groups/classic/rebalance.py"),
     ],
 )
@@ -68,7 +68,7 @@ def test_the_request_is_judged_and_not_refused_on_the_way(name: str, file: str) 
 
 def test_the_way_of_the_client_is_gone_to_its_end() -> None:
     """It divides the partitions as leader, so both sides of a join are in it."""
-    assert "client/groups/division.py" in journey.trace("client").whole.files
+    assert "client/groups/assignors.py" in journey.trace("client").whole.files
 
 
 def test_comprehensions_are_no_calls() -> None:

@@ -2,8 +2,8 @@
 
 from tests.tools.mutation import module_of, report, sample
 
-AGENDA = "coordlib.core.engine.agenda.xǁAgendaǁnote__mutmut_"
-COMMIT = "coordlib.core.groups.offsets.offset_commit.x_judge__mutmut_"
+AGENDA = "coordlib.core.engine.rows.xǁAgendaǁnote__mutmut_"
+COMMIT = "coordlib.core.groups.offsets.commit.x_judge__mutmut_"
 
 
 def test_every_nth_change_is_tried_always_the_same() -> None:

@@ -7,9 +7,9 @@ it with what groups really do.
 
 from typing import Final
 
+from coordlib.core.groups import kind
 from coordlib.core.groups.assigned import timers
 from coordlib.core.groups.assigned.group import State
-from coordlib.core.groups.offsets import retention
 
 SUBSCRIBE: Final = "Subscribe"
 RELEASE: Final = "Release"
@@ -56,6 +56,6 @@ CAUSES: Final[dict[tuple[State | None, State], dict[str, str]]] = {
     },
     (State.EMPTY, State.DEAD): {
         DELETE: "an operator deletes it",
-        retention.CAUSE: "its last offsets have expired, or it has held nothing for long",
+        kind.CAUSE: "its last offsets have expired, or it has held nothing for long",
     },
 }

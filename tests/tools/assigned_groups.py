@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from coordlib.core.groups.assigned.group import Group, Member, Partitions
 from coordlib.core.groups.assignors.server_model import Strategy
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools.core import ShardSettings
 from tests.tools.driving import SETTINGS, Conversation, leave, settings
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from coordlib.core.engine.routing import RESPONSES
-from coordlib.core.groups.assignors import uniform
+from coordlib.core.engine.effects import RESPONSES
+from coordlib.core.groups.assignors import server_sticky
 from coordlib.core.groups.assignors.server_model import Shares, Subscriber
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools import driving
 from tests.tools.assigned_groups import let_go, subscribe, topics
 from tests.tools.core import InputRecord, ShardSettings, of_groups
@@ -49,7 +49,7 @@ def brittle(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) ->
         raise LookupError("three is too many")
     if sum(partitions.values()) % 3 == 1 and len(members) > 2:
         return {}
-    return uniform.assign(members, partitions)
+    return server_sticky.assign_uniform(members, partitions)
 
 
 SETTINGS = ShardSettings(

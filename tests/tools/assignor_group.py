@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from coordlib.core.groups.assignors import cooperative_sticky, roundrobin, sticky, sticky_data
-from coordlib.core.groups.assignors import range as range_assignor
+from coordlib.core.groups.assignors import ownership, range_roundrobin, sticky
+from coordlib.core.groups.assignors import range_roundrobin as range_assignor
 from coordlib.core.groups.assignors.model import NO_GENERATION, Assignments, Member, ReplicaRacks
 from tests.tools.oracles import server_range, uniform, uniform_different
 
@@ -37,11 +37,11 @@ ASSIGNORS: Final[dict[str, Assign]] = {
     "range": lambda members, at: range_assignor.assign(
         members, at.partitions, at.racks, always_racks=at.always_racks
     ),
-    "roundrobin": lambda members, at: roundrobin.assign(members, at.partitions),
+    "roundrobin": lambda members, at: range_roundrobin.assign_roundrobin(members, at.partitions),
     "sticky": lambda members, at: sticky.assign(
         members, at.partitions, at.racks, always_racks=at.always_racks
     ),
-    "cooperative-sticky": lambda members, at: cooperative_sticky.assign(
+    "cooperative-sticky": lambda members, at: sticky.assign_cooperative(
         members, at.partitions, at.racks, always_racks=at.always_racks
     ),
     "range(server)": lambda members, at: server_range.assign(members, at.partitions),
@@ -61,7 +61,7 @@ def described(
     rows: dict[str, tuple[int, ...]] = {}
     for topic, partition in sorted(owned):
         rows[topic] = (*rows.get(topic, ()), partition)
-    data = sticky_data.encode_sticky(rows, generation) if assignor == "sticky" else None
+    data = ownership.encode_sticky(rows, generation) if assignor == "sticky" else None
     return replace(member, owned=rows, generation=generation, user_data=data)
 
 

@@ -10,11 +10,11 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from coordlib.core.controller import telling
-from coordlib.core.engine.routing import RESPONSES
-from coordlib.core.engine.table import Place
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.clusters import PartitionValue
+from coordlib.core.controller import step
+from coordlib.core.engine.effects import RESPONSES
+from coordlib.core.engine.tables import Place
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.stored import PartitionValue
 from tests.tools import clusters as c
 from tests.tools.broker_processes import Disk, Process
 from tests.tools.cluster_soundness import (
@@ -355,5 +355,5 @@ class Life:
             process.hear(self.answers)
             for place, row in rows.items():
                 if process.broker in row.replicas:
-                    assert process.rows[place] == telling.replica_row(place, row), place
+                    assert process.rows[place] == step.replica_row(place, row), place
                     self.met["beliefs"] += 1

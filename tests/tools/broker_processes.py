@@ -8,9 +8,9 @@ replica; what all that it counts as in sync have is committed (rule 16).
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordlib.core.engine.table import Place
+from coordlib.core.engine.tables import Place
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import responses as rs
 from tests.tools.clusters import RELEASE_MS, SESSION_MS
 
 MARGIN_MS = max(1_000, min(SESSION_MS, RELEASE_MS) // 4)

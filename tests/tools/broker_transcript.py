@@ -28,7 +28,7 @@ gave the state from its newest answer; words like incarnation=, since= and cause
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools import clusters as c
 from tests.tools.driving import Conversation
 

@@ -8,9 +8,9 @@ table, and tests compare it with what groups really do.
 
 from typing import Final
 
+from coordlib.core.groups import kind
 from coordlib.core.groups.classic import timers
 from coordlib.core.groups.classic.group import State
-from coordlib.core.groups.offsets import retention
 
 JOIN: Final = "JoinGroup"
 SYNC: Final = "SyncGroup"
@@ -73,6 +73,6 @@ CAUSES: Final[dict[tuple[State | None, State], dict[str, str]]] = {
     },
     (State.EMPTY, State.DEAD): {
         DELETE: "an operator deletes it",
-        retention.CAUSE: "its last offsets have expired, or it has held nothing for long",
+        kind.CAUSE: "its last offsets have expired, or it has held nothing for long",
     },
 }

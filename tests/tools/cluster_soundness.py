@@ -8,14 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from coordlib.core.controller import rows as kept
-from coordlib.core.controller.cluster import Cluster
-from coordlib.core.controller.rows import Partition, Topic
-from coordlib.core.controller.states import ReplicaState
-from coordlib.core.engine.routing import METADATA, Output
-from coordlib.core.engine.table import Place
+from coordlib.core.controller import states as kept
+from coordlib.core.controller.states import Cluster, Partition, ReplicaState, Topic
+from coordlib.core.engine.effects import METADATA, Output
+from coordlib.core.engine.tables import Place
 from coordlib.core.wire import codec
-from coordlib.core.wire.clusters import PartitionValue
+from coordlib.core.wire.stored import PartitionValue
 
 Rows = Mapping[Place, Partition]
 

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.core.controller.cluster import Cluster
-from coordlib.core.controller.rows import PARTITIONS, TOPICS, Partition, Topic
-from coordlib.core.engine.row import Row
-from coordlib.core.engine.table import Place
-from coordlib.core.wire import requests as rq
+from coordlib.core.controller.states import PARTITIONS, TOPICS, Cluster, Partition, Topic
+from coordlib.core.engine.rows import Row
+from coordlib.core.engine.tables import Place
+from coordlib.core.wire import api as rq
 from tests.tools.core import Shard
 from tests.tools.driving import Conversation
 

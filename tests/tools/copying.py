@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from coordlib.local import quiet_files
+from coordlib.local import class_archive
 from coordlib.local.home import pyspark_home
 
 CLASS: Final = "CopyingFileSystem"
@@ -26,7 +26,7 @@ def build(folder: Path) -> Path:
         FileNotFoundError: there is no Java compiler.
         CalledProcessError: it does not compile.
     """
-    compiler = quiet_files._compiler()
+    compiler = class_archive._compiler()
     folder.mkdir(parents=True, exist_ok=True)
     command = [compiler, "--release", "17", "-proc:none", "-d", str(folder)]
     command += ["-cp", f"{pyspark_home() / 'jars'}/*", str(_SOURCE)]

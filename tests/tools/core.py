@@ -9,10 +9,13 @@ from typing import Any
 import msgspec
 
 from coordlib.config import GroupConfig, ShardConfig
-from coordlib.core.engine import blob as blobs
-from coordlib.core.engine import restore as restoring
-from coordlib.core.engine import shard as shards
-from coordlib.core.engine.blob import (
+from coordlib.core.engine import fold as shards
+from coordlib.core.engine import state as blobs
+from coordlib.core.engine import state as restoring
+from coordlib.core.engine.effects import COMMITTED, GROUPS, Output
+from coordlib.core.engine.protocol import Registry
+from coordlib.core.engine.rows import Row
+from coordlib.core.engine.state import (
     STATE_VERSION,
     UNTRUSTED_TIME_MS,
     Fold,
@@ -22,16 +25,11 @@ from coordlib.core.engine.blob import (
     StoredShard,
     UnknownStateVersion,
 )
-from coordlib.core.engine.family import Registry
-from coordlib.core.engine.kind import Facts, Known
-from coordlib.core.engine.routing import COMMITTED, GROUPS, Output
-from coordlib.core.engine.row import Row
-from coordlib.core.engine.step import Around
-from coordlib.core.engine.table import Entries
-from coordlib.core.groups.family import Groups
-from coordlib.core.groups.offsets.table import OFFSETS
-from coordlib.core.groups.settings import GroupSettings
-from coordlib.core.groups.step import AroundGroup
+from coordlib.core.engine.step import Around, Facts, Known
+from coordlib.core.engine.tables import Entries
+from coordlib.core.groups.group import AroundGroup, GroupSettings
+from coordlib.core.groups.offsets.tables import OFFSETS
+from coordlib.core.groups.protocol import Groups
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire.stored import ShardPosition
 
@@ -96,12 +94,12 @@ def fold(
     settings: ShardSettings,
     registry: Registry | None = None,
 ) -> Fold:
-    """As `coordlib.core.engine.shard.fold`."""
+    """As `coordlib.core.engine.fold.fold`."""
     return shards.fold(blob, records, settings, registry or REGISTRY)
 
 
 def decode_blob(blob: bytes | None, registry: Registry | None = None) -> StoredShard:
-    """As `coordlib.core.engine.blob.decode_blob`."""
+    """As `coordlib.core.engine.state.decode_blob`."""
     return blobs.decode_blob(blob, registry or REGISTRY)
 
 
@@ -143,7 +141,7 @@ def compacted(outputs: Iterable[Output], names: Iterable[str]) -> dict[str, dict
 
 
 def orphans(groups: Iterable[bytes], committed: Iterable[bytes]) -> list[str]:
-    """As `coordlib.core.engine.restore.orphans`, by keys alone."""
+    """As `coordlib.core.engine.state.orphans`, by keys alone."""
     topics = {GROUPS: dict.fromkeys(groups, b""), COMMITTED: dict.fromkeys(committed, b"")}
     return restoring.orphans(topics, REGISTRY)
 

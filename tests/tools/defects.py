@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.classic.step import Step
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.groups.classic.members import Step
 from coordlib.core.registry import REGISTRY
 
 #: A step that no request has asked for.

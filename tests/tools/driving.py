@@ -15,12 +15,11 @@ from typing import Any, Literal
 
 from msgspec import Raw
 
-from coordlib.core.engine.routing import OUTBOX, Output
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.effects import OUTBOX, REQUESTS, Output
 from coordlib.core.groups.classic.group import Group
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools.core import Fold, InputRecord, Shard, ShardSettings, of_groups, with_groups
 from tests.tools.notation import render
 

@@ -24,12 +24,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import coordlib
-from coordlib.client.groups.classic_member import ClassicMember
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.engine.shard import Shard
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.client.groups.member import ClassicMember
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.engine.fold import Shard
+from coordlib.core.engine.state import InputRecord
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.job import operator
 from coordlib.job.plane import fold_groups
 from coordlib.testing.fake_log import FakeLog

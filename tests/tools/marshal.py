@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.wire import marshal
-from coordlib.core.wire.marshal import AnyMessage, Rejected, ReleaseGroup
+from coordlib.core.engine.state import InputRecord
+from coordlib.core.wire import claims
+from coordlib.core.wire.claims import AnyMessage, Rejected, ReleaseGroup
 
 #: Differences that are shown; all are counted.
 SHOWN_MAX: Final = 20
@@ -48,13 +48,13 @@ class Replay:
     def step(self, now_s: int, text: str) -> dict[str, Any] | None:
         """What the message has led to, in the words of Marshal's outcome."""
         value = text.encode("utf-8", "surrogatepass")
-        message = marshal.decode(value)
+        message = claims.decode(value)
         offset = self._world.offset + 1
         self._world.judge(InputRecord("m", offset, now_s * 1_000, value))
         if isinstance(message, Rejected):
             return None
         found = self._pause(message) if isinstance(message, ReleaseGroup) else self._slot(message)
-        return {**found, "encoded": marshal.encode(message).decode()}
+        return {**found, "encoded": claims.encode(message).decode()}
 
     def _pause(self, message: ReleaseGroup) -> dict[str, Any]:
         """On the sender's clock; a pause that has ended already is none here, and was one there."""

@@ -23,7 +23,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 COPY: Final = ROOT / ".coord" / "mutation"
 #: mutmut knows its changes only after a run: these are few.
-FIRST: Final = "coordlib.core.engine.clock.*"
+FIRST: Final = "coordlib.core.engine.time.*"
 EVERY: Final = 20
 #: In the copy: of which code it is.
 STAMP: Final = "copy-of.txt"
@@ -45,7 +45,7 @@ def sample(names: Iterable[str], pattern: str, every: int) -> list[str]:
 
 
 def module_of(name: str) -> str:
-    """`coordlib.core.engine.agenda.xǁAgendaǁnote__mutmut_3` -> `shard.agenda`."""
+    """`coordlib.core.engine.rows.xǁAgendaǁnote__mutmut_3` -> `shard.agenda`."""
     return name.rpartition(".")[0].removeprefix("coordlib.core.")
 
 

@@ -27,7 +27,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from coordlib.core.engine.routing import (
+from coordlib.core.engine.effects import (
     ASSIGNMENTS,
     CLUSTERS,
     COMMITTED,

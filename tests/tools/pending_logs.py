@@ -8,10 +8,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, Literal, NamedTuple
 
-from coordlib.core.groups.offsets.pending_table import PENDING
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.transactions import DELTA
+from coordlib.core.groups.offsets.tables import PENDING
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.offsets import DELTA
 from tests.tools import driving
 from tests.tools.core import InputRecord, ShardSettings
 from tests.tools.driving import Conversation

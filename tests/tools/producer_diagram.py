@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.core.transactions import states
-from coordlib.core.transactions.states import State
+from coordlib.core.transactions import transaction
 from coordlib.core.transactions.tables import ABORTS, INIT, TABLE, Sender
+from coordlib.core.transactions.transaction import State
 from tests.tools.broker_diagram import states_drawn
 
-PAGE: Final = Path(str(states.__file__)).with_name("README.md")
+PAGE: Final = Path(str(transaction.__file__)).with_name("README.md")
 _LIVE: Final = tuple(state for state in State if state is not State.DEAD)
 
 
 def drawn() -> str:
     """All that stands between the marks of the page."""
     parts = (
-        states_drawn("States", State, states.VALID_PREVIOUS_STATES),
+        states_drawn("States", State, transaction.VALID_PREVIOUS_STATES),
         _init(),
         _requests(),
         _operators(),

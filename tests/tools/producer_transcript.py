@@ -28,10 +28,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from coordlib.core.engine.routing import RESPONSES
+from coordlib.core.engine.effects import RESPONSES
 from coordlib.core.transactions.transaction import Transaction
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools import producers as p
 from tests.tools.driving import Conversation
 

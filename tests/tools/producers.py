@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from coordlib.core.transactions.transaction import Transaction
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools.driving import SETTINGS, Conversation
 
 #: Longer than what these conversations take, unless one waits for it.

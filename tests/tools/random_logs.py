@@ -11,12 +11,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from coordlib.core.engine.routing import RESPONSES
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.engine.effects import REQUESTS, RESPONSES
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
 from tests.tools import driving
 from tests.tools.core import InputRecord, ShardSettings
 from tests.tools.driving import Conversation

@@ -26,16 +26,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from coordlib.config import BrokersConfig, GroupConfig, ShardConfig, TransactionsConfig
-from coordlib.core.claims.blob import Coordination
+from coordlib.core.claims.fold import Coordination
 from coordlib.core.claims.history import SPACE as CLAIMS_SPACE
-from coordlib.core.controller.family import Clusters
-from coordlib.core.controller.settings import BrokersSettings
+from coordlib.core.controller.protocol import BrokersSettings, Clusters
+from coordlib.core.engine.effects import Output
 from coordlib.core.engine.pages import Kept, Packing
-from coordlib.core.engine.routing import Output
-from coordlib.core.groups.family import Groups
-from coordlib.core.groups.settings import GroupSettings
-from coordlib.core.transactions.family import Transactions
-from coordlib.core.transactions.settings import TransactionsSettings
+from coordlib.core.groups.group import GroupSettings
+from coordlib.core.groups.protocol import Groups
+from coordlib.core.transactions.protocol import Transactions, TransactionsSettings
 from coordlib.core.wire.stored import ControlKey, ShardPosition
 from coordlib.job.plane import Plane, Restoring, claims, groups
 from coordlib.testing import signing

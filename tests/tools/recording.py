@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.core.claims.blob import MESSAGES
+from coordlib.core.claims.fold import MESSAGES
 from coordlib.core.claims.history import SPACE as CLAIMS_SPACE
-from coordlib.core.controller.family import Clusters
-from coordlib.core.groups.family import Groups
-from coordlib.core.transactions.family import Transactions
+from coordlib.core.controller.protocol import Clusters
+from coordlib.core.groups.protocol import Groups
+from coordlib.core.transactions.protocol import Transactions
 from coordlib.testing import signing
 from tests.tools import (
     assigned_logs,

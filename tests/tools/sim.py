@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 
-from coordlib.cli.kit.numbers import Count, Seed
+from coordlib.cli.kit.options import Count, Seed
 from coordlib.cli.kit.output import LINE_LENGTH_MAX, counted, print_head, print_json, print_table
 from coordlib.cli.main.log import Choice
 from coordlib.errors import SetupError

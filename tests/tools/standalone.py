@@ -19,11 +19,17 @@ from typing import Final, Self
 import psutil
 
 from coordlib.errors import NotReady
-from coordlib.local import logs
+from coordlib.local import home
 from coordlib.local.home import pyspark_home
 from coordlib.local.java import find_java
-from coordlib.local.ports import LOOPBACK, free_ports, is_answering
-from coordlib.local.programs import Program, belonging_to, environment_of
+from coordlib.local.processes import (
+    LOOPBACK,
+    Program,
+    belonging_to,
+    environment_of,
+    free_ports,
+    is_answering,
+)
 
 START_TIMEOUT_S: Final = 60.0
 LOOK_EVERY_S: Final = 0.1
@@ -193,7 +199,7 @@ class Standalone:
             if self._running[name].poll() is not None or time.monotonic() > deadline:
                 raise NotReady(
                     f"The {name} of the cluster did not start.",
-                    logs.last_lines(self._log_file(name), 12, 0),
+                    home.last_lines(self._log_file(name), 12, 0),
                     f"The whole log is in {self._log_file(name)}",
                 )
             time.sleep(LOOK_EVERY_S)

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import msgspec
 
+from coordlib.core.groups import kind as retention
 from coordlib.core.groups.assigned import group as assigned_group
-from coordlib.core.groups.assigned import kind as assigned_kind
+from coordlib.core.groups.assigned import protocol as assigned_kind
 from coordlib.core.groups.assigned import timers as assigned_timers
-from coordlib.core.groups.classic import group, guards, pending, timers
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.offsets import retention
+from coordlib.core.groups.classic import group, leave, rebalance, timers
+from coordlib.core.groups.classic.protocol import CLASSIC
 from tests.tools import assigned_causes, broker_diagram, classic_causes, producer_diagram
 from tests.tools.claims import page as claims_page
 
@@ -62,8 +62,8 @@ KINDS: Final = (
         classic_causes.CAUSES,
         {
             retention.CAUSE: retention.__name__,
-            classic_causes.GUARD: guards.__name__,
-            classic_causes.PENDING: pending.__name__,
+            classic_causes.GUARD: leave.__name__,
+            classic_causes.PENDING: rebalance.__name__,
         },
     ),
     Drawn(

@@ -15,12 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.core.claims import restore
-from coordlib.core.claims.blob import STATE_VERSION
-from coordlib.core.claims.fold import fold
-from coordlib.core.claims.pages import read_pages
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.engine.routing import SNAPSHOTS
+from coordlib.core.claims import fold as restore
+from coordlib.core.claims.fold import STATE_VERSION, fold
+from coordlib.core.claims.snapshots import read_pages
+from coordlib.core.engine.effects import SNAPSHOTS
+from coordlib.core.engine.state import InputRecord
 from tests.tools.claims import driving
 from tests.tools.claims.driving import Talk, message, process_of
 from tests.tools.stored_state import lines_of

@@ -6,8 +6,8 @@ asked, wanted elsewhere, guarded, recovering, moving, being deleted, new.
 
 from typing import Any
 
-from coordlib.core.engine.table import Place
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.tables import Place
+from coordlib.core.wire import api as rq
 from tests.tools import clusters as c
 from tests.tools.driving import Conversation
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from coordlib.core.engine.routing import (
+from coordlib.core.engine.effects import (
     CLUSTERS,
     COMMITTED,
     GROUPS,
@@ -28,9 +28,9 @@ from coordlib.core.engine.routing import (
     Output,
 )
 from coordlib.core.groups.assignors.server_model import Shares
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
 from coordlib.core.wire.stored import ShardPosition
 from tests.tools import driving, stored_clusters, stored_transactions
 from tests.tools.assigned_groups import group_of, let_go, subscribe, topic_id, topics

@@ -10,9 +10,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib.core.transactions.transaction import Transaction
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import GROUP_SPACE
+from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools import driving
 from tests.tools import producers as p
 from tests.tools.assigned_groups import topic_id

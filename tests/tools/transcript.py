@@ -57,11 +57,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coordlib.core.engine.routing import RESPONSES
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.effects import REQUESTS, RESPONSES
 from coordlib.core.groups.assigned.group import Group as AssignedGroup
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from tests.tools import assigned_groups, driving, producer_transcript
 from tests.tools.broker_transcript import VERBS, BrokerWords
 from tests.tools.claims.transcript import ClaimsSession

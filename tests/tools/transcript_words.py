@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
 
 _NAMES = {"session": "session_timeout_ms", "rebalance": "rebalance_timeout_ms"}
 _NUMBERS = frozenset({"session", "rebalance", "generation", "reply", "capacity", "cause"})

@@ -1,20 +1,21 @@
-"""`coord claims list|describe|history|decode`: who claims what, read from Kafka alone, job up or
-down; and what became of it, from the history's tables."""
+"""`coord claims list|describe|history|decode|verify`: read from Kafka alone, job up or down."""
 
 from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import Parameter
 
-from coordlib.cli.claims.claims_where import (
-    CLAIMS_HERE,
-    CLAIMS_TABLES_HERE,
-    WhereClaims,
-    WhereClaimsTables,
-    as_of,
+from coordlib.cli.kit.options import (
+    Count,
+    GroupName,
+    NotNegative,
+    Since,
+    TopicName,
+    ask,
+    require_name,
 )
-from coordlib.cli.kit.names import GroupName, TopicName, require_name
-from coordlib.cli.kit.numbers import Count, NotNegative
 from coordlib.cli.kit.output import (
     counted,
     duration_text,
@@ -26,14 +27,23 @@ from coordlib.cli.kit.output import (
     say,
     visible,
 )
-from coordlib.cli.kit.since import Since, ask
-from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.cli.kit.where import (
+    CLAIMS_HERE,
+    CLAIMS_TABLES_HERE,
+    WhereClaims,
+    WhereClaimsTables,
+    as_of,
+)
+from coordlib.errors import ErrorCode, GroupError, NotReady, SetupError
+from coordlib.exit_codes import FAILED, OK, UNHEALTHY
 from coordlib.history.tables import JUDGED, ORDINAL
 
 if TYPE_CHECKING:
-    from coordlib.cli.claims.claims_view import SlotRow
-    from coordlib.client.claims.survey import Survey
-    from coordlib.client.claims.view import LogView
+    from coordlib.cli.claims.view import SlotRow
+    from coordlib.client.claims.admin import Survey
+    from coordlib.client.claims.transport import LogView
+    from coordlib.core.claims.slots import Key
+    from coordlib.core.claims.world import World
 
 State = Literal["live", "aging", "stale", "free", "paused"]
 SLOT_COLUMNS: Final = (
@@ -120,7 +130,7 @@ def list_claims(
     state
         live: heard within one interval; aging: within two; stale; free; paused.
     """
-    from coordlib.cli.claims.claims_view import paused_groups, rows_of
+    from coordlib.cli.claims.view import paused_groups, rows_of
 
     with where.survey() as survey:
         views = survey.read(_partitions_of(survey, topic))
@@ -146,7 +156,7 @@ def describe(group: GroupName, /, *, where: WhereClaims = CLAIMS_HERE) -> int:
     group
         The group's id.
     """
-    from coordlib.cli.claims.claims_view import paused_groups, rows_of
+    from coordlib.cli.claims.view import paused_groups, rows_of
     from coordlib.core.claims.world import UNTRUSTED_TIME_MS
 
     begun: dict[tuple[int, int], int] = {}
@@ -307,7 +317,7 @@ def _message_row(number: int, record: Any, judgement: Any) -> tuple[object, ...]
 
 
 def _partition_of(survey: "Survey", topic: str) -> int:
-    from coordlib.core.wire.marshal import partition_of
+    from coordlib.core.wire.claims import partition_of
 
     return partition_of(topic, survey.place.partitions)
 
@@ -318,9 +328,8 @@ def _partitions_of(survey: "Survey", topic: str | None) -> list[int] | None:
 
 def _ends(where: WhereClaims, rows: "list[SlotRow]") -> dict[tuple[str, int], int]:
     from coordlib.kafka.bounds import log_bounds
-    from coordlib.kafka.clients import open_admin, reaching
-    from coordlib.kafka.denied import refusing
-    from coordlib.kafka.places import Place
+    from coordlib.kafka.clients import open_admin, reaching, refusing
+    from coordlib.kafka.logs import Place
 
     client = where.client()
     admin, places = open_admin(client), [Place(row.topic, row.partition) for row in rows]
@@ -335,7 +344,7 @@ def _ends(where: WhereClaims, rows: "list[SlotRow]") -> dict[tuple[str, int], in
 
 def _replaced(where: WhereClaims, rows: "list[SlotRow]") -> list[str]:
     """The topics that have another id now than one of these positions."""
-    from coordlib.kafka.topic_ids import TopicIdReader
+    from coordlib.kafka.cluster import TopicIdReader
 
     return [*TopicIdReader(where.client()).replaced((row.topic, row.topic_id) for row in rows)]
 
@@ -368,3 +377,140 @@ def _say_state(views: "dict[int, LogView]", paused: dict[str, str]) -> None:
     if unsettled:
         say(f"Too little of coordination partitions {unsettled} could be read to know all owners.")
     say(f"As of {as_of(views)}")
+
+
+COLUMNS: Final = ("PARTITION", "SNAPSHOT-OFFSET", "OK", "SLOTS", "DIFFERENCES", "NOTE")
+KEYS: Final = tuple(column.lower() for column in COLUMNS)
+LATE: Final = "late: the log begins behind its first record"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A coordination partition: whether its snapshot is what its log says."""
+
+    partition: int
+    snapshot_offset: int | None
+    #: None: nothing was compared, for the reason in `note`.
+    ok: bool | None
+    note: str | None = None
+    slots: int | None = None
+    #: A sentence for each difference.
+    different: tuple[str, ...] = ()
+    #: Whether a snapshot can be expected: the log's clock has gone a heartbeat interval.
+    is_due: bool = True
+
+    def row(self) -> tuple[object, ...]:
+        count = None if self.ok is None else len(self.different)
+        return self.partition, self.snapshot_offset, self.ok, self.slots, count, self.note
+
+
+def verify(*, where: WhereClaims = CLAIMS_HERE) -> int:
+    """Fold the coordination topic, and compare with the job's newest snapshots; exit code 3 if they
+    differ, 1 if a partition could not be compared.
+
+    Compared are owner, fencing token, position and age of every slot, at the snapshot's offset. A
+    partition whose log has not gone a heartbeat interval has no snapshot yet, and counts for
+    nothing.
+    """
+    with where.survey() as survey:
+        rows = list(compare(survey))
+    for each in rows:
+        for line in each.different:
+            say(f"m{each.partition}-{each.snapshot_offset}: {visible(line)}")
+    ok = agreed(rows)
+    if where.format == "json":
+        partitions = [dict(zip(KEYS, each.row(), strict=True)) for each in rows]
+        print_json("claims verify", topic=where.claims_topic, ok=ok, partitions=partitions)
+    else:
+        print_table(COLUMNS, [each.row() for each in rows])
+    if all(each.snapshot_offset is None for each in rows):
+        raise NotReady(
+            "There is no snapshot to compare with.",
+            f"{where.topic_prefix()}.claims.snapshots",
+            "Start the job with claims, and wait for one heartbeat interval.",
+        )
+    if ok is None:
+        say("Not every partition could be compared: see NOTE.")
+    return FAILED if ok is None else OK if ok else UNHEALTHY
+
+
+def agreed(rows: Iterable[Compared]) -> bool | None:
+    """Of a whole topic; None: nothing differs, and not all that had to be compared could be."""
+    some = [each for each in rows if each.ok is not None or each.is_due]
+    if any(each.ok is False for each in some):
+        return False
+    return None if not some or any(each.ok is None for each in some) else True
+
+
+def compare(survey: "Survey") -> "Iterator[Compared]":
+    """Each coordination partition in turn, read to its end. Raises as `Survey.read`."""
+    for number in range(survey.place.partitions):
+        snapshot = survey.snapshot(number)
+        if snapshot is None:
+            yield _without_snapshot(survey, number)
+            continue
+        world = _folded(survey, number, snapshot.offset)
+        if world.offset != snapshot.offset:
+            note = "the log ends before it, or begins behind it"
+            yield Compared(number, snapshot.offset, None, note)
+        elif not world.is_settled:
+            note = "too little of the log is left to know the owners"
+            yield Compared(number, snapshot.offset, None, note)
+        else:
+            theirs = survey.restored(snapshot, number)
+            compared, different = differences(world, theirs, is_late=world.is_late)
+            late, found = LATE if world.is_late else None, tuple(different)
+            yield Compared(number, snapshot.offset, not found, late, compared, found)
+
+
+def _without_snapshot(survey: "Survey", number: int) -> Compared:
+    world = _folded(survey, number)
+    is_due = world.is_late or world.clock_ms >= world.interval_ms
+    note = "no snapshot of this topic" if is_due else "no snapshot is due yet"
+    return Compared(number, None, None, note, is_due=is_due)
+
+
+def _folded(survey: "Survey", number: int, until: int | None = None) -> "World":
+    """The log up to an offset, or to its end, as one that reads it alone."""
+    from coordlib.core.claims.world import World
+
+    world = World(survey.place.topic, number, survey.place.partitions)
+
+    def keep(_: int, record: Any, __: Any) -> None:
+        if until is None or record.offset <= until:
+            world.judge(record)
+
+    survey.read([number], is_whole=True, on_record=keep)
+    return world
+
+
+def differences(ours: "World", theirs: "World", is_late: bool) -> tuple[int, list[str]]:
+    """How many slots were compared, and where they differ, one sentence each.
+
+    A reader that began late knows less: compared are owners, unless either is not sure of one.
+    """
+    keys = ours.slots.keys() | theirs.slots.keys()
+    if is_late:
+        keys = {key for key in keys if _is_sure(ours, theirs, key)}
+    found = []
+    for key in sorted(keys):
+        mine, other = _facts(ours, key), _facts(theirs, key)
+        if is_late and mine is not None and other is not None and mine[3] is None:
+            other = (*other[:3], None, *other[4:])  # it was written before this reader began
+        if mine != other:
+            group, topic, partition = key
+            found.append(f"{group} {topic}:{partition}: the log says {mine}, the snapshot {other}")
+    return len(keys), found
+
+
+def _is_sure(ours: "World", theirs: "World", key: "Key") -> bool:
+    owners = [slot for world in (ours, theirs) if (slot := world.owner(key)) is not None]
+    return bool(owners) and not any(slot.is_tentative for slot in owners)
+
+
+def _facts(world: "World", key: "Key") -> tuple[object, ...] | None:
+    slot = world.slots.get(key)
+    if slot is None:
+        return None
+    age_ms = world.clock_ms - slot.heard_ms
+    return slot.client, slot.instance, slot.epoch, slot.position, slot.is_released, age_ms

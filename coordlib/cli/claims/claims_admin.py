@@ -1,24 +1,170 @@
-"""`coord claims pause|resume|set-position`: what operators do to groups of claims."""
+"""`coord claims create|check|pause|resume|set-position`: what operators do to groups of claims."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from cyclopts import Parameter
 
-from coordlib.cli.claims.claims_where import CLAIMS_HERE, Duration, WhereClaims
-from coordlib.cli.kit.confirm import confirm
-from coordlib.cli.kit.names import GroupName, TopicName
-from coordlib.cli.kit.output import counted, print_json, print_table, say, visible
+from coordlib.cli.kit.options import GroupName, Partitions, Replication, TopicName
+from coordlib.cli.kit.output import confirm, counted, print_json, print_table, say, visible
+from coordlib.cli.kit.where import (
+    CLAIMS_HERE,
+    HERE,
+    Duration,
+    Where,
+    WhereClaims,
+    require_claims_topic,
+)
 from coordlib.errors import CannotReach, SetupError
-from coordlib.local.signals import ended_by_signals
+from coordlib.exit_codes import OK, UNHEALTHY
+from coordlib.local.progress import ended_by_signals
 
 if TYPE_CHECKING:
     from coordlib.client.claims.admin import ClaimsAdmin
-    from coordlib.client.kit.signals import TopicPartition
+    from coordlib.client.kit.events import TopicPartition
+
+#: Messages of each coordination partition that `check` looks at, the newest ones.
+CHECKED_MAX: Final = 100_000
+#: A sender's clock is wrong beyond this part of the heartbeat interval.
+SKEW_PARTS: Final = 4
+FINDING_COLUMNS: Final = ("TOPIC", "IS", "MUST-BE", "LEVEL", "MEND")
+
+
+def create(
+    topic: str,
+    /,
+    *,
+    partitions: Partitions = 4,
+    replication: Replication = 3,
+    where: Where = HERE,
+) -> int:
+    """Create a coordination topic; one that exists is left as it is.
+
+    Parameters
+    ----------
+    topic
+        Its name: __marshal has heartbeats every 60 s, __marshal.6s every 6 s.
+    partitions
+        Topics are spread over them; fixed for the topic's life.
+    replication
+        Replicas of each partition; 1 for a single broker.
+    """
+    from coordlib.kafka.coordination import create_coordination
+
+    require_claims_topic(None, topic)
+    where.reach()
+    is_new = create_coordination(where.client(), topic, partitions, replication)
+    if where.format == "json":
+        print_json("claims create", topic=topic, created=is_new)
+    else:
+        say(f"{topic} was created." if is_new else f"{topic} exists, and was left as it is.")
+    return OK
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What stands in the newest messages."""
+
+    interval_ms: int
+    messages: int = 0
+    #: Error name -> how many, and the newest coordinate.
+    rejected: dict[str, tuple[int, str]] = field(default_factory=dict)
+    #: (group, client) -> the processes that wrote, in turns.
+    processes: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    #: (group, client) -> largest difference to the broker's stamp, in ms.
+    skews: dict[tuple[str, str], int] = field(default_factory=dict)
+    #: Groups in which a Marshal client writes.
+    foreign: set[str] = field(default_factory=set)
+
+    def note(self, number: int, record: Any, judgement: Any) -> None:
+        from coordlib.core.claims.slots import Verdict
+        from coordlib.core.wire import claims
+
+        self.messages += 1
+        coordinate = f"m{number}-{record.offset}"
+        if judgement.verdict is Verdict.REJECTED:
+            times, _ = self.rejected.get(judgement.error, (0, ""))
+            self.rejected[judgement.error] = (times + 1, coordinate)
+            return
+        message = judgement.message
+        who = (message.group, message.client)
+        if claims.sender_of(message, record.offset) is None:
+            self.foreign.add(message.group)
+        turns = self.processes.setdefault(who, [])
+        if not turns or turns[-1] != message.instance[:8]:
+            turns.append(message.instance[:8])
+        if record.timestamp_ms >= 0:
+            skew_ms = message.time_s * 1_000 - record.timestamp_ms
+            if abs(skew_ms) - 1_000 > self.interval_ms // SKEW_PARTS:
+                self.skews[who] = max(self.skews.get(who, 0), skew_ms, key=abs)
+
+    def twins(self) -> list[tuple[str, str]]:
+        """Those of whom an earlier process went on after a later one had begun."""
+        return sorted(who for who, turns in self.processes.items() if len(set(turns)) < len(turns))
+
+
+def check(*, where: WhereClaims = CLAIMS_HERE) -> int:
+    """Check the coordination topic's settings and newest messages; exit code 3 if it is unusable.
+
+    Shown are settings with their mends, messages that no reader takes, clocks of senders that are
+    wrong, and client ids that two processes use at once.
+    """
+    from coordlib.kafka.coordination import check_coordination
+
+    where.reach()
+    findings = check_coordination(where.client(), where.claims_topic)
+    is_good = not any(each.is_fatal for each in findings)
+    rows: list[tuple[object, ...]] = [
+        (f.topic, f.what, f.must, "error" if f.is_fatal else "warning", f.mend) for f in findings
+    ]
+    seen = _look(where) if is_good else None
+    if seen is not None:
+        rows += _rows_of(where.claims_topic, seen)
+    if where.format == "json":
+        keys = ("topic", "is", "must-be", "level", "mend")
+        print_json(
+            "claims check",
+            topic=where.claims_topic,
+            ok=is_good,
+            messages=seen.messages if seen else None,
+            marshal_groups=sorted(seen.foreign) if seen else None,
+            findings=[dict(zip(keys, row, strict=True)) for row in rows],
+        )
+    elif rows:
+        print_table(FINDING_COLUMNS, rows)
+    if is_good and seen is not None:
+        said = counted(seen.messages, "message")
+        say(f"{where.claims_topic} can be used; {said} looked at")
+    return OK if is_good else UNHEALTHY
+
+
+def _look(where: WhereClaims) -> _Seen:
+    with where.survey() as survey:
+        seen = _Seen(survey.place.interval_ms)
+        survey.read(is_whole=True, newest_max=CHECKED_MAX, on_record=seen.note)
+    return seen
+
+
+def _rows_of(topic: str, seen: _Seen) -> list[tuple[object, ...]]:
+    from coordlib.core.wire.claims import SENTENCES, Fault
+
+    rows: list[tuple[object, ...]] = []
+    for error, (times, coordinate) in sorted(seen.rejected.items()):
+        what = f"{counted(times, 'message')} rejected: {error}, newest {coordinate}"
+        rows.append((topic, what, "a message of claims", "warning", SENTENCES[Fault(error)]))
+    for (group, client), skew_ms in sorted(seen.skews.items()):
+        what = f"client {client} of {group}: its clock is {skew_ms / 1_000:+.0f} s off"
+        rows.append((topic, what, "the time", "warning", "Set the clock of its machine."))
+    for group, client in seen.twins():
+        mend = "Give each process a client.id of its own."
+        what = f"client {client} of {group}: several processes at once"
+        rows.append((topic, what, "one process", "warning", mend))
+    return rows
+
 
 RESET_COLUMNS: Final = ("GROUP", "TOPIC", "PARTITION", "PRIOR-OFFSET", "NEW-OFFSET", "DELTA")
 _TARGET: Final = re.compile(r"([A-Za-z0-9._-]{1,249}):([0-9]{1,10})=([0-9]{1,19})")
@@ -272,7 +418,7 @@ def _require_one(ways: Mapping[str, bool]) -> None:
 def _named(text: str) -> "dict[TopicPartition, int]":
     """Raises SetupError: no list of TOPIC:PARTITION=OFFSET, or one place twice."""
     from coordlib import limits
-    from coordlib.client.kit.signals import TopicPartition
+    from coordlib.client.kit.events import TopicPartition
 
     found: dict[TopicPartition, int] = {}
     for part in text.split(","):
@@ -311,8 +457,8 @@ def _positions(
     where: WhereClaims, group: str, topic: str | None, named: "set[TopicPartition]"
 ) -> "dict[TopicPartition, int | None]":
     """The group's positions, by the log. Raises SetupError: there is nothing to set."""
-    from coordlib.cli.claims.claims_view import rows_of
-    from coordlib.client.kit.signals import TopicPartition
+    from coordlib.cli.claims.view import rows_of
+    from coordlib.client.kit.events import TopicPartition
     from coordlib.kafka.cluster import partitions_of
 
     with where.survey() as survey:
@@ -337,9 +483,8 @@ def _positions(
 def _bounds(where: WhereClaims, places: "list[TopicPartition]") -> "Bounds":
     """Raises SetupError: a partition does not exist, or does not answer."""
     from coordlib.kafka.bounds import log_bounds
-    from coordlib.kafka.clients import open_admin, reaching
-    from coordlib.kafka.denied import refusing
-    from coordlib.kafka.places import Place
+    from coordlib.kafka.clients import open_admin, reaching, refusing
+    from coordlib.kafka.logs import Place
 
     client = where.client()
     admin = open_admin(client)
@@ -370,7 +515,7 @@ def _since(where: WhereClaims, since_ms: int, bounds: "Bounds") -> "dict[TopicPa
     """Raises CannotReach: a partition does not answer."""
     from coordlib.kafka.bounds import offsets_since
     from coordlib.kafka.clients import open_admin, reaching
-    from coordlib.kafka.places import Place
+    from coordlib.kafka.logs import Place
 
     what, mend = "The offsets of this time are not known.", "Try again."
     admin = open_admin(where.client())

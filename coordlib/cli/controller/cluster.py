@@ -1,19 +1,18 @@
-"""`coord cluster list|describe|brokers|partitions`: how clusters of brokers stand, read from Kafka
-alone, job up or down."""
+"""`coord cluster list|describe|brokers|partitions`: how clusters of brokers stand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
-from coordlib.cli.controller import cluster_rows as shown
-from coordlib.cli.groups.groups import as_of_text
-from coordlib.cli.kit.names import ClusterName, TopicName
-from coordlib.cli.kit.numbers import BrokerId
+from coordlib.cli.groups.groups import QUARANTINED, UNREADABLE, as_of_text
+from coordlib.cli.kit.options import BrokerId, ClusterName, TopicName
 from coordlib.cli.kit.output import (
     as_objects,
     counted,
+    duration_text,
+    millis_text,
     now,
     print_head,
     print_json,
@@ -21,13 +20,214 @@ from coordlib.cli.kit.output import (
     print_table,
     say,
     time_text,
+    visible,
 )
 from coordlib.cli.kit.where import HERE, Where
 
 if TYPE_CHECKING:
-    from coordlib.cli.controller.cluster_view import ClusterView
-    from coordlib.core.controller.rows import Partition
-    from coordlib.core.engine.table import Place
+    from coordlib.cli.controller.view import Awaited, ClusterView, SeenCluster
+    from coordlib.core.controller.states import Broker, Partition
+    from coordlib.core.engine.tables import Place
+
+LIST_COLUMNS: Final = (
+    "CLUSTER",
+    "STATE",
+    "BROKERS",
+    "ACTIVE",
+    "TOPICS",
+    "PARTITIONS",
+    "LEADERLESS",
+    "UNDER-REPLICATED",
+    "GENERATION",
+)
+BROKER_COLUMNS: Final = (
+    "BROKER",
+    "STATE",
+    "SINCE",
+    "LEADS",
+    "REPLICAS",
+    "CLIENT-ID",
+    "RACK",
+    "ENDPOINTS",
+    "INCARNATION",
+    "SESSION",
+)
+PARTITION_COLUMNS: Final = (
+    "TOPIC",
+    "PARTITION",
+    "LEADER",
+    "LEADER-EPOCH",
+    "PARTITION-EPOCH",
+    "FENCE",
+    "REPLICAS",
+    "ISR",
+    "NOTE",
+)
+AWAITED_COLUMNS: Final = ("WAITS-FOR", "MEMBER-ID", "CLIENT-ID", "PARTITIONS", "REASON")
+#: Partitions that are named for one broker; the others are counted.
+NAMED_MAX: Final = 5
+
+
+def state_of(seen: "SeenCluster") -> str | None:
+    """A mark before the state: what an operator must see first."""
+    if seen.unreadable is not None:
+        return UNREADABLE
+    return f"{QUARANTINED}({seen.state})" if seen.is_quarantined else seen.state
+
+
+def say_unreadable(clusters: "Iterable[SeenCluster]") -> None:
+    """A sentence for each cluster that newer code wrote."""
+    for each in clusters:
+        if each.unreadable is not None:
+            say(
+                f"{visible(each.cluster)} cannot be read by this version of coord: "
+                f"{visible(each.unreadable)}. Install the version that the job has."
+            )
+
+
+def say_why_stable(seen: "SeenCluster") -> None:
+    """A sentence where somebody waits, and the state does not say so."""
+    if not seen.is_reconciling:
+        say(
+            f"{state_of(seen)}: no broker has to let go, to stop or to delete replicas; those "
+            "above are to catch up, or to come back."
+        )
+
+
+def list_row(seen: "SeenCluster") -> tuple[object, ...]:
+    """A line of LIST_COLUMNS."""
+    value = seen.value
+    return (
+        seen.cluster,
+        state_of(seen),
+        None if value is None else len(value.brokers),
+        None if value is None else len(value.active),
+        len(seen.topics),
+        len(seen.partitions),
+        seen.leaderless,
+        seen.under_replicated,
+        None if value is None else value.generation,
+    )
+
+
+def head_of(view: "ClusterView", as_of_time: datetime) -> dict[str, object]:
+    """A cluster by itself: its line, its shard, and as of when that is so."""
+    told = dict(zip(LIST_COLUMNS, list_row(view.seen), strict=True))
+    return told | {"SHARD": view.shard, "AS-OF": as_of_text(view.as_of, view.shard, as_of_time)}
+
+
+def described(view: "ClusterView", as_of_time: datetime) -> dict[str, object]:
+    """The same as JSON has it, with whom somebody waits for."""
+    told = {name.lower(): value for name, value in head_of(view, as_of_time).items()}
+    awaited = [
+        {
+            "waits-for": each.broker,
+            "member-id": each.member,
+            "client-id": each.client,
+            "partitions": [f"{topic}:{number}" for topic, number in each.places],
+            "reason": each.reason,
+        }
+        for each in view.seen.waits_for
+    ]
+    del told["as-of"]
+    more = {"unreadable": view.seen.unreadable, "lost": view.seen.lost, "waits-for": awaited}
+    return envelope(view) | told | more
+
+
+def envelope(view: "ClusterView") -> dict[str, object]:
+    """Of each object about one cluster: as of which request it is true."""
+    as_of = view.as_of
+    return {
+        "cluster": view.seen.cluster,
+        "as_of_offset": as_of.offset if as_of else None,
+        "as_of_log_time": millis_text(as_of.clock_ms) if as_of else None,
+        "waiting": as_of.waiting if as_of else None,
+    }
+
+
+def awaited_row(each: "Awaited") -> tuple[object, ...]:
+    """A line of AWAITED_COLUMNS."""
+    named = [f"{topic}:{number}" for topic, number in each.places[:NAMED_MAX]]
+    more = len(each.places) - len(named)
+    text = ",".join(named) + (f",… ({len(each.places)})" if more else "")
+    return (each.broker, each.member, each.client, text, each.reason)
+
+
+def broker_row(broker: "Broker", rows: "Mapping[Place, Partition]") -> tuple[object, ...]:
+    """A line of BROKER_COLUMNS. `rows`: all partitions."""
+    number = broker.broker
+    endpoints = ",".join(f"{each.name}://{each.host}:{each.port}" for each in broker.endpoints)
+    return (
+        number,
+        broker.state.value,
+        millis_text(broker.since_ms),
+        sum(row.leader == number for row in rows.values()),
+        sum(number in row.replicas for row in rows.values()),
+        broker.client,
+        broker.rack,
+        endpoints,
+        broker.incarnation,
+        "legacy" if broker.is_legacy else duration_text(broker.session_timeout_ms),
+    )
+
+
+def broker_fields(broker: "Broker") -> dict[str, object]:
+    """What JSON has of a broker beside its line, or in place of its texts."""
+    return {
+        "member-id": broker.member,
+        "endpoints": [
+            {"name": each.name, "host": each.host, "port": each.port} for each in broker.endpoints
+        ],
+        "storage": broker.storage or None,
+        "session": None if broker.is_legacy else broker.session_timeout_ms,
+        "release": None if broker.is_legacy else broker.release_timeout_ms,
+        "is-legacy": broker.is_legacy,
+    }
+
+
+def partition_row(place: "Place", row: "Partition") -> tuple[object, ...]:
+    """A line of PARTITION_COLUMNS."""
+    return (
+        *place,
+        None if row.leader < 0 else row.leader,
+        *(row.leader_epoch, row.partition_epoch, row.fence),
+        *(_numbers(row.replicas), _numbers(row.isr), note_of(row) or None),
+    )
+
+
+def partition_object(place: "Place", row: "Partition") -> dict[str, object]:
+    """The same as JSON has it."""
+    (told,) = as_objects(PARTITION_COLUMNS, [partition_row(place, row)])
+    return told | {
+        "replicas": row.replicas,
+        "isr": row.isr,
+        "adding": row.adding,
+        "removing": row.removing,
+        "deleting": sorted(row.deleting),
+    }
+
+
+def note_of(row: "Partition") -> str:
+    """What is not usual about a partition, in words."""
+    from coordlib.core.controller import reads
+
+    notes = []
+    if row.guard >= 0:
+        notes.append("a former leader may still act")
+    if row.move:
+        notes.append(f"{row.move} election when the leader has let go")
+    if row.adding or row.removing:
+        added = [f"+{each}" for each in row.adding]
+        notes.append("moves " + " ".join([*added, *(f"-{each}" for each in row.removing)]))
+    if row.recovering:
+        notes.append("recovers from an unclean election")
+    if left := sorted(reads.undeleted(row)):
+        notes.append(f"to be deleted on {_numbers(tuple(left))}")
+    return ", ".join(notes)
+
+
+def _numbers(some: tuple[int, ...]) -> str | None:
+    return ",".join(map(str, some)) or None
 
 
 def list_clusters(*, where: Where = HERE) -> int:
@@ -38,17 +238,17 @@ def list_clusters(*, where: Where = HERE) -> int:
     to catch up or to come back. LEADERLESS: partitions that nobody leads. UNDER-REPLICATED:
     partitions of which a replica is not in sync.
     """
-    from coordlib.cli.controller.cluster_view import read_clusters
+    from coordlib.cli.controller.view import read_clusters
 
     topics = where.reach()
     as_of_time = now()
     found = read_clusters(where.client(), topics, where.topic_prefix())
-    rows = [shown.list_row(each) for each in found]
-    shown.say_unreadable(found)
+    rows = [list_row(each) for each in found]
+    say_unreadable(found)
     if where.format == "json":
-        print_json("cluster list", as_of_time, clusters=as_objects(shown.LIST_COLUMNS, rows))
+        print_json("cluster list", as_of_time, clusters=as_objects(LIST_COLUMNS, rows))
         return 0
-    print_table(shown.LIST_COLUMNS, rows)
+    print_table(LIST_COLUMNS, rows)
     say(f"{counted(len(rows), 'cluster')} as of {time_text(as_of_time)}")
     return 0
 
@@ -71,15 +271,15 @@ def describe(cluster: ClusterName, /, *, where: Where = HERE) -> int:
     """
     view, as_of_time = _view(where, cluster)
     if where.format == "json":
-        print_json("cluster describe", as_of_time, **shown.described(view, as_of_time))
+        print_json("cluster describe", as_of_time, **described(view, as_of_time))
         return 0
     seen = view.seen
-    print_head(shown.head_of(view, as_of_time))
+    print_head(head_of(view, as_of_time))
     if seen.waits_for:
         print_line()
-        print_table(shown.AWAITED_COLUMNS, map(shown.awaited_row, seen.waits_for))
-        shown.say_why_stable(seen)
-    shown.say_unreadable([seen])
+        print_table(AWAITED_COLUMNS, map(awaited_row, seen.waits_for))
+        say_why_stable(seen)
+    say_unreadable([seen])
     if seen.lost:
         say(
             f"{counted(seen.lost, 'partition')} lost the last replica in sync: only an unclean "
@@ -99,15 +299,15 @@ def brokers(cluster: ClusterName, /, *, where: Where = HERE) -> int:
         The cluster's name.
     """
     view, as_of_time = _view(where, cluster)
-    rows = [shown.broker_row(each, view.seen.partitions) for each in view.seen.brokers.values()]
+    rows = [broker_row(each, view.seen.partitions) for each in view.seen.brokers.values()]
     if where.format == "json":
-        told = as_objects(shown.BROKER_COLUMNS, rows)
+        told = as_objects(BROKER_COLUMNS, rows)
         for line, each in zip(told, view.seen.brokers.values(), strict=True):
-            line |= shown.broker_fields(each)
-        print_json("cluster brokers", as_of_time, **shown.envelope(view), brokers=told)
+            line |= broker_fields(each)
+        print_json("cluster brokers", as_of_time, **envelope(view), brokers=told)
         return 0
-    print_table(shown.BROKER_COLUMNS, rows)
-    shown.say_unreadable([view.seen])
+    print_table(BROKER_COLUMNS, rows)
+    say_unreadable([view.seen])
     say(f"{counted(len(rows), 'broker')} as of {_as_of(view, as_of_time)}")
     return 0
 
@@ -140,7 +340,7 @@ def partitions(
     under_replicated
         Only partitions of which a replica is not in sync.
     """
-    from coordlib.cli.controller.cluster_view import is_leaderless, is_under_replicated
+    from coordlib.cli.controller.view import is_leaderless, is_under_replicated
 
     view, as_of_time = _view(where, cluster)
     asked: list[Callable[[Place, Partition], bool]] = []
@@ -157,19 +357,19 @@ def partitions(
         for place, row in view.seen.partitions.items()
         if all(holds(place, row) for holds in asked)
     }
-    rows = [shown.partition_row(place, row) for place, row in found.items()]
+    rows = [partition_row(place, row) for place, row in found.items()]
     if where.format == "json":
-        told = [shown.partition_object(place, row) for place, row in found.items()]
-        print_json("cluster partitions", as_of_time, **shown.envelope(view), partitions=told)
+        told = [partition_object(place, row) for place, row in found.items()]
+        print_json("cluster partitions", as_of_time, **envelope(view), partitions=told)
         return 0
-    print_table(shown.PARTITION_COLUMNS, rows)
-    shown.say_unreadable([view.seen])
+    print_table(PARTITION_COLUMNS, rows)
+    say_unreadable([view.seen])
     say(f"{counted(len(rows), 'partition')} as of {_as_of(view, as_of_time)}")
     return 0
 
 
 def _view(where: Where, cluster: str) -> "tuple[ClusterView, datetime]":
-    from coordlib.cli.controller.cluster_view import read_cluster
+    from coordlib.cli.controller.view import read_cluster
 
     topics, as_of_time = where.reach(), now()
     return read_cluster(where.client(), topics, where.topic_prefix(), cluster), as_of_time

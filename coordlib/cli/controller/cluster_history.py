@@ -4,8 +4,16 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from typing import Any, Final
 
-from coordlib.cli.kit.names import ClusterName, TopicName
-from coordlib.cli.kit.numbers import BrokerId, Count, Partition
+from coordlib.cli.kit.options import (
+    Asking,
+    BrokerId,
+    ClusterName,
+    Count,
+    Since,
+    TopicName,
+    newest_of,
+)
+from coordlib.cli.kit.options import PartitionNumber as Partition
 from coordlib.cli.kit.output import (
     as_objects,
     now,
@@ -15,7 +23,6 @@ from coordlib.cli.kit.output import (
     say,
     time_text,
 )
-from coordlib.cli.kit.since import Asking, Since, newest_of
 from coordlib.cli.kit.where import TABLES_HERE, WhereTables
 from coordlib.errors import ErrorCode, GroupError, SetupError
 

@@ -30,7 +30,7 @@ def of_a_group(where: Where, name: str) -> Iterator[None]:
 
 def is_a_cluster(where: Where, name: str) -> bool:
     """Whether the topics have a cluster of this name; no, where they cannot be read."""
-    from coordlib.cli.controller.cluster_view import is_cluster
+    from coordlib.cli.controller.view import is_cluster
 
     with suppress(CoordError):  # what is to be told has gone wrong already
         return is_cluster(where.client(), where.reach(), where.topic_prefix(), name)

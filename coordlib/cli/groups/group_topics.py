@@ -7,11 +7,11 @@ at: a group may wait for one that does not exist yet.
 
 from collections.abc import Collection
 
-from coordlib.cli.groups.group_view import SeenGroup
+from coordlib.cli.groups.view import SeenGroup
 from coordlib.core.groups.assigned import group as assigned
 from coordlib.core.groups.classic import group as classic
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire.patterns import BadPattern, compile_pattern, resolve
+from coordlib.core.wire.topics import BadPattern, compile_pattern, resolve
 
 
 def wants(group: SeenGroup, topic: str, own: Collection[str] = ()) -> bool:

@@ -1,11 +1,4 @@
-"""What the command prints: results on stdout, talk on stderr, as text or as one JSON object.
-
-Text is tab-stop columns without boxes or colour, the same in a terminal and in a pipe; headers
-have no spaces, `-` stands for a missing value. Whatever comes out of the log was written by
-somebody else: control characters and invisible ones are shown as escapes, never sent to a
-terminal. All that a command prints goes through here; a test looks for other ways out. A JSON
-object has its command, its version and the time as of which it is true.
-"""
+"""What commands print and ask: results on stdout, talk on stderr, as text or as one JSON object."""
 
 import json
 import math
@@ -15,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, Final, Literal
 
-from coordlib.errors import CoordError
+from coordlib.errors import CoordError, SetupError
 from coordlib.redaction import without
 
 Format = Literal["text", "json"]
@@ -231,3 +224,23 @@ def error_fields(problem: CoordError) -> dict[str, str]:
         key: "\n".join(shortened(line) for line in without(str(part), _in_errors).splitlines())
         for key, part in parts.items()
     }
+
+
+def confirm(what: str, where: str, yes: bool) -> None:
+    """Return if the user agrees, by `--yes` or on the terminal.
+
+    Raises:
+        CoordError: the user does not.
+        SetupError: there is no terminal to ask on.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise SetupError(
+            f"{what} cannot be undone, and there is no terminal to ask on.",
+            where,
+            "Nothing was done. Say --yes if it is meant.",
+        )
+    say(f"{what}: {where}. This cannot be undone. Go on? [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CoordError("Nothing was done.", where, "Answer y, or say --yes.")

@@ -1,27 +1,28 @@
-"""The cluster that a command works on: the local stack, or any by `--bootstrap-servers`.
-
-A flag wins over the environment, the environment over the local stack's own value.
-"""
+"""The cluster that a command works on, and the coordination topic or coordinator that it asks."""
 
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from coordlib.cli.kit.output import Format, say
-from coordlib.errors import CannotReach, SetupError
+from coordlib.cli.kit.options import require_topic
+from coordlib.cli.kit.output import Format, now, print_json, print_table, say
+from coordlib.core.wire.topics import COORDINATION_TOPIC
+from coordlib.errors import CannotReach, ErrorCode, SetupError
 from coordlib.folders import folder_named
 from coordlib.kafka.options import SERVERS, KafkaOptions, read_options
 from coordlib.kafka.roles import Role
-from coordlib.local.home import (
-    DEFAULT_STACK,
-    STACK_VARIABLE,
-    command_for,
-    stack_home,
-)
+from coordlib.local.home import DEFAULT_STACK, STACK_VARIABLE, command_for, stack_home
+
+if TYPE_CHECKING:
+    from coordlib.client.admin import Admin
+    from coordlib.client.claims.admin import Survey
+    from coordlib.client.claims.transport import LogView
 
 DEFAULT_PREFIX = "coord"
 SERVERS_VARIABLE = "COORD_BOOTSTRAP_SERVERS"
@@ -277,3 +278,119 @@ def named_stack(name: str, folder: str | None) -> str | Path:
 #: Defaults of the commands: the local stack, as text.
 HERE = Where()
 TABLES_HERE = WhereTables()
+
+
+RESULT_COLUMNS: Final = ("TOPIC", "PARTITION", "ERROR", "MESSAGE")
+
+
+@contextmanager
+def asking(where: Where) -> "Iterator[Admin]":
+    """A client of the coordinator. Raises CannotReach, SetupError."""
+    from coordlib.client.admin import Admin
+
+    where.reach()
+    with Admin(where.client(), where.topic_prefix()) as admin:
+        yield admin
+
+
+def tell_results(
+    where: Where, command: str, cluster: str, rows: Sequence[Any], **fields: object
+) -> int:
+    """Print each refused row, or in JSON all of them.
+
+    Returns the number of rows that were accepted.
+    """
+    lines = [_line(row) for row in rows]
+    refused = [line for line in lines if line["error"] != ErrorCode.NONE.name]
+    if where.format == "json":
+        print_json(command, now(), cluster=cluster, results=lines, **fields)
+    elif refused:
+        columns = [name for name in RESULT_COLUMNS if any(name.lower() in each for each in refused)]
+        print_table(columns, [[each.get(name.lower()) for name in columns] for each in refused])
+    return len(lines) - len(refused)
+
+
+def _line(row: Any) -> Mapping[str, object]:
+    """A row; those about topics have no partition."""
+    line: dict[str, object] = {"topic": row.topic}
+    if hasattr(row, "partition"):
+        line["partition"] = row.partition
+    line["error"] = row.error
+    if isinstance(row.message, str):
+        line["message"] = row.message
+    return line
+
+
+TOPIC_VARIABLE: Final = "COORD_CLAIMS_TOPIC"
+_DURATION: Final = re.compile(r"([0-9]{1,9})(s|m|h|d)")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def require_claims_topic(_: Any, name: str | None) -> None:
+    """Raises SetupError for what is no topic, or names an interval beyond the bounds."""
+    if name is None:
+        return
+    from coordlib.core.wire.claims import heartbeat_interval_ms
+
+    require_topic(_, name)
+    try:
+        heartbeat_interval_ms(name)
+    except ValueError as problem:
+        raise SetupError(
+            str(problem), f"--claims-topic {name[:200]!r}", "Name another."
+        ) from problem
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WhereClaims(Where):
+    """Where to look, with the coordination topic."""
+
+    claims_topic: Annotated[
+        str, Parameter(env_var=TOPIC_VARIABLE, validator=require_claims_topic)
+    ] = COORDINATION_TOPIC
+    """The coordination topic."""
+
+    @contextmanager
+    def survey(self) -> "Iterator[Survey]":
+        """The coordination topic, opened. Raises CannotReach, SetupError."""
+        from coordlib.client.claims.admin import Survey
+
+        self.reach()
+        survey = Survey(self.quiet_client(), self.claims_topic, self.topic_prefix())
+        try:
+            yield survey
+        finally:
+            survey.close()
+
+    def quiet_client(self) -> dict[str, Any]:
+        """librdkafka's options, without its own lines on stderr: ours say the same."""
+        return {**self.client(), "log_level": 0}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WhereClaimsTables(WhereTables):
+    """Where the history of claims lies: it is asked of tables, not of the coordination topic."""
+
+
+CLAIMS_HERE: Final = WhereClaims()
+CLAIMS_TABLES_HERE: Final = WhereClaimsTables()
+
+
+def duration_s(_: Any, tokens: Any) -> int:
+    """`90s`, `10m`, `2h`, `1d` as seconds. Raises ValueError for what is none."""
+    (token,) = tokens
+    found = _DURATION.fullmatch(token.value)
+    if found is None:
+        raise ValueError(f'"{token.value[:100]}" is not a time like 90s, 10m, 2h or 1d.')
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+Duration = Annotated[int, Parameter(converter=duration_s)]
+
+
+def as_of(views: "dict[int, LogView]") -> str:
+    """`m0-12 m3-84213`: the newest record that was judged of each coordination partition."""
+    read = [(number, view.position - 1) for number, view in sorted(views.items()) if view.position]
+    return " ".join(f"m{number}-{offset}" for number, offset in read) or "an empty log"

@@ -1,32 +1,102 @@
 """The tree of commands, with their help."""
 
 import textwrap
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from cyclopts.help import PlainFormatter
 
-from coordlib.cli.claims import claims, claims_admin, claims_check, claims_verify
-from coordlib.cli.controller import (
-    cluster,
-    cluster_admin,
-    cluster_history,
-    cluster_moves,
-    cluster_topics,
-)
-from coordlib.cli.groups import groups, history, offsets, removal
-from coordlib.cli.main import acl, demo, log, maintain, sql, stack, submit, topics
-from coordlib.cli.transactions import (
-    transactions,
-    transactions_admin,
-    transactions_decide,
-    transactions_finish,
-    transactions_hanging,
-    transactions_history,
-)
+from coordlib.cli.claims import claims, claims_admin
+from coordlib.cli.controller import cluster, cluster_admin, cluster_history
+from coordlib.cli.groups import groups, groups_admin
+from coordlib.cli.kit.output import print_table
+from coordlib.cli.kit.where import progress
+from coordlib.cli.main import log, provision, sql, stack
+from coordlib.cli.transactions import transactions, transactions_admin
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def require_acts(_: Any, names: Sequence[str]) -> None:
+    """Raises SetupError for a name that no act has, before anything is deleted or started."""
+    from coordlib.demo.acts import chosen
+
+    chosen(names)
+
+
+Acts = Annotated[
+    tuple[str, ...], Parameter(negative="", show_default=False, validator=require_acts)
+]
+
+
+def demo(
+    *,
+    act: Acts = (),
+    keep: bool = False,
+) -> int:
+    """Run groups on a stack of their own, kill a member of each, and check the outcome.
+
+    Exit code 0 only if every check of the verdict holds.
+
+    Parameters
+    ----------
+    act
+        Name of an act, or "all"; may be repeated; by default classic and assigned.
+    keep
+        Leave the stack running at the end.
+    """
+    from coordlib.demo import run
+
+    return run(progress(), print_table, keep, act)
+
+
+_ASKS_FOR_HELP: Final = ((), ("--help",), ("-h",))
+
+
+def build_submit() -> App:
+    """The command. Nothing that follows it is an option of `coord`: the job has a --help too."""
+    app = App(
+        name="submit",
+        usage=(
+            "Usage: coord submit [SPARK-SUBMIT FLAGS] coordinate|archive|claims|SCRIPT.py "
+            "[ARGUMENTS]"
+        ),
+        help_epilogue=(
+            "Exit codes are the job's: 0 stopped when asked, 1 failed, 2 wrong usage or settings, "
+            "3 a newer driver does this prefix's work, 4 refused: topics or checkpoint are not "
+            "what they must be. After 1 a supervisor is to start it again. --deploy-mode cluster "
+            "is refused: the driver runs where this command does."
+        ),
+        help_flags=(),
+        version_flags=(),
+        end_of_options_delimiter="\0",  # which no argument has: "--" and "" are passed on
+    )
+
+    @app.default
+    def submit(
+        *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, show=False)],
+    ) -> int:
+        """Launch a job with spark-submit, and stay until it ends; SIGTERM and Ctrl-C stop it.
+
+        coordinate is the coordination job. archive writes the history in an application of its
+        own, claims follows a coordination topic in one. SCRIPT.py is any script of yours. To see
+        the arguments of a job: coord submit coordinate --help
+
+        Without --master the job runs on this machine. For a cluster this Python environment is
+        packed and shipped, without what only the command line needs. COORD_ENV_ARCHIVE names a
+        ready archive instead, and COORD_SPARK_HOME another Spark than that of the pyspark package.
+        """
+        if arguments in _ASKS_FOR_HELP:
+            build().help_print(["submit"])
+            return 0
+        from coordlib.local.submit import run
+
+        return run(arguments)
+
+    return app
+
 
 HELP_WIDTH_MAX: Final = 100
 
@@ -57,21 +127,21 @@ def build() -> App:
     app.command(stack.up, name="up")
     app.command(stack.down, name="down")
     app.command(stack.status, name="status")
-    app.command(demo.demo, name="demo")
-    app.command(submit.build())
+    app.command(demo, name="demo")
+    app.command(build_submit())
     app.command(sql.sql, name="sql")
     groups_app = App(name="groups", help="Inspect and administer consumer groups.")
     groups_app.command(groups.list_groups, name="list")
     groups_app.command(groups.describe, name="describe")
-    groups_app.command(history.history, name="history")
+    groups_app.command(groups.history, name="history")
     groups_app.command(groups.release, name="release")
     groups_app.command(groups.delete, name="delete")
-    groups_app.command(removal.remove_members, name="remove-members")
+    groups_app.command(groups_admin.remove_members, name="remove-members")
     offsets_app = App(name="offsets", help="Delete committed offsets of groups.")
-    offsets_app.command(offsets.delete, name="delete")
+    offsets_app.command(groups_admin.delete, name="delete")
     topics_app = App(name="topics", help="Create and check the coordinator's own topics.")
-    topics_app.command(topics.create, name="create")
-    topics_app.command(topics.check, name="check")
+    topics_app.command(provision.create, name="create")
+    topics_app.command(provision.check, name="check")
     claims_app = App(name="claims", help="Inspect and administer groups that share by claims.")
     claims_app.command(claims.list_claims, name="list")
     claims_app.command(claims.describe, name="describe")
@@ -80,14 +150,14 @@ def build() -> App:
     claims_app.command(claims_admin.pause, name="pause")
     claims_app.command(claims_admin.resume, name="resume")
     claims_app.command(claims_admin.set_position, name="set-position")
-    claims_app.command(claims_check.create, name="create")
-    claims_app.command(claims_check.check, name="check")
-    claims_app.command(claims_verify.verify, name="verify")
+    claims_app.command(claims_admin.create, name="create")
+    claims_app.command(claims_admin.check, name="check")
+    claims_app.command(claims.verify, name="verify")
     history_app = App(name="history", help="Maintain the tables of the history.")
-    history_app.command(maintain.maintain, name="maintain")
+    history_app.command(sql.maintain, name="maintain")
     acl_app = App(name="acl", help="Print and grant what each role may do at the brokers.")
-    acl_app.command(acl.print_rights, name="print")
-    acl_app.command(acl.apply, name="apply")
+    acl_app.command(provision.print_rights, name="print")
+    acl_app.command(provision.apply, name="apply")
     log_app = App(name="log", help="Check recorded histories of members.")
     log_app.command(log.check, name="check")
     ours = (groups_app, claims_app, _of_clusters(), _of_transactions(), offsets_app, topics_app)
@@ -103,11 +173,11 @@ def _of_clusters() -> App:
     app.command(cluster.brokers, name="brokers")
     app.command(cluster.partitions, name="partitions")
     app.command(cluster_history.history, name="history")
-    app.command(cluster_topics.create_topic, name="create-topic")
-    app.command(cluster_topics.create_partitions, name="create-partitions")
-    app.command(cluster_topics.delete_topic, name="delete-topic")
-    app.command(cluster_moves.elect, name="elect")
-    app.command(cluster_moves.reassign, name="reassign")
+    app.command(cluster_admin.create_topic, name="create-topic")
+    app.command(cluster_admin.create_partitions, name="create-partitions")
+    app.command(cluster_admin.delete_topic, name="delete-topic")
+    app.command(cluster_admin.elect, name="elect")
+    app.command(cluster_admin.reassign, name="reassign")
     app.command(cluster_admin.remove_broker, name="remove-broker")
     app.command(cluster_admin.unregister, name="unregister")
     app.command(cluster_admin.release, name="release")
@@ -120,11 +190,11 @@ def _of_transactions() -> App:
     app.command(transactions.list_ids, name="list")
     app.command(transactions.describe, name="describe")
     app.command(transactions.pending, name="pending")
-    app.command(transactions_history.history, name="history")
-    app.command(transactions_hanging.find_hanging, name="find-hanging")
+    app.command(transactions.history, name="history")
+    app.command(transactions.find_hanging, name="find-hanging")
     app.command(transactions_admin.abort, name="abort")
-    app.command(transactions_decide.decide, name="decide")
-    app.command(transactions_finish.finish, name="finish")
+    app.command(transactions_admin.decide, name="decide")
+    app.command(transactions_admin.finish, name="finish")
     app.command(transactions_admin.release, name="release")
     return app
 

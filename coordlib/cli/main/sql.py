@@ -1,13 +1,14 @@
-"""`coord sql`: ask the history."""
+"""`coord sql` and `coord history maintain`: ask the history, and keep its tables small."""
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from coordlib.cli.kit.numbers import Count, Seconds
+from coordlib.cli.kit.options import Count, Seconds, Since
 from coordlib.cli.kit.output import (
     counted,
     json_text,
@@ -17,9 +18,9 @@ from coordlib.cli.kit.output import (
     print_table,
     say,
 )
-from coordlib.cli.kit.since import Since
 from coordlib.cli.kit.where import TABLES_HERE, WhereTables
 from coordlib.errors import CoordError
+from coordlib.history.tables import kept
 
 if TYPE_CHECKING:
     from coordlib.history.sql import Question
@@ -136,3 +137,50 @@ def unique(columns: Sequence[str]) -> list[str]:
             name = f"{column}_{n}"
         found.append(name)
     return found
+
+
+_KEYS: Final = ("table", "dropped_rows", "rewritten", "deleted_files", "files", "bytes")
+
+
+def require_kept(_: Any, given: list[str] | None) -> None:
+    """Raises SetupError for what does not say how long something is kept."""
+    kept(given or ())
+
+
+def maintain(
+    *,
+    keep: Annotated[
+        list[str] | None, Parameter(negative="", show_default=False, validator=require_kept)
+    ] = None,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    where: WhereTables = TABLES_HERE,
+) -> int:
+    """Compact the history's tables, drop what is old, and delete files that nothing needs.
+
+    It may run while the archive writes, once a day. Dates that are over become one file each, in
+    order of their groups; the log of each table gets a checkpoint.
+
+    Parameters
+    ----------
+    keep
+        What may go after a time, such as commits=30d, lag=30d, snapshots=1d; else all is kept.
+    dry_run
+        Show what would be done, and change nothing.
+    """
+    from coordlib.history.maintain import maintain as maintain_tables
+
+    prefix = where.prefix if where.tables is not None else where.topic_prefix()
+    told = [
+        asdict(each)
+        for each in maintain_tables(
+            where.tables_dir(), kept(keep or ()), prefix=prefix, is_dry_run=dry_run
+        )
+    ]
+    if where.format == "json":
+        print_json("history maintain", dry_run=dry_run, tables=told)
+        return 0
+    headers = [key.upper().replace("_", "-") for key in _KEYS]
+    print_table(headers, [[row[key] for key in _KEYS] for row in told])
+    if dry_run:
+        say("Nothing was changed; FILES and BYTES are as they are.")
+    return 0

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from coordlib.cli.claims.claims_where import require_claims_topic
-from coordlib.cli.kit.confirm import confirm
-from coordlib.cli.kit.numbers import NotNegative, Partitions
-from coordlib.cli.kit.output import complain, millis_text, print_head, print_json, say, visible
+from coordlib.cli.kit.options import NotNegative, Partitions
+from coordlib.cli.kit.output import (
+    complain,
+    confirm,
+    millis_text,
+    print_head,
+    print_json,
+    say,
+    visible,
+)
 from coordlib.cli.kit.where import (
     TABLES_HERE,
     StackFolder,
@@ -18,9 +24,10 @@ from coordlib.cli.kit.where import (
     local_stack,
     named_stack,
     progress,
+    require_claims_topic,
     require_topic_prefix,
 )
-from coordlib.core.wire.own_topics import COORDINATION_TOPIC
+from coordlib.core.wire.topics import COORDINATION_TOPIC
 from coordlib.errors import CoordError, SetupError
 from coordlib.kafka.roles import Role
 from coordlib.local.home import DEFAULT_STACK, command_for

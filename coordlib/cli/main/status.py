@@ -1,24 +1,123 @@
-"""What `coord status` tells: this machine's view of the job, and Kafka's and Delta's of its work.
+"""What `coord status` shows: this machine's view of the job, and Kafka's and Delta's."""
 
-A cluster's job runs elsewhere: whether it runs is "unknown" here, but its progress marker, the
-marker's age and the lag are not. A broker that does not answer says nothing about the job.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from coordlib import exit_codes
 from coordlib.cli.kit.output import counted, error_fields, now
 from coordlib.cli.kit.where import WhereTables
-from coordlib.cli.main.progress_view import Lag, cell_rows, read_progress
-from coordlib.core.wire.own_topics import INPUTS, claims_prefix
+from coordlib.core.wire import cells
+from coordlib.core.wire.cells import CELL, MARKER, CellValue, Owned
+from coordlib.core.wire.topics import INPUTS, claims_prefix
 from coordlib.errors import CannotReach, CoordError, NotAllowed
 from coordlib.local.home import command_for
 
 if TYPE_CHECKING:
-    from coordlib.kafka.places import Place
+    from coordlib.core.wire.stored import Layout, Marker
+    from coordlib.kafka.logs import Place
+
+
+@dataclass(slots=True)
+class SeenProgress:
+    """What the topic has; markers and cells in the order of the log."""
+
+    #: What the prefix was made of; None: no job has started.
+    layout: "Layout | None" = None
+    markers: "dict[Owned, Marker]" = field(default_factory=dict)
+    #: When each marker was committed, epoch milliseconds.
+    committed_ms: dict[Owned, int] = field(default_factory=dict)
+    cells: dict[Owned, CellValue] = field(default_factory=dict)
+
+    @property
+    def shards(self) -> int:
+        """How many the prefix has; 0: nobody has recorded it."""
+        return 0 if self.layout is None else self.layout.shards
+
+    @property
+    def marker(self) -> "Marker | None":
+        """Where all shards stand; None before the first batch."""
+        return cells.composed(self.markers, None, self.shards)
+
+    @property
+    def standing(self) -> list[Owned]:
+        """The cells that no later one has fenced; none: one job has all shards."""
+        found = cells.standing(self.cells)
+        return [] if found == [None] else sorted(found, key=lambda each: each or (-1, -1))
+
+    @property
+    def gaps(self) -> list[str]:
+        """Shards that no job has."""
+        return list(map(str, cells.gaps(self.cells, self.shards)))
+
+
+def read_progress(client: Mapping[str, str], prefix: str) -> SeenProgress:
+    """Raises CannotReach: the broker stopped answering; CoordError: another version wrote it."""
+    from coordlib.core.wire.stored import Layout, decode_marker
+    from coordlib.kafka.reading import newest_stamped
+
+    seen = SeenProgress()
+    for key, stamped in newest_stamped(client, f"{prefix}.progress", 0).items():
+        try:
+            if key == b"layout":
+                seen.layout = msgspec.json.decode(stamped.value, type=Layout)
+            match cells.read_key(key):
+                case (what, whose) if what == MARKER:
+                    seen.markers[whose] = decode_marker(stamped.value)
+                    seen.committed_ms[whose] = stamped.time_ms
+                case (what, whose) if what == CELL:
+                    seen.cells[whose] = msgspec.json.decode(stamped.value, type=CellValue)
+        except msgspec.MsgspecError as problem:
+            raise CoordError(
+                "The job's progress marker cannot be read.",
+                f"{prefix}.progress: {problem}",
+                "Another version wrote it: use the coord command of that version.",
+            ) from problem
+    return seen
+
+
+def cell_rows(seen: SeenProgress, lag: "Lag", now_ms: int) -> list[dict[str, Any]]:
+    """A row for each cell: its shards, how old its newest batch is, and what waits for it."""
+    rows = []
+    for whose in seen.standing:
+        marker, committed_ms = seen.markers.get(whose), seen.committed_ms.get(whose)
+        rows.append(
+            {
+                "shards": "all" if whose is None else str(whose),
+                "since_ms": seen.cells[whose].since_ms,
+                "batch_id": None if marker is None else marker.batch,
+                "marker_age_ms": None if committed_ms is None else max(0, now_ms - committed_ms),
+                "checkpoint_id": None if marker is None else marker.checkpoint,
+                "lag": lag.of(cells.shards_of(whose, seen.shards)),
+            }
+        )
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What waits for the job: of each partition the first record's offset, and their number."""
+
+    waiting: "Mapping[Place, tuple[int, int]]"
+    #: The time of the first record; None: the partition ended without one; absent: no answer.
+    times: "Mapping[Place, int | None]"
+    now_ms: int
+
+    def of(self, shards: Iterable[int] | None = None) -> dict[str, int | None]:
+        """Records that were not judged, and the age of the oldest of them; None where a partition
+        does not say what waits there. Of these shards, else of all."""
+        wanted = None if shards is None else set(shards)
+        places = [each for each in self.waiting if wanted is None or each.partition in wanted]
+        # A partition that ended without a record has only marks at the end of transactions.
+        records = sum(self.waiting[at][1] for at in places if self.times.get(at, 0) is not None)
+        if any(at not in self.times for at in places):
+            return {"records": records, "ms": None}
+        known = [time for at in places if (time := self.times[at]) is not None]
+        return {"records": records, "ms": max(0, self.now_ms - min(known)) if known else 0}
+
 
 TIMEOUT_S = 5.0
 #: Names among what is late the requests that will be removed unread.
@@ -251,7 +350,7 @@ def _from_tables(found: Status, where: WhereTables) -> None:
 
 def _from_archive(found: Status, where: WhereTables) -> None:
     """What the topics have and the tables have not."""
-    from coordlib.history.backlog import backlog
+    from coordlib.history.topics_read import backlog
 
     if found.fields["tables"]["events"] is not None:
         left = backlog(where.tables_dir(), where.client(), found.fields["topic_prefix"])
@@ -275,10 +374,9 @@ def _added(
     """Partitions that were added to topics since the prefix was made, and how many records are in
     them: nobody reads these."""
     from coordlib.kafka.bounds import log_bounds
-    from coordlib.kafka.clients import open_admin, reaching
-    from coordlib.kafka.denied import refusing
+    from coordlib.kafka.clients import open_admin, reaching, refusing
     from coordlib.kafka.layout import grown, recorded_layout
-    from coordlib.kafka.places import Place
+    from coordlib.kafka.logs import Place
 
     planes = {prefix: layout}
     if f"{(below := claims_prefix(prefix))}.progress" in topics:
@@ -314,8 +412,8 @@ def _lag(
     client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, shards: int, marker: Any
 ) -> Lag:
     """The records that were not judged."""
+    from coordlib.kafka.bounds import first_times
     from coordlib.kafka.clients import reaching
-    from coordlib.kafka.first_times import first_times
 
     with reaching("Kafka stopped answering", "Look into the broker's log."):
         waiting = _waiting(client, topics, prefix, shards, marker)
@@ -332,9 +430,8 @@ def _waiting(
     Raises TimeoutError: a partition does not say where it ends.
     """
     from coordlib.kafka.bounds import log_bounds
-    from coordlib.kafka.clients import open_admin
-    from coordlib.kafka.denied import refusing
-    from coordlib.kafka.places import Place
+    from coordlib.kafka.clients import open_admin, refusing
+    from coordlib.kafka.logs import Place
 
     judged = marker.next_offsets if marker is not None else {}
     names = [name for name in (f"{prefix}.{each}" for each in INPUTS) if name in topics]

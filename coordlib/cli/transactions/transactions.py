@@ -1,15 +1,26 @@
-"""`coord transactions list|describe|pending`: transactional ids and offsets that wait for a
-decision, read from Kafka alone, job up or down."""
+"""`coord transactions list|describe|pending|find-hanging|history`: what stands, and what hangs."""
 
-from typing import Annotated, Final
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from coordlib import exit_codes
 from coordlib.cli.groups.groups import QUARANTINED, UNREADABLE
-from coordlib.cli.kit.names import GroupName, TransactionalId, states_named
-from coordlib.cli.kit.numbers import Duration
+from coordlib.cli.kit.options import (
+    Count,
+    Duration,
+    GroupName,
+    Since,
+    TopicName,
+    TransactionalId,
+    ask,
+    states_named,
+)
 from coordlib.cli.kit.output import (
+    as_objects,
     counted,
+    duration_text,
     now,
     print_head,
     print_json,
@@ -19,8 +30,13 @@ from coordlib.cli.kit.output import (
     time_text,
     visible,
 )
-from coordlib.cli.kit.where import HERE, Where
-from coordlib.cli.transactions import transaction_rows as shown
+from coordlib.cli.kit.where import HERE, TABLES_HERE, Where, WhereTables
+from coordlib.cli.transactions import rows as shown
+from coordlib.cli.transactions.rows import millis
+from coordlib.errors import ErrorCode, GroupError, SetupError
+
+if TYPE_CHECKING:
+    from coordlib.cli.transactions.view import Hanging, Seen
 
 STATES: Final = (
     "Empty",
@@ -52,7 +68,7 @@ def list_ids(
     longer_than
         Only ids whose transaction has been open for longer, like 30s or 5m.
     """
-    from coordlib.cli.transactions.transaction_view import read_all
+    from coordlib.cli.transactions.view import read_all
 
     known = (*STATES, QUARANTINED, UNREADABLE)
     wanted = states_named(state or [], known, "a transactional id")
@@ -93,7 +109,7 @@ def describe(transactional_id: TransactionalId, /, *, where: Where = HERE) -> in
     transactional_id
         The transactional id.
     """
-    from coordlib.cli.transactions.transaction_view import read_id
+    from coordlib.cli.transactions.view import read_id
 
     topics, as_of_time = where.reach(), now()
     view = read_id(where.client(), topics, where.topic_prefix(), transactional_id)
@@ -125,7 +141,7 @@ def pending(group: GroupName | None = None, /, *, where: Where = HERE) -> int:
     group
         Only offsets of this group.
     """
-    from coordlib.cli.transactions.transaction_view import read_all, read_pending
+    from coordlib.cli.transactions.view import read_all, read_pending
 
     topics, as_of_time, prefix = where.reach(), now(), where.topic_prefix()
     now_ms = shown.millis(as_of_time)
@@ -149,4 +165,223 @@ def pending(group: GroupName | None = None, /, *, where: Where = HERE) -> int:
         f"{counted(len(found), 'commit')}{of_group} {waits} for a decision as of "
         f"{time_text(as_of_time)}"
     )
+    return 0
+
+
+#: As long as the longest pause of a job that is started again.
+LONGER_THAN_MS: Final = 60_000
+#: Shown as it is given.
+Longer = Annotated[Duration, Parameter(show_default=lambda _: "1m")]
+
+
+def find_hanging(
+    *, topic: TopicName | None = None, longer_than: Longer = LONGER_THAN_MS, where: Where = HERE
+) -> int:
+    """Find transactions that do not end, each with the command that mends it.
+
+    Of the coordinator: decided, and not told for a minute to all groups and partitions. Of Kafka:
+    open transactions that hold up readers and decisions, and offsets whose record was deleted
+    before the job could look. Of Delta: offsets whose member is gone. The job may be down. Exit
+    code 3: there are any.
+
+    Parameters
+    ----------
+    topic
+        Look at this topic too for open transactions of Kafka, not at the requests alone.
+    longer_than
+        Only what has lasted for longer, like 30s or 5m.
+    """
+    from coordlib.cli.transactions.view import (
+        COLUMNS,
+        of_coordinator,
+        of_deleted_records,
+        of_members,
+        of_quarantined,
+        read_all,
+        read_unheard,
+    )
+
+    topics, prefix, client = where.reach(), where.topic_prefix(), where.client()
+    as_of_time = now()
+    now_ms = millis(as_of_time)
+    seen = read_all(client, topics, prefix)
+    found = [
+        *of_coordinator(
+            seen.ids, now_ms, longer_than, lambda each: read_unheard(client, prefix, each)
+        ),
+        *of_quarantined(seen.pending, now_ms, longer_than),
+        *of_deleted_records(seen.pending, now_ms, _log_starts(client, prefix, seen)),
+        *of_members(seen.pending, now_ms, longer_than, _members(client, topics, prefix, seen)),
+        *_of_kafka(client, topics, prefix, topic, now_ms, longer_than),
+    ]
+    if where.format == "json":
+        told = as_objects(COLUMNS, [each.row for each in found])
+        print_json("transactions find-hanging", as_of_time, hanging=told)
+    elif found:
+        rows = [(*e.row[:2], duration_text(e.for_ms), *e.row[3:]) for e in found]
+        print_table(COLUMNS, rows)
+    say(f"{counted(len(found), 'transaction')} hanging as of {time_text(as_of_time)}")
+    return exit_codes.UNHEALTHY if found else exit_codes.OK
+
+
+# -- what is read for it ---------------------------------------------------------------------
+
+
+def _log_starts(client: Mapping[str, str], prefix: str, seen: "Seen") -> dict[int, int]:
+    """Where the requests of shards begin that wait for Kafka. Raises CannotReach."""
+    from coordlib.core.wire.offsets import KAFKA
+
+    shards = {each.shard for each in seen.pending if each.entry.decided_by == KAFKA}
+    return log_starts(client, prefix, shards)
+
+
+def log_starts(client: Mapping[str, str], prefix: str, shards: Collection[int]) -> dict[int, int]:
+    """Where the requests of these shards begin. Raises CannotReach, NotAllowed."""
+    from coordlib.kafka.bounds import log_bounds
+    from coordlib.kafka.clients import open_admin, reaching, refusing
+    from coordlib.kafka.logs import Place
+
+    places = [Place(f"{prefix}.requests", shard) for shard in sorted(shards)]
+    if not places:
+        return {}
+    with reaching("It is not known where the requests begin.", "Look whether the brokers run."):
+        found = log_bounds(open_admin(client), places, on_denied=refusing(client))
+    return {place.partition: bounds.start for place, bounds in found.items() if bounds is not None}
+
+
+def _members(
+    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, seen: "Seen"
+) -> dict[str, Collection[str]]:
+    """The members of groups that wait for a Delta table; one that is not there has none."""
+    from coordlib.cli.groups.view import read_groups
+    from coordlib.core.wire.offsets import DELTA
+
+    asked = {each.group for each in seen.pending if each.entry.decided_by == DELTA}
+    if not asked:
+        return {}
+    groups = {each.group: each for each in read_groups(client, topics, prefix)}
+    found: dict[str, Collection[str]] = {}
+    for name in asked:
+        group = groups.get(name)
+        if group is None or group.value is not None:
+            found[name] = () if group is None else tuple(group.members)
+    return found
+
+
+def _of_kafka(
+    client: Mapping[str, str],
+    topics: Mapping[str, Any],
+    prefix: str,
+    topic: str | None,
+    now_ms: int,
+    longer_than_ms: int,
+) -> "Iterator[Hanging]":
+    from coordlib.cli.transactions.view import of_held_up
+    from coordlib.kafka.logs import Place
+    from coordlib.kafka.transactions import held_up
+
+    names = [f"{prefix}.requests", *([topic] if topic is not None else [])]
+    if topic is not None and topic not in topics:
+        raise SetupError(
+            "There is no such topic, or it may not be seen.",
+            f"--topic {visible(topic)}",
+            "Check its name, and the right to describe it.",
+        )
+    places = [Place(name, number) for name in names if name in topics
+              for number in topics[name].partitions]  # fmt: skip
+    held = held_up(client, places)
+    return of_held_up(held, now_ms, longer_than_ms, client["bootstrap.servers"])
+
+
+COLUMNS: Final = (
+    "STARTED",
+    "ENDED",
+    "PRODUCER-ID",
+    "EPOCH",
+    "RESULT",
+    "REASON",
+    "ENDED-BY",
+    "COMMENT",
+    "DURATION",
+    "GROUPS",
+    "PARTITIONS",
+    "CLIENT-ID",
+)
+FENCED_COLUMNS: Final = ("FENCED", "PRODUCER-ID", "EPOCH", "CLIENT-ID", "FENCED-BY")
+REFUSED_COLUMNS: Final = ("NEWEST", "TIMES", "REQUEST", "ERROR", "CLIENT-ID", "REASON")
+_TRANSACTIONS: Final = """
+    SELECT started, ended, producer_id, epoch, result, reason, ended_by, comment, duration_ms,
+           groups, partitions, client_id
+    FROM transactions WHERE id = ?
+    ORDER BY COALESCE(started, ended) DESC, producer_id DESC, epoch DESC LIMIT ?"""
+_FENCED: Final = """
+    SELECT fenced, producer_id, epoch, client_id, fenced_by FROM fenced_producers WHERE id = ?
+    ORDER BY fenced DESC, producer_id DESC, epoch DESC LIMIT ?"""
+_REFUSED: Final = """
+    SELECT MAX(time) AS newest, COUNT(*) AS times, request, error,
+           arg_max(client, time) AS client, arg_max(reason, time) AS reason
+    FROM rejected WHERE group_id = ? AND space = 'transaction' GROUP BY request, error
+    ORDER BY newest DESC, request, error LIMIT ?"""
+_KNOWN: Final = "SELECT MAX(time) FROM events WHERE space = 'transaction' AND group_id = ?"
+
+
+def history(
+    transactional_id: TransactionalId,
+    /,
+    *,
+    limit: Count = 100,
+    since: Since = None,
+    where: WhereTables = TABLES_HERE,
+) -> int:
+    """Show the transactions of an id, how each ended and why; then who was fenced by whom.
+
+    REASON: client (its producer), timeout, fenced (by a newer producer) or operator. Then refused
+    requests, counted by type. Read from the history's tables, which follow within the archive's
+    interval (30 s).
+
+    Parameters
+    ----------
+    transactional_id
+        The transactional id.
+    limit
+        Show the newest N lines of each.
+    since
+        From this date on, as 2026-03-01; by default the last 30 days of all history, or all of it
+        where those have nothing to show.
+    """
+    tables = where.tables_dir()
+    questions = [(sql, (transactional_id, limit)) for sql in (_TRANSACTIONS, _FENCED, _REFUSED)]
+    asked = ask(tables, since, (_KNOWN, (transactional_id,)), questions)
+    newest = asked.newest
+    if newest is None:
+        raise GroupError(
+            ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+            f"transactional id {transactional_id} in {tables}",
+            "Check it (coord transactions list); a new one appears after the archive's interval.",
+        )
+    transactions, fenced, refused = (list(reversed(answer.rows)) for answer in asked.answers)
+    if where.format == "json":
+        fields = {
+            "transactions": as_objects(COLUMNS, transactions),
+            "fenced": as_objects(FENCED_COLUMNS, fenced),
+            "refused": as_objects(REFUSED_COLUMNS, refused),
+        }
+        name = {"transactional-id": transactional_id}
+        told = {"newest_event": newest, "since": asked.first}
+        print_json("transactions history", now(), **told, **name, **fields)
+        return 0
+    at = COLUMNS.index("DURATION")
+    print_table(
+        COLUMNS,
+        [
+            (*row[:at], duration_text(row[at]), ",".join(row[at + 1] or ()), *row[at + 2 :])
+            for row in transactions
+        ],
+    )
+    for columns, rows in ((FENCED_COLUMNS, fenced), (REFUSED_COLUMNS, refused)):
+        if rows:
+            print_line()
+            print_table(columns, rows)
+    asked.say_first()
+    say(f"As of the newest event of this transactional id: {time_text(newest)}")
     return 0

@@ -1,19 +1,30 @@
-"""`coord transactions abort|release`: what operators do to transactions that do not end."""
+"""`coord transactions abort|release|decide|finish`: how operators end transactions."""
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
-from coordlib.cli.kit.cluster_asking import asking
-from coordlib.cli.kit.confirm import confirm
-from coordlib.cli.kit.names import TransactionalId
-from coordlib.cli.kit.output import counted, duration_text, now, print_json, say, visible
-from coordlib.cli.kit.where import HERE, Where
-from coordlib.cli.transactions import transaction_rows as shown
+from coordlib.cli.kit.options import GroupName, PendingKey, TransactionalId, exactly_one
+from coordlib.cli.kit.output import (
+    as_objects,
+    confirm,
+    counted,
+    duration_text,
+    now,
+    print_json,
+    print_table,
+    say,
+    visible,
+)
+from coordlib.cli.kit.where import HERE, Where, asking
+from coordlib.cli.transactions import rows as shown
+from coordlib.cli.transactions.rows import PARTITION_COLUMNS
 from coordlib.errors import ErrorCode, GroupError, SetupError
 
 if TYPE_CHECKING:
-    from coordlib.cli.transactions.transaction_view import SeenId
+    from coordlib.cli.transactions.view import SeenId, SeenPending
+    from coordlib.core.wire.transactions import EndedTransaction, TopicsOfCluster
 
 
 def abort(
@@ -43,7 +54,7 @@ def abort(
     """
     if of_kafka:
         return _fence(where, transactional_id, reason, yes)
-    from coordlib.cli.transactions.transaction_view import find_id
+    from coordlib.cli.transactions.view import find_id
 
     topics = where.reach()
     seen = find_id(where.client(), topics, where.topic_prefix(), transactional_id)
@@ -97,8 +108,8 @@ def _what_is_aborted(seen: "SeenId") -> str:
 
 def _fence(where: Where, name: str, reason: str | None, yes: bool) -> int:
     """Kafka's own transactions: the coordinator has no part in them."""
-    from coordlib.kafka.fencing import fence
     from coordlib.kafka.roles import Kind, Role, rights
+    from coordlib.kafka.transactions import fence
 
     if reason is not None:
         raise SetupError(
@@ -134,8 +145,8 @@ def release(transactional_id: TransactionalId, /, *, yes: bool = False, where: W
     yes
         Release without asking.
     """
-    from coordlib.cli.transactions.transaction_view import find_id
-    from coordlib.core.wire.producers import TRANSACTION
+    from coordlib.cli.transactions.view import find_id
+    from coordlib.core.wire.transactions import TRANSACTION
 
     topics = where.reach()
     seen = find_id(where.client(), topics, where.topic_prefix(), transactional_id)
@@ -177,3 +188,210 @@ def told(where: Where, command: str, said: str, **fields: object) -> int:
     else:
         say(said)
     return 0
+
+
+#: Partitions that are shown before the question; the others are counted.
+SHOWN_MAX: Final = 10
+RESULT: Final = Group("Decision", validator=exactly_one("--commit", "--abort"))
+
+
+def decide(
+    group: GroupName,
+    key: PendingKey,
+    /,
+    *,
+    commit: Annotated[bool, Parameter(group=RESULT, negative="")] = False,
+    abort: Annotated[bool, Parameter(group=RESULT, negative="")] = False,
+    reason: str,
+    yes: bool = False,
+    where: Where = HERE,
+) -> int:
+    """Decide offsets that wait, where nobody else can: look first what the sender has written.
+
+    Of a Delta table: if its member is gone and none comes that could look. Of Kafka: only if the
+    record was deleted before the job could look; else Kafka knows, and the job finds out. To
+    commit what was not written loses records; to abort what was written repeats them.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    key
+        The key of the offsets, as `coord transactions pending` shows it.
+    commit
+        The offsets count from now on.
+    abort
+        The offsets are dropped, and what they stood for is read again.
+    reason
+        The reason, for the history of the group.
+    yes
+        Decide without asking.
+    """
+    from coordlib.cli.transactions.view import find_pending
+
+    if not reason.strip():
+        raise SetupError("A reason is needed.", "--reason", "Say why, for the history.")
+    topics = where.reach()
+    found = find_pending(where.client(), topics, where.topic_prefix(), group, key)
+    _require_undecidable(where, found)
+    result: Literal["commit", "abort"] = "commit" if commit and not abort else "abort"
+    _show(found, result)
+    confirm(f"Deciding {result}", f"group {group}, key {key}", yes)
+    with asking(where) as admin:
+        admin.decide_pending(group, key, result, reason)
+    said = f"{visible(key)} of {visible(group)} is decided: {result}"
+    return told(where, "decide", said, group=group, key=key, result=result)
+
+
+def _require_undecidable(where: Where, found: "SeenPending") -> None:
+    """Raises GroupError: somebody else decides it, or has."""
+    from coordlib.cli.transactions.transactions import log_starts
+    from coordlib.cli.transactions.view import is_record_gone
+    from coordlib.core.wire.offsets import COORDINATOR, KAFKA
+
+    entry, at = found.entry, f"group {found.group}, key {found.key}"
+    if entry.decision:
+        mend = f"It is decided ({entry.decision}): coord groups release {found.group}"
+        raise GroupError(ErrorCode.INVALID_TXN_STATE, at, mend)
+    if entry.decided_by == COORDINATOR:
+        mend = "The coordinator decides it: coord transactions list, then abort its id."
+        raise GroupError(ErrorCode.INVALID_REQUEST, at, mend)
+    if entry.decided_by == KAFKA:
+        starts = log_starts(where.client(), where.topic_prefix(), {found.shard})
+        if not is_record_gone(found, starts):
+            mend = (
+                "Kafka decides it, and the job finds out: coord transactions find-hanging names "
+                "what holds it up."
+            )
+            raise GroupError(ErrorCode.INVALID_REQUEST, at, mend)
+
+
+def _show(found: "SeenPending", result: str) -> None:
+    """What the decision is going to change."""
+    entry, rows = found.entry, shown.offset_rows(found)
+    waited = duration_text(max(0, shown.millis(now()) - entry.since_ms))
+    table = f" {entry.table}" if entry.table else ""
+    say(
+        visible(
+            f"{counted(len(rows), 'offset')} of group {found.group}, sent by client {entry.client} "
+            f"as {entry.member or 'no member'}; decided by {entry.decided_by}{table}; waits for "
+            f"{waited}:"
+        )
+    )
+    will = "is committed" if result == "commit" else "is dropped"
+    for _, topic, partition, offset in rows[:SHOWN_MAX]:
+        say(visible(f"  {topic}-{partition}: {offset} {will}"))
+    if len(rows) > SHOWN_MAX:
+        say(f"  … and {len(rows) - SHOWN_MAX} more")
+
+
+#: Of partitions whose marker was not written.
+COLUMNS: Final = PARTITION_COLUMNS[:3]
+MARKERS_SHOWN_MAX: Final = 5  # topics that are named before the question
+
+
+def finish(
+    transactional_id: TransactionalId,
+    /,
+    *,
+    data_file: Annotated[list[str] | None, Parameter(negative="")] = None,
+    yes: bool = False,
+    where: Where = HERE,
+) -> int:
+    """Write the missing markers of a transaction that is decided, in place of its producer.
+
+    Readers of committed records go on then, and the id is free for its next transaction. To write
+    a marker twice does no harm. Exit code 1: some partitions are in clusters that were not named,
+    or did not take it.
+
+    Parameters
+    ----------
+    transactional_id
+        The transactional id.
+    data_file
+        File with librdkafka's options of another cluster that the transaction wrote to; may be
+        repeated.
+    yes
+        Write without asking.
+    """
+    from coordlib.cli.transactions.view import find_id
+    from coordlib.client.transactions.data_cluster import write_markers
+    from coordlib.client.transactions.life import Unmarked
+    from coordlib.core.transactions.transaction import as_rows
+
+    clusters = [where.client(), *map(_options, data_file or ())]
+    topics = where.reach()
+    seen = find_id(where.client(), topics, where.topic_prefix(), transactional_id)
+    ended = _require_unwritten(seen)
+    assert seen.value is not None, "it lacks markers"
+    rows = as_rows(seen.value.unwritten)
+    say(_what_is_written(seen.name, ended.result, rows))
+    confirm(f"Writing the markers of its {ended.result}", f"transactional id {seen.name}", yes)
+    with asking(where) as admin:
+        unmarked = Unmarked.told(admin.incarnation, seen.name, ended, rows)
+        written = write_markers(clusters, unmarked)
+        if written:
+            admin.markers_written(seen.name, ended.producer_id, ended.epoch, written)
+    return _told(where, seen.name, rows, written)
+
+
+def _options(file: str) -> dict[str, str]:
+    """The options of a cluster. Raises SetupError: it names no brokers, or cannot be read."""
+    from coordlib.kafka.options import SERVERS, KafkaOptions, read_options
+
+    servers = read_options(file).get(SERVERS)
+    if not servers:
+        raise SetupError(
+            "No cluster is named: the file of options has no bootstrap.servers.",
+            f"--data-file {file}",
+            "Write bootstrap.servers=HOST:PORT into the file.",
+        )
+    return KafkaOptions.parse(file=file).librdkafka() | {SERVERS: servers}
+
+
+def _require_unwritten(seen: "SeenId") -> "EndedTransaction":
+    """How it ended. Raises GroupError: it lacks no marker, as far as the topics tell."""
+    value = seen.value
+    if (
+        value is not None
+        and value.unwritten
+        and value.ended is not None
+        and not seen.is_quarantined
+    ):
+        return value.ended
+    mend = f"It lacks no marker: coord transactions describe {seen.name}"
+    if seen.is_quarantined:
+        mend = f"Release it first: coord transactions release {seen.name}"
+    raise GroupError(ErrorCode.INVALID_TXN_STATE, f"transactional id {seen.name}", mend)
+
+
+def _what_is_written(name: str, result: str, rows: "Sequence[TopicsOfCluster]") -> str:
+    """Which partitions, by cluster and topic."""
+    places = [f"{row.topic} of cluster {row.cluster}" for row in rows[:MARKERS_SHOWN_MAX]]
+    more = (
+        f" and {len(rows) - MARKERS_SHOWN_MAX} more topics" if len(rows) > MARKERS_SHOWN_MAX else ""
+    )
+    count = counted(sum(len(row.partitions) for row in rows), "partition")
+    return visible(f"{name}: {result} into {count}: {', '.join(places)}{more}")
+
+
+def _told(
+    where: Where,
+    name: str,
+    rows: "Sequence[TopicsOfCluster]",
+    written: "Sequence[TopicsOfCluster]",
+) -> int:
+    """Name the partitions that were left out; the exit code."""
+    from coordlib.core.wire.transactions import places_of
+
+    done = set(places_of(written))
+    left = [place for place in places_of(rows) if place not in done]
+    if where.format == "json":
+        fields = {"transactional-id": name, "written": len(done)}
+        print_json("transactions finish", now(), **fields, left=as_objects(COLUMNS, left))
+    elif left:
+        print_table(COLUMNS, left)
+    say(f"{counted(len(done), 'partition')} of {visible(name)} marked, {len(left)} left")
+    if left:
+        say("Name each cluster that is left: --data-file FILE, with its bootstrap.servers.")
+    return 1 if left else 0

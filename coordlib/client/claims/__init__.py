@@ -11,17 +11,16 @@ and what it is made of), Kafka around it (`kafka.py`), and the public faces: `ma
 """
 
 from coordlib.client.claims.admin import ClaimsAdmin, NotSet
-from coordlib.client.claims.consumer import MarshalConsumer, Offsets
-from coordlib.client.claims.errors import (
+from coordlib.client.claims.claim import CommitToken
+from coordlib.client.claims.consumer import MarshalConsumer, Marshaler, Offsets
+from coordlib.client.claims.events import (
     ClaimLost,
     CoordinationTopicChanged,
     ForeignToken,
     UnseenOffset,
 )
-from coordlib.client.claims.marshaler import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.claims.reset_plan import Outcome
-from coordlib.client.claims.tracking import CommitToken
+from coordlib.client.claims.resetting import Outcome
 
 __all__ = [
     "ClaimLost",

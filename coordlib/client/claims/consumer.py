@@ -1,24 +1,112 @@
-"""`MarshalConsumer`: messages of the partitions that this consumer has claimed."""
+"""`Marshaler`, one process's part in a group that shares partitions by claims; `MarshalConsumer`.
 
-from collections.abc import Callable, Mapping
+A message counts as handed out when it is taken: its claim holds the position back for it, or, with
+delivery at most once, has moved beyond it. It stays here until the line that returns it, which
+calls nothing: what an interrupted call has taken is returned by the next one.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, NamedTuple
+from weakref import WeakSet
 
-from coordlib.client.claims import signals as sg
-from coordlib.client.claims import wanting
-from coordlib.client.claims.claim import Batch, Claim
-from coordlib.client.claims.data import Data
-from coordlib.client.claims.errors import ClaimLost, ForeignToken, UnseenOffset
+from coordlib.client.claims import events as sg
+from coordlib.client.claims import standing
+from coordlib.client.claims.claim import Batch, Claim, CommitToken, Phase
+from coordlib.client.claims.events import ClaimLost, ForeignToken, UnseenOffset
 from coordlib.client.claims.member import ClaimingMember
-from coordlib.client.claims.options import ConsumerOptions, Settings
-from coordlib.client.claims.taking import Handing, Taking
-from coordlib.client.claims.tracking import CommitToken
+from coordlib.client.claims.options import (
+    ConsumerOptions,
+    Data,
+    Settings,
+    data_consumer_of,
+    read_settings,
+    topics_wanted,
+)
 from coordlib.client.claims.transport import Transport
-from coordlib.client.kit.callbacks import OnePoller, UserCall
-from coordlib.client.kit.closing import Closing
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.client.kit.uninterrupted import uninterrupted
-from coordlib.errors import CoordError
+from coordlib.client.kit.calls import OnePoller, UserCall, uninterrupted
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.kit.process import Closing
+from coordlib.errors import CoordError, SetupError
+
+
+class Handing(NamedTuple):
+    """Messages that are to be returned, and what stays."""
+
+    messages: list[Any]
+    rest: list[tuple[Claim | None, Any]]
+
+
+class Taking:
+    """Of one consumer. To be called whole."""
+
+    def __init__(
+        self,
+        data: Data,
+        member: ClaimingMember,
+        options: ConsumerOptions,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._data, self._member, self._options, self._now_ms = data, member, options, now_ms
+        #: Taken, and not handed out yet; error events are of no claim.
+        self.out: list[tuple[Claim | None, Any]] = []
+        #: What the newest call is about to return; None: something has changed since.
+        self.handing: Handing | None = None
+        #: Partitions that have too many uncommitted messages, and were warned of.
+        self.full: set[TopicPartition] = set()
+
+    def take(self, count: int) -> Handing:
+        """Take what may be handed out now. With the lock: after a loss nothing is handed out."""
+        with self._member.changed:
+            now_ms, life = self._now_ms(), self._member.life
+            # Taken by a call that was interrupted: they go first, unless the claim is gone.
+            self.out = [
+                (claim, message)
+                for claim, message in self.out
+                if claim is None or life.claim_of(claim.place, now_ms) is claim
+            ]
+            while self._data.errors and len(self.out) < count:
+                self.out.append((None, self._data.errors.popleft()))
+            for place, queue in self._data.turns():
+                claim = life.claim_of(place, now_ms)
+                if claim is not None and claim.phase is Phase.HELD:
+                    self._take_of(claim, queue, count)
+        messages = [message for _, message in self.out[:count]]
+        self.handing = Handing(messages, self.out[count:])
+        return self.handing
+
+    def forget(self) -> None:
+        """Hand out nothing more."""
+        self.handing, self.out = None, []
+
+    def _take_of(self, claim: Claim, queue: deque[Any], count: int) -> None:
+        while queue and len(self.out) < count:
+            offset = queue[0].offset()
+            if offset < claim.next_offset:
+                queue.popleft()  # the fetcher began a little earlier
+                continue
+            if not self._may_hand_out(claim, offset):
+                return
+            if not self._options.is_at_most_once:
+                claim.tracker.handed_out(offset)
+            claim.next_offset, claim.active_ms = offset + 1, self._now_ms()
+            self.out.append((claim, queue.popleft()))
+
+    def _may_hand_out(self, claim: Claim, offset: int) -> bool:
+        options, open_ = self._options, claim.tracker.outstanding
+        if options.is_at_most_once:
+            return offset < claim.allowed_end
+        if options.strict_ordering and open_:
+            return False
+        if open_ < options.max_message_queue:
+            self.full.discard(claim.place)
+            return True
+        if claim.place not in self.full:
+            self.full.add(claim.place)
+            self._member.warn(f"{claim.where}: {open_} messages are not committed; no more come.")
+        return False
+
 
 SLICE_S: Final = 0.1  # how long one wait for a message lasts
 CONSUME_MAX: Final = 1_000_000
@@ -260,7 +348,7 @@ class MarshalConsumer(Closing):
     def topic_claims(self) -> tuple[str, ...]:
         """With `claim_entire_topic`: the topics whose key, partition 0, is claimed here."""
         with self._member.changed:
-            return wanting.topics_claimed(self._member.life.me)
+            return standing.topics_claimed(self._member.life.me)
 
     @property
     def fast_forwards(self) -> int:
@@ -363,3 +451,120 @@ def _place_of(message: Any) -> tuple[TopicPartition, int]:
     if message.error() is not None or topic is None or partition is None or offset is None:
         raise ValueError("An error event has no position.")
     return TopicPartition(topic, partition), offset
+
+
+COORDINATION_TOPIC = "__marshal"
+
+
+class Marshaler(Closing):
+    """Makes consumers that claim partitions under one group and client id.
+
+    Args:
+        config: confluent-kafka's keys. `group.id` and `client.id` are required; a client id is for
+            one process at a time, and outlives its restarts. `auto.offset.reset` is `earliest`
+            unless given. Everything else goes to all Kafka clients.
+        coordination_topic: its name says the heartbeat interval: `__marshal` 60 s, `__marshal.6s`
+            6 s. All clients of a group use the same one.
+        transport: shared with other marshalers of this program; None: one of its own.
+
+    Raises:
+        SetupError: a key that is missing, wrong or not offered; a topic that cannot be used.
+        NotAllowed: the brokers refuse it: a right is missing.
+        CannotReach: no broker, or no coordination topic.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        coordination_topic: str = COORDINATION_TOPIC,
+        transport: Transport | None = None,
+        data_consumer: Any = None,
+    ) -> None:
+        self._settings: Settings = read_settings(config)
+        self._owns_transport = transport is None
+        self._transport = transport or _open(self._settings, coordination_topic)
+        self._data_consumer = data_consumer
+        self.instance = self._transport.new_instance()
+        #: One that the program has dropped is collected, and its claims end by themselves.
+        self._consumers: WeakSet[MarshalConsumer] = WeakSet()
+
+    def consumer(
+        self, topics: Sequence[str], options: ConsumerOptions | None = None
+    ) -> MarshalConsumer:
+        """A consumer of these topics; it begins to claim at once.
+
+        Raises:
+            SetupError: names that cannot be claimed, or another consumer here has a topic.
+            NotAllowed, CannotReach: the coordination topic cannot be read.
+        """
+        options = options or ConsumerOptions()
+        wanted = topics_wanted(topics, options)
+        taken = {topic for each in self._consumers for topic in each.topics}
+        if both := sorted(taken & set(wanted)):
+            # Both would have one name in the log: neither could know whose a claim is.
+            raise SetupError(
+                "Another consumer of this marshaler has the topic.",
+                ", ".join(both),
+                "Make another marshaler, with a client id of its own.",
+            )
+        reader = self._data_consumer or data_consumer_of(
+            self._settings.common, self._settings.client, options
+        )
+        try:
+            made = MarshalConsumer(
+                self._settings, wanted, options, self._transport, self.instance, reader
+            )
+        except CoordError:
+            reader.close()
+            raise
+        self._consumers.add(made)
+        made.on_closed(self._consumers.discard)
+        return made
+
+    def claims(self) -> tuple[TopicPartition, ...]:
+        """What the consumers of this marshaler may work on at this moment."""
+        return tuple(sorted(place for each in self._consumers for place in each.claims()))
+
+    @uninterrupted
+    def state(self) -> dict[str, Any]:
+        """All slots of the topics that are read here, as far as they are read, to be printed."""
+        with self._transport.lock:
+            topics = {topic for each in self._consumers for topic in each.topics}
+            return {topic: self._state_of(topic) for topic in sorted(topics)}
+
+    def _state_of(self, topic: str) -> dict[str, Any]:
+        view = self._transport.view_of(topic)
+        found = view.slots(self._settings.group, topic)
+        return {
+            "as_of_offset": view.position - 1,
+            "paused_by": view.paused_by(self._settings.group),
+            "slots": {number: slot._asdict() for number, slot in sorted(found.items())},
+        }
+
+    def close(self, release: bool = False, timeout: float = 10.0) -> None:
+        """Close its consumers, then the transport if it is its own.
+
+        With the transport ends what a consumer did not finish within its timeout. An attempt of it
+        that wins after that keeps its partition for two heartbeat intervals, as after a crash.
+
+        Args:
+            release: False, as in Marshal: claims stay for a quick restart under this client id.
+            timeout: seconds for each consumer.
+        """
+        for each in list(self._consumers):
+            each.close(release, timeout)
+        if self._owns_transport:
+            self._owns_transport = False
+            self._transport.close()
+
+
+def _open(settings: Settings, coordination_topic: str) -> Transport:
+    from coordlib.client.claims.kafka import KafkaClaims
+
+    return KafkaClaims(
+        settings.common,
+        coordination_topic,
+        client=settings.client,
+        prefix=settings.prefix,
+    )

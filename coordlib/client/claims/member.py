@@ -6,25 +6,83 @@ polls or closes; whatever the transport's threads feed in is noted until then.
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from coordlib.client.claims import signals as sg
-from coordlib.client.claims.life import Life
+from coordlib.client.claims import events as sg
+from coordlib.client.claims.machine import Life
 from coordlib.client.claims.options import ConsumerOptions, Settings
 from coordlib.client.claims.standing import Identity
-from coordlib.client.claims.starts import find_starts
-from coordlib.client.claims.transport import Transport
-from coordlib.client.claims.view import LogView
-from coordlib.client.claims.writing import commit, made_of
-from coordlib.client.kit.callbacks import Callbacks, UserCall, weakly
-from coordlib.client.kit.uninterrupted import uninterrupted
-from coordlib.core.claims.slot import Judgement
-from coordlib.core.wire import marshal
+from coordlib.client.claims.transport import LogView, Transport
+from coordlib.client.kit.calls import Callbacks, UserCall, uninterrupted, weakly
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.claims.slots import Judgement
+from coordlib.core.wire import claims
+from coordlib.core.wire.claims import AnyMessage
 from coordlib.errors import CannotReach, CoordError
 
 _log = logging.getLogger("coordlib.client")
+
+
+def find_starts(
+    transport: Transport, group: str, sought: Sequence[sg.Sought]
+) -> tuple[sg.Found, ...]:
+    """Bounds and committed offsets; nothing where Kafka does not answer. May block."""
+    unknown = [each.place for each in sought if each.needs_committed]
+    committed: Mapping[TopicPartition, int] = {}
+    try:
+        # First: if the topic is made anew meanwhile, its records are read under the former id.
+        known = transport.describe({each.place.topic for each in sought})
+        ids = {topic: each.topic_id for topic, each in known.items()}
+        bounds = transport.bounds([each.place for each in sought])
+        if unknown:
+            committed = transport.committed(group, unknown)
+    except CannotReach as problem:  # the state machine asks again
+        _log.info("group %s: starts are not known: %s", group, problem.what)
+        return ()
+    return tuple(
+        sg.Found(
+            each.place,
+            each.epoch,
+            committed.get(each.place),
+            *bounds[each.place],
+            ids.get(each.place.topic, ""),
+        )
+        for each in sought
+        if each.place in bounds
+    )
+
+
+_MADE: Final[Mapping[sg.Kind, Callable[..., AnyMessage]]] = {
+    sg.Kind.ATTEMPT: claims.ClaimingPartition,
+    sg.Kind.SIGN: claims.Heartbeat,
+    sg.Kind.RELEASE: claims.ReleasingPartition,
+    sg.Kind.PROPOSAL: claims.ClaimingMessages,
+}
+
+
+def made_of(write: sg.Write, instance: str, client: str, group: str) -> Callable[[int], AnyMessage]:
+    """Makes the message from the time of day in seconds."""
+    epoch = claims.BARE if write.epoch is None else write.epoch
+    names = (claims.instance_of(instance, epoch, write.topic_id), client, group, *write.place)
+    tail = () if write.kind is sg.Kind.ATTEMPT else (write.position,)
+
+    def made(time_s: int) -> AnyMessage:
+        return _MADE[write.kind](claims.OUR_VERSION, time_s, *names, *tail)
+
+    return made
+
+
+def commit(transport: Transport, group: str, positions: Mapping[TopicPartition, int]) -> bool:
+    """Commit to Kafka's group; whether it has taken them all. May block; raises NotAllowed."""
+    try:
+        transport.commit(group, positions, is_awaited=True)
+    except CannotReach as problem:
+        _log.warning("group %s: Kafka's group has no commit: %s", group, problem.what)
+        return False
+    return True
+
 
 WAIT_S: Final = 0.05
 #: A close that was interrupted waits so long still.
@@ -277,7 +335,7 @@ class ClaimingMember:
         identity = self.identity
         made = made_of(output, identity.instance, identity.client, identity.group)
         partitions = self._transport.place.partitions
-        shard = marshal.partition_of(output.place.topic, partitions)
+        shard = claims.partition_of(output.place.topic, partitions)
         self._transport.send(self, output.id, shard, made)
 
     # ---- beside: these may block --------------------------------------------------------------

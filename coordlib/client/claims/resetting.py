@@ -6,20 +6,157 @@ its new one. A step that fails ends in releases with the old positions. Then the
 Should the admin die at any step, the pause ends by itself, its claims expire, and running it again
 completes the work: Kafka has no transaction that readers of claims would honour, so the outcome is
 per partition.
+
+All positions go to Kafka's group in one commit, and one commit is under way at a time: whatever is
+taken back follows the answer to what it takes back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
-from coordlib.client.claims import signals as sg
-from coordlib.client.claims.claim import Asked
-from coordlib.client.claims.copying import Copied, Copy, Copying
-from coordlib.client.claims.fence import Fence
-from coordlib.client.claims.reset_plan import Outcome, Pause, ResetPlan, Target
+from coordlib.client.claims import events as sg
+from coordlib.client.claims.claim import Asked, Fence
 from coordlib.client.claims.standing import BEAT_PARTS, PASS_PARTS, SILENCE_PARTS
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Commit these positions to Kafka's group if `Copying.begin` lets it; then feed `Copied`."""
+
+    id: int
+    positions: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """The outcome of a commit that was begun."""
+
+    now_ms: int
+    id: int
+    #: Whether Kafka's group has all of them. If not, it may have some: an answer may be lost.
+    is_done: bool
+
+
+@dataclass(slots=True)
+class Copying:
+    """What Kafka's group was asked to take, and what it has answered."""
+
+    #: Whether Kafka's group has all new positions for certain.
+    is_done: bool = False
+    #: Whether it may have a new position that was not taken back.
+    is_suspected: bool = False
+    #: The commit that waits for a worker or for its answer.
+    _open: Copy | None = None
+    _is_begun: bool = False
+    _is_return: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer is still to come."""
+        return self._open is not None
+
+    @property
+    def can_return(self) -> bool:
+        """Whether there is something to take back, nothing is under way, and it was not tried."""
+        return self.is_suspected and not self.is_open and not self._is_return
+
+    def ask(self, copy: Copy, is_return: bool = False) -> Copy:
+        """To be committed now: new positions, or those of before."""
+        self._open, self._is_begun, self._is_return = copy, False, is_return
+        return copy
+
+    def begin(self, copy: Copy) -> bool:
+        """Whether this commit is still wanted. If so it is under way from now on."""
+        if copy is not self._open:
+            return False
+        self._is_begun = True
+        if not self._is_return:
+            self.is_suspected = True
+        return True
+
+    def drop(self) -> None:
+        """Forget a commit that was not begun: later it might undo what the next owner copied."""
+        if not self._is_begun:
+            self._open = None
+
+    def answered(self, event: Copied) -> None:
+        if self._open is None or event.id != self._open.id:
+            return
+        self._open = None
+        if self._is_return:
+            self.is_suspected = not event.is_done
+        else:
+            self.is_done = event.is_done
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Write a ReleaseGroup for so long to this coordination partition; 0 resumes the group."""
+
+    id: int
+    partition: int
+    for_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one partition."""
+
+    place: TopicPartition
+    #: The position before; None: it was not found out.
+    prior: int | None
+    #: The position afterwards, as judged; None: it is not known to have been set.
+    new: int | None
+    #: Why it was not set; "": it was.
+    error: str = ""
+    #: Whether Kafka's group of the same name has the position, too: the new one, or the prior one
+    #: where the new one was not set. False: it may differ until the next owner copies its own. All
+    #: positions go in one commit, so one refusal is told of all of them.
+    is_copied: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ResetPlan:
+    """What is to be done, by whom."""
+
+    group: str
+    client: str
+    #: 8 hexadecimal digits.
+    instance: str
+    positions: Mapping[TopicPartition, int]
+    #: The number of coordination partitions.
+    partitions: int
+    interval_ms: int
+    #: The whole work is given up after this.
+    timeout_ms: int
+
+    @property
+    def pause_s(self) -> int:
+        """It outlives the work by the intervals in which the last claims of a dead admin expire."""
+        return self.timeout_ms // 1_000 + 4 * self.interval_ms // 1_000
+
+
+@dataclass(slots=True)
+class Target:
+    """One partition on its way."""
+
+    place: TopicPartition
+    new: int
+    prior: int | None = None
+    #: Of the topic that the position before is of.
+    topic_id: str = ""
+    #: The position of an older snapshot, where the log has none.
+    saved: int | None = None
+    asked: Asked | None = None
+    epoch: int | None = None
+    fence: Fence | None = None
+    beat_ms: int = 0
+    next_ms: int = 0
+    is_set: bool = False
+    error: str = ""
 
 
 class Step(Enum):

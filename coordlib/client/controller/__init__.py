@@ -8,15 +8,16 @@
 """
 
 from coordlib.client.controller.agent import BrokerAgent
-from coordlib.client.controller.errors import (
+from coordlib.client.controller.metadata import ClusterMetadata
+from coordlib.client.controller.requests import (
     BrokerFenced,
     BrokerReplaced,
+    BrokerTiming,
+    Following,
+    Leadership,
     MetadataRefused,
     NotLeader,
 )
-from coordlib.client.controller.picture import ClusterMetadata
-from coordlib.client.controller.signals import Following, Leadership
-from coordlib.client.controller.wording import BrokerTiming
 
 __all__ = [
     "BrokerAgent",

@@ -25,8 +25,8 @@ from typing import Final
 
 import msgspec
 
-from coordlib.client.kit.host import own_host
-from coordlib.client.kit.wording import Identity
+from coordlib.client.kit.process import own_host
+from coordlib.client.kit.requests import Identity
 from coordlib.errors import NotReady, SetupError
 
 _log = logging.getLogger("coordlib.client")

@@ -7,11 +7,10 @@ from functools import partial
 
 from msgspec import UNSET
 
-from coordlib.client.groups.doubts import offset_of
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.wording import Identity
-from coordlib.client.transactions.delta_files import open_files
-from coordlib.client.transactions.in_doubt import Table, app_id, newest_of, settle
+from coordlib.client.groups.machine import offset_of
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.requests import Identity
+from coordlib.client.transactions.delta_commits import Table, app_id, newest_of, open_files, settle
 from coordlib.errors import CoordError
 
 _log = logging.getLogger("coordlib.client")

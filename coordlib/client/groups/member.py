@@ -1,6 +1,8 @@
-"""`Member`: a member of a group, over a transport. Threads outside, the state machine inside.
+"""Members of groups, over a transport. Threads outside, the state machine inside.
 
-This part is for both kinds of groups; `classic.member` and `assigned.member` add the rest.
+`ClassicMember` is a member of a classic group, whose leader assigns the partitions;
+`AssignedMember` one of a server-assigned group; `Member` is what both have in common.
+
 Heartbeats and reading go on by themselves. Callbacks come only from the thread that calls `poll` or
 `close`, so user code needs no locks for them; `may_work` may be asked from any thread.
 """
@@ -10,27 +12,44 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from coordlib.client.groups.life import Life
+from coordlib import limits
+from coordlib.client.groups.assigned import AssignedMembership
+from coordlib.client.groups.assignors import (
+    Assignor,
+    Metadata,
+    TaskCounts,
+    Tasks,
+    check_type,
+    find_assignors,
+    lead,
+    look_up,
+)
+from coordlib.client.groups.classic import ClassicMembership
 from coordlib.client.groups.looker import Looker
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.answers import Answers, of_all
-from coordlib.client.kit.callbacks import Callbacks, UserCall
-from coordlib.client.kit.driven import WAIT_SLICE_S, Driven
-from coordlib.client.kit.errors import MemberFenced
-from coordlib.client.kit.failing import FailingTransport
-from coordlib.client.kit.fence import Stop
-from coordlib.client.kit.names import Name, default_client_id
+from coordlib.client.groups.machine import Life
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.calls import Callbacks, UserCall, uninterrupted
+from coordlib.client.kit.config import is_pool, topics_of
+from coordlib.client.kit.driver import WAIT_SLICE_S, Answers, Driven, of_all
+from coordlib.client.kit.events import Callback, Partitions, TopicPartition
+from coordlib.client.kit.fence import MemberFenced, Stop
 from coordlib.client.kit.offsets import once, parts_of_commit, parts_of_fetch, rows_fault
-from coordlib.client.kit.signals import Callback, Partitions, TopicPartition
-from coordlib.client.kit.transport import KafkaTransport, Transport
-from coordlib.client.kit.uninterrupted import uninterrupted
-from coordlib.client.kit.wording import Identity
-from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
+from coordlib.client.kit.requests import Identity, Timing
+from coordlib.client.kit.transport import (
+    FailingTransport,
+    KafkaTransport,
+    Name,
+    Transport,
+    default_client_id,
+)
+from coordlib.client.kit.unit import GroupMetadata
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
 
 OnPartitions = Callable[[Partitions], None]
 OnCall = Callable[[Callback, Partitions], None]
@@ -434,3 +453,215 @@ def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
         rq.CommittedOffset(topic=each.topic, partition=each.partition, offset=offset)
         for each, offset in offsets.items()
     )
+
+
+class ClassicMember(Member[ClassicMembership]):
+    """A member that shares topics' partitions with the other members of its group.
+
+    Args:
+        group: the group's name.
+        config: confluent-kafka's keys for all clients; needed unless a transport is given.
+        transport: shared among members of one program; by default one of its own.
+        on_assigned: these partitions are yours, beside those that you kept; called for every
+            assignment, also an empty one.
+        on_revoked: these go to another member; commit finished work without waiting, then return.
+        on_lost: all partitions are lost and may have other owners; stop, commits are refused.
+        client: client id, at most 150 bytes; by default host, process and a random part.
+        instance: static instance id (KIP-345): `close` keeps this member's place in the group
+            until its session ends.
+        rack: where it runs, for assignors that look at racks.
+        timing: session, rebalance timeout (also the longest time between polls), heartbeats.
+        assignors: names or objects, in order of preference. The member runs cooperatively if all
+            of them support it.
+        protocol_type: `consumer` shares the partitions of topics. Under another name the group
+            shares `tasks`, and `subscribe` names pools of them: see `tasks.py`.
+        tasks: the number of tasks in each pool, for groups that share tasks.
+
+    Raises:
+        SetupError: a name or an assignor is not allowed.
+        CannotReach: no broker, or no coordinator's topics under this prefix.
+    """
+
+    def __init__(  # noqa: PLR0913  # all but the group by keyword, each with a default
+        self,
+        group: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        transport: Transport | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        client: str | None = None,
+        instance: str | None = None,
+        rack: str | None = None,
+        prefix: str = "coord",
+        timing: Timing | None = None,
+        assignors: str | Sequence[str | Assignor] = "range",
+        protocol_type: str = cp.CONSUMER,
+        tasks: Tasks | None = None,
+    ) -> None:
+        found = find_assignors(assignors)
+        check_type(protocol_type, tasks, found)
+        self._tasks = tasks
+        self._assignors = {each.name: each for each in found}
+        super().__init__(
+            Name(
+                group=group,
+                client=client,
+                instance=instance,
+                rack=rack,
+                prefix=prefix,
+                protocol_type=protocol_type,
+            ),
+            config,
+            transport,
+            {
+                Callback.ASSIGNED: on_assigned,
+                Callback.REVOKED: on_revoked,
+                Callback.LOST: on_lost,
+            },
+            lambda identity: ClassicMembership(identity, timing or Timing(), found),
+        )
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Join the group for these topics, or rejoin it with another list.
+
+        A topic that begins with `^` is a regular expression; topics that match it later are
+        found too. It matches neither `__*` nor the coordinator's own topics. No topics at all is
+        `unsubscribe`, as in Kafka.
+
+        Raises SetupError: not a list, a name that no topic can have, or an invalid expression.
+        """
+        is_of_tasks = self._tasks is not None
+        wanted = topics_of(topics, is_pool, "pool") if is_of_tasks else topics_of(topics)
+        if not wanted:
+            self.unsubscribe()
+            return
+        self._give(sg.WantTopics(self._transport.now_ms(), wanted))
+
+    @property
+    def _metadata(self) -> Metadata:
+        transport = self._transport
+        return transport if self._tasks is None else TaskCounts(self._tasks, transport)
+
+    def _do(self, output: sg.Output) -> None:
+        match output:
+            case sg.Divide():
+                work = partial(lead, output, self._assignors, self._metadata)
+                self._transport.beside(self, lambda: self.feed(work()))
+            case sg.LookUp():
+                self._transport.beside(self, lambda: self.feed(look_up(self._metadata)))
+            case _:
+                super()._do(output)
+
+
+NO_STATIC = "Members of a server-assigned group have no instance id."
+
+
+class AssignedMember(Member[AssignedMembership]):
+    """A member to which the coordinator grants partitions one by one.
+
+    No member waits for all others: an owner that must release some partitions works on with the
+    rest, and a newcomer gets each partition as soon as its former owner has released it.
+
+    Args:
+        group: the group's name.
+        config: confluent-kafka's keys for all clients; needed unless a transport is given.
+        transport: shared among members of one program; by default one of its own.
+        on_assigned: these partitions are yours, beside those that you have.
+        on_revoked: these go to another member; stop, commit finished work without waiting, return.
+            The last `commit_async` in the callback, if it names only these partitions, is written
+            in one record with the Release; its answer comes after the return.
+        on_lost: all partitions are lost and may have other owners; stop, commits are refused.
+        client: client id, at most 150 bytes; by default host, process and a random part.
+        instance: not offered.
+        timing: session, rebalance timeout (how long letting go may take; also the longest time
+            between polls), heartbeats.
+        strategy: `sticky`, `uniform`, `range`, `roundrobin` or one of the job's; None: the group's.
+        capacity: the member's share in proportion to the others; 1 to 1,000,000.
+
+    Raises:
+        SetupError: a name that is not allowed, an instance id, a capacity out of bounds.
+        CannotReach: no broker, or no coordinator's topics under this prefix.
+    """
+
+    def __init__(  # noqa: PLR0913  # all but the group by keyword, each with a default
+        self,
+        group: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        transport: Transport | None = None,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+        client: str | None = None,
+        instance: str | None = None,
+        prefix: str = "coord",
+        timing: Timing | None = None,
+        strategy: str | None = None,
+        capacity: int = 1,
+    ) -> None:
+        if instance is not None:
+            raise SetupError(NO_STATIC, repr(instance), "Leave it out, or join a classic group.")
+        if not 1 <= capacity <= limits.CAPACITY_MAX:
+            bounds = f"A capacity is a number from 1 to {limits.CAPACITY_MAX:,}."
+            raise SetupError(bounds, repr(capacity))
+        self._strategy, self._capacity = strategy, capacity
+        told = (on_assigned, on_revoked, on_lost)
+        super().__init__(
+            Name(group=group, client=client, prefix=prefix),
+            config,
+            transport,
+            dict(zip((Callback.ASSIGNED, Callback.REVOKED, Callback.LOST), told, strict=True)),
+            lambda identity: AssignedMembership(identity, timing or Timing()),
+        )
+
+    @property
+    def strategy(self) -> str:
+        """The group's strategy; empty before the member joined."""
+        return self._membership.strategy
+
+    @uninterrupted
+    def fence_of(self, topic: str, partition: int) -> int | None:
+        """The fencing token of one partition, for systems that refuse older ones.
+
+        It is higher than that of any former owner, and stays as long as this member has the
+        partition. None: the member does not own it.
+        """
+        with self._changed:
+            return self._membership.fence_of(TopicPartition(topic, partition))
+
+    def subscribe(
+        self,
+        topics: Sequence[str] = (),
+        pattern: str | None = None,
+        exclude: str | None = None,
+    ) -> None:
+        """Join the group for these topics, or replace the topics of the subscription.
+
+        The call itself revokes nothing; the coordinator demands what must go. Expressions are
+        RE2's; the coordinator checks them (`poll` raises). To want no topics, call `unsubscribe`.
+
+        Args:
+            topics: by name, existing or not. One that begins with `^` is an expression that a
+                name must begin with, as in `ClassicMember`.
+            pattern: topics whose whole name matches; `__*` and the coordinator's own never do.
+            exclude: topics that match this too are not wanted.
+
+        Raises SetupError: not a list, or a name that no topic can have.
+        """
+        given = topics_of(topics)
+        names = tuple(each for each in given if not each.startswith("^"))
+        begins = [f"(?:{each}).*" for each in given if each.startswith("^")]
+        patterns = begins + ([f"(?:{pattern})" if begins else pattern] if pattern else [])
+        if not names and not patterns:
+            self.unsubscribe()
+            return
+        wanted = sg.Subscription(
+            topics=names,
+            pattern="|".join(patterns) or None,
+            exclude=exclude,
+            strategy=self._strategy,
+            capacity=self._capacity,
+        )
+        self._give(sg.WantSubscription(self._transport.now_ms(), wanted))

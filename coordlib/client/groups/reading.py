@@ -8,32 +8,211 @@ opens again, since no other member can have read it then.
 Every change is done whole (`uninterrupted`). Messages are handed out in two steps: `take` prepares
 what may be returned, and the line that returns some of it notes that (`handing_out.py`). The next
 change of any kind counts it as read.
+
+**Ids of topics.** Messages name no topic's id. So the consumer asks for the id before it begins a
+partition, before each commit, and every few seconds while it reads. Offsets are committed under the
+id with which their partition was begun. If the topic has another id by now, it was deleted and made
+anew: what was read may be of either, so it is not committed, and the partition is begun anew. What
+is left: a consumer that begins a partition while a broker still serves the topic of before reads
+records of that under the new id, until the broker has caught up.  # INV-130
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.client.groups.starts import Start
-from coordlib.client.groups.topic_ids import TopicIds
+from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.data_consumer import seek_to
-from coordlib.client.kit.signals import Partitions, TopicPartition
-from coordlib.client.kit.uninterrupted import uninterrupted
+from coordlib.client.kit.calls import uninterrupted
+from coordlib.client.kit.data import SeenIds, seek_to
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.handing_out import AHEAD_MAX, HandingOut, Prepared, Ready
 from coordlib.client.kit.unit import Outcome, Unit
-from coordlib.client.transactions.handing_out import AHEAD_MAX, HandingOut, Prepared, Ready
-from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
-from coordlib.errors import CoordError
-from coordlib.kafka.denied import denial, reading
+from coordlib.client.transactions.committed import TornTransaction, UndecidedTransaction
+from coordlib.errors import CannotReach, CoordError
+from coordlib.kafka.clients import denial, reading
+
+if TYPE_CHECKING:
+    from coordlib.client.groups.member import Member
 
 _log = logging.getLogger("coordlib.client")
+
+#: How often it is asked while nothing is committed.
+LOOK_MS: Final = 5_000
+#: Asynchronous commits that follow each other so closely are written after one question.
+COMMITS_MS: Final = 100
+
+Ask = Callable[[Collection[str]], dict[str, str]]
+
+
+class TopicIds:
+    """The ids of the topics that one consumer reads.
+
+    Any thread asks; the one that reads takes in what was answered, and begins partitions.
+
+    Args:
+        ask: the ids of those of the topics that are there; raises CannotReach; may block.
+        beside: does something beside everything else.
+        now_ms: the client's clock.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        beside: Callable[[Callable[[], None]], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._ask, self._beside, self._now_ms = ask, beside, now_ms
+        #: The id under which each topic was begun.
+        self._begun: dict[str, str] = {}
+        #: As answered; a topic that is gone keeps its last id.
+        self._told = SeenIds()
+        #: The same, as far as it was taken in.
+        self._seen: dict[str, str] = {}
+        #: Whether something was answered that was not taken in.
+        self._is_news = False
+        #: When each topic was asked for, and answered.
+        self._asked: dict[str, int] = {}
+        #: When all of those that are read were asked for.
+        self._looked_ms = -LOOK_MS
+        #: When the topics were asked for in vain.
+        self._failed: dict[str, int] = {}
+
+    @classmethod
+    def of(cls, member: "Member[Any]") -> Self:
+        """Asked over the member's transport."""
+        transport = member.transport
+        beside = partial(transport.beside, member)
+        return cls(transport.topic_ids, beside, transport.now_ms)
+
+    def ask(self, topics: Collection[str], no_older_ms: int = 0) -> bool:
+        """Ask now, unless all were asked for within so many milliseconds; whether that is known.
+
+        Who takes an older answer does not wait again so soon after there was none.
+        """
+        asked_ms = self._now_ms()
+        if all(asked_ms - self._asked.get(each, -LOOK_MS) < no_older_ms for each in topics):
+            return True
+        failed_ms = max(self._failed.get(each, -LOOK_MS) for each in topics)
+        if no_older_ms and asked_ms - failed_ms < LOOK_MS:
+            return False
+        try:
+            answer = self._ask(topics)
+        except CannotReach as problem:
+            _log.info("The ids of topics are not known: %s", problem)
+            self._failed.update(dict.fromkeys(topics, self._now_ms()))
+            return False
+        for each in topics:
+            self._failed.pop(each, None)
+        for topic, topic_id in answer.items():
+            self._told.take(topic, topic_id, asked_ms)
+        self._asked.update(dict.fromkeys(topics, asked_ms))
+        self._is_news = True
+        return True
+
+    def ask_beside(self, topics: Collection[str]) -> "Future[bool]":
+        """The same without waiting."""
+        answer: Future[bool] = Future()
+        self._beside(lambda: answer.set_result(self.ask(topics)))
+        return answer
+
+    def look(self, topics: Collection[str]) -> None:
+        """Ask beside every few seconds."""
+        if topics and self._now_ms() - self._looked_ms >= LOOK_MS:
+            self._looked_ms = self._now_ms()
+            self.ask_beside(topics)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to look for, or to be taken in."""
+        return self._is_news or self._now_ms() - self._looked_ms >= LOOK_MS
+
+    def refused(self, topics: Iterable[str]) -> set[str]:
+        """Those of the topics that are not the ones that were begun, by the newest answers."""
+        begun = [(each, self._begun.get(each, "")) for each in topics]
+        return {each for each, id_ in begun if id_ and self._told.present(each, id_) != id_}
+
+    def made_anew(self, topics: Collection[str], no_older_ms: int = 0) -> set[str]:
+        """The same, once they are asked for as by `ask`."""
+        self.ask(topics, no_older_ms)
+        return self.refused(topics)
+
+    def take_in(self) -> None:
+        """From now on the reading goes by the newest answers."""
+        self._is_news = False
+        self._seen = self._told.copy()
+
+    def anew(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics that are not the ones that were begun."""
+        return [each for each in topics if self.is_other(each, self._begun.get(each, ""))]
+
+    def is_other(self, topic: str, topic_id: str) -> bool:
+        """Whether the topic has another id now, as far as it is known."""
+        return bool(topic_id) and self._seen.get(topic, topic_id) != topic_id
+
+    def begun(self, topic: str) -> str:
+        """The id under which it was begun; empty: that is not known."""
+        return self._begun.get(topic, "")
+
+    def begin(self, topic: str, committed: str) -> None:
+        """A partition is begun. `committed`: the id of the offset at which it is; empty: of none.
+
+        It counts where the topic is not there at the moment: then it is not the topic that comes.
+        """
+        self._told.suppose(topic, committed, self._now_ms())
+        if topic_id := self._seen.get(topic, committed):
+            self._begun[topic] = topic_id
+
+
+@dataclass(slots=True)
+class Start:
+    """Partitions whose start positions are being fetched."""
+
+    partitions: Partitions
+    answer: "Future[sg.Answer]"
+    #: Whether their topics' ids are known; asked together with the offsets.
+    ids: "Future[bool]"
+    #: Of a unit whose outcome is unknown: where it began, and the offset that is committed if it
+    #: counts. Any other offset, or none, means that it does not.
+    spans: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+
+    def is_ready(self, ids: TopicIds) -> bool:
+        """Whether all is here; ids are asked for again where nobody answered."""
+        if self.ids.done() and not self.ids.result():
+            self.ids = ids.ask_beside({each.topic for each in self.partitions})
+        return self.answer.done() and self.ids.done()
+
+    def begin(self, ids: TopicIds) -> dict[TopicPartition, int]:
+        """The offsets to begin at; without those that are of a topic of before."""
+        answer = self.answer.result()
+        found: dict[TopicPartition, int] = {}
+        spans = {each: at for each, at in self.spans.items() if not ids.anew([each.topic])}
+        committed: dict[str, str] = {}
+        # An answer may name a partition twice: the last row counts.
+        for row in {(row.topic, row.partition): row for row in answer.offsets}.values():
+            place, topic_id = TopicPartition(row.topic, row.partition), row.topic_id or ""
+            if topic_id:
+                committed[row.topic] = topic_id
+            if ids.is_other(row.topic, topic_id):
+                _log.warning("%s-%d is begun anew: the offset is of topic %s", *place, topic_id)
+            else:
+                found[place] = row.offset
+        for topic in {each.topic for each in self.partitions}:
+            ids.begin(topic, committed.get(topic, ""))
+        for partition, (first, end) in spans.items():
+            if found.get(partition) != end:
+                found[partition] = first
+        return found
+
+
 #: A partition to be assigned with one of these starts where the group stopped.
 WHERE_THE_GROUP_STOPPED = (OFFSET_INVALID, OFFSET_STORED)
 

@@ -11,16 +11,14 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED
 
-from coordlib.client.groups.assigned_member import AssignedMember
-from coordlib.client.groups.assignor import Assignor
-from coordlib.client.groups.classic_member import ClassicMember
-from coordlib.client.groups.strategy import find_assignors
-from coordlib.client.kit.coordinator_options import DECIDED_BY, whole
+from coordlib.client.groups.assignors import Assignor, find_assignors
+from coordlib.client.groups.member import AssignedMember, ClassicMember
+from coordlib.client.kit.config import DECIDED_BY, whole
+from coordlib.client.kit.requests import Timing
 from coordlib.client.kit.transport import Transport
-from coordlib.client.kit.wording import Timing
-from coordlib.core.wire.transactions import COORDINATOR, KAFKA
+from coordlib.core.wire.offsets import COORDINATOR, KAFKA
 from coordlib.errors import SetupError
-from coordlib.kafka.client_keys import refuse_transactional
+from coordlib.kafka.options import refuse_transactional
 
 OnCommit = Callable[[Any, list[Any]], None]
 

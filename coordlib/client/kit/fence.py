@@ -3,7 +3,7 @@
 A member whose session may have expired must not go on working, and the one clock that it can trust
 is its own. So it stops by itself, by two times that it knows for certain: when it first sent a sign
 of life that the log then took, and when it asked for the end of its responses that it then read.
- Neither needs the coordinator to be up.
+Neither needs the coordinator to be up.
 
 Times are milliseconds of one monotonic clock that goes on while the machine sleeps
 (CLOCK_BOOTTIME), never of a wall clock. A stop is latched at the next call of any method, so that
@@ -43,9 +43,16 @@ holds nothing between two generations; these do not stop at a JoinGroup. What th
 - Rule 11 revives no member between a join and the assignment after it: its heartbeats are answered
   with REBALANCE_IN_PROGRESS there. The assignment itself opens the fence: a member that gets
   it was a member all the time, and the partitions that it had named were given to no other.
+
+**Heartbeats.** One at a time: behind an unacknowledged heartbeat a second proves nothing more, and
+a broker that comes back must not find a queue of old ones.
 """
 
 from enum import Enum
+
+from coordlib.client.kit.events import Acknowledged
+from coordlib.core.wire.codec import printable
+from coordlib.errors import ErrorCode, GroupError
 
 MARGIN_MIN_MS = 1_000
 #: So many readings fit into the time after which a member stops without one.
@@ -262,3 +269,66 @@ class _Return:
         if at_ms - self._newest_ms > self._sign_for_ms:
             self._first_offset = self._judged_ms = None
             self._is_read = False
+
+
+class Heartbeats:
+    """The row of one member, begun anew with each generation."""
+
+    def __init__(self, interval_ms: int, fence: Fence) -> None:
+        self._interval_ms, self._fence = interval_ms, fence
+        #: The heartbeat that the log has not taken yet.
+        self._open_id: str | None = None
+        self._sent_ms = 0
+        #: produce() of the newest acknowledged sign of life (rule 8).
+        self.sign_ms = 0
+
+    def begin(self, now_ms: int, sign_ms: int) -> None:
+        """A JoinGroup was answered; it counts as the first of the row."""
+        self._open_id, self._sent_ms, self.sign_ms = None, now_ms, sign_ms
+
+    def due_ms(self) -> int | None:
+        """When the next may be sent; None: not before something else happens."""
+        due_ms = self._sent_ms + self._interval_ms
+        return due_ms if self._open_id is None and self._fence.may_heartbeat(due_ms) else None
+
+    def is_due(self, now_ms: int) -> bool:
+        is_time = self._open_id is None and now_ms - self._sent_ms >= self._interval_ms
+        return is_time and self._fence.may_heartbeat(now_ms)  # rule 9: not without reading
+
+    def sent(self, id_: str, now_ms: int) -> None:
+        self._open_id, self._sent_ms = id_, now_ms
+
+    def is_open(self, id_: str) -> bool:
+        """Whether this is the heartbeat that waits for its acknowledgement."""
+        return id_ == self._open_id
+
+    def acknowledged(self, event: Acknowledged) -> None:
+        self._open_id = None
+        self.sign_ms = max(self.sign_ms, event.produced_ms)
+        self._fence.acknowledged(event.now_ms, event.produced_ms, event.offset)
+
+    def not_written(self) -> None:
+        """The next one comes at its time."""
+        self._open_id = None
+
+
+class AssignmentFailed(GroupError):
+    """The group's leader could not assign. `poll` raises it once for each such generation.
+
+    The member stays in the group and owns nothing until the next rebalance; the leader begins one
+    after a while, to try again. `code` and the message are the leader's.
+    """
+
+    def __init__(self, code: ErrorCode, where: str, message: str) -> None:
+        problem = f"The leader could not assign partitions: {printable(message)}"
+        super().__init__(code, where, problem)
+
+
+class MemberFenced(GroupError):
+    """The member may not act now: it stopped itself, or holds no assignment (rules 8 to 11)."""
+
+    def __init__(self, where: str, stop: Stop | None) -> None:
+        self.stop = stop
+        why = stop.value if stop is not None else "it holds no assignment at this moment"
+        message = f"The member may not commit: {why}. Call poll, and go on from what it assigns."
+        super().__init__(ErrorCode.ILLEGAL_GENERATION, where, message)

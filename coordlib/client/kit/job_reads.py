@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from coordlib.client.kit.later_fields import as_read
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.errors import CannotReach
 
 #: From one look at the record to the next, while a field is missing in it.

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.api_versions import LATER_FIELDS, feature_of
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.admin import LATER_FIELDS, feature_of
 
 
 def as_read(request: rq.Request, features: Collection[str]) -> rq.Request:

@@ -1,4 +1,7 @@
-"""Between confluent-kafka's partitions and messages and the group's own rows."""
+"""Between confluent-kafka's partitions and messages and the group's own rows; and units of work.
+
+A unit of work is what a consumer has read since it began; its outcome is that of all of it.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -9,11 +12,11 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.client.groups.assignor import by_topic
-from coordlib.client.kit.signals import Partitions, TopicPartition
+from coordlib.client.groups.assignors import by_topic
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
 
 NamedT = TypeVar("NamedT")

@@ -5,46 +5,195 @@ fence needs it, asks for their end; the other waits for acknowledgements and run
 timers. So a broker that answers no question does not hold up heartbeats to another one. Handlers
 are called from these threads and must not block. An exception of one handler fails that member
 alone.  # INV-70
+
+One failure of the transport ends it for all of its handlers.
 """
 
 import logging
+import os
 import threading
+import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from secrets import token_hex
-from typing import Any, Protocol
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.clock import boottime_ms
-from coordlib.client.kit.concerned import concerns
-from coordlib.client.kit.failing import NO_OFFSET, PRODUCER_CONFIG, FailingTransport, while_used
-from coordlib.client.kit.host import own_host
+from coordlib import limits
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.calls import uninterrupted
+from coordlib.client.kit.config import require_name
+from coordlib.client.kit.data import read_counts, read_racks
 from coordlib.client.kit.job_reads import JobReads
-from coordlib.client.kit.proofs import LOST, Mark, Proofs, Written
-from coordlib.client.kit.response_reader import ResponseReader, ResponsesGone
-from coordlib.client.kit.topic_metadata import read_counts, read_racks
-from coordlib.client.kit.uninterrupted import uninterrupted
-from coordlib.client.kit.wording import Identity
+from coordlib.client.kit.process import boottime_ms, made_here, own_host
+from coordlib.client.kit.reading import LOST, Mark, Proofs, ResponseReader, ResponsesGone, Written
+from coordlib.client.kit.requests import Identity, concerns
 from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.partitioner import reply_partition_of, shard_of
-from coordlib.errors import CannotReach, NotAllowed
-from coordlib.kafka.client_keys import refuse_transactional, shared
-from coordlib.kafka.clients import opening, reason_of
-from coordlib.kafka.denied import denial, writing
-from coordlib.kafka.fatal_errors import is_fatal
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire.envelope import reply_partition_of, shard_of
+from coordlib.errors import CannotReach, CoordError, NotAllowed
+from coordlib.kafka.clients import denial, is_fatal, opening, reason_of, writing
+from coordlib.kafka.cluster import TopicIdReader
 from coordlib.kafka.layout import Place, find_place, read_features
+from coordlib.kafka.options import refuse_transactional, shared
 from coordlib.kafka.producer import LastingProducer
-from coordlib.kafka.topic_ids import TopicIdReader
+
+
+class Unfenced:
+    """Has no fence, so no reading of it is ever too old."""
+
+    def reading_lasts_ms(self) -> int | None:
+        """As `transport.Handler` has it."""
+        return None
+
 
 _log = logging.getLogger("coordlib.client")
+
+#: Of a message that librdkafka takes for written, since the broker has answered a repeated try with
+#: DUPLICATE_SEQUENCE_NUMBER: nobody says where it stands, so it counts as one that may be written.
+NO_OFFSET: Final = "it was written before, and the broker does not say where"
+
+_ANEW: Final = "Close what uses the transport, then make it and its users anew."
+
+#: Of the producer of requests.
+PRODUCER_CONFIG: dict[str, Any] = {
+    "enable.idempotence": True,  # rule 12; order is kept and nothing is written twice
+    "acks": "all",
+    "linger.ms": 2,
+    "reconnect.backoff.max.ms": 1_000,  # rule 12
+    "message.max.bytes": limits.REQUEST_BYTES_MAX + 64 * limits.KIB,
+    "message.timeout.ms": 30_000,
+}
+
+
+class Fallible(Protocol):
+    """What a transport serves."""
+
+    def fail(self, problem: Exception) -> None:
+        """It raised in a thread of the transport: its `poll` is to raise the problem."""
+
+
+HandlerT = TypeVar("HandlerT", bound=Fallible)
+
+
+class FailingTransport(ABC, Generic[HandlerT]):
+    """The base of transports: one failure ends them for all of their handlers."""
+
+    def __new__(cls, *_args: Any, **_named: Any) -> Self:
+        made = super().__new__(cls)
+        made_here(made)
+        return made
+
+    _is_closed: threading.Event
+    #: Whoever had it for itself was dropped: its threads end, whatever still holds it.
+    is_dropped = False
+    #: That it writes to.
+    _topic: str
+    #: Why it does nothing any more; None: it has not failed.
+    _failure: CoordError | None = None
+
+    def _start(
+        self, name: str, wait: Callable[[], Any], turn: Callable[[Any, Any], None]
+    ) -> threading.Thread:
+        """A thread that takes turns until the transport is closed, or no program has it any more.
+
+        While it waits it does not hold the transport, nor does the transport hold its handlers:
+        what a program drops without `close` is collected, and no signs of life follow.  # INV-143
+        """
+        args = (weakref.ref(self), wait, turn)
+        thread = threading.Thread(target=_take_turns, args=args, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    @abstractmethod
+    def _guarded(self, turn: Callable[[], None]) -> bool:
+        """Take a turn; False: it has failed, and the thread ends."""
+
+    def check(self) -> None:
+        """Raises CannotReach when the transport has failed or is closed; NotAllowed, StartRefused.
+
+        `poll` would be silent for ever where nobody serves the transport any more.  # INV-156
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closed.is_set():
+            raise CannotReach("The transport is closed.", self._topic, _ANEW)
+
+    def _failed(self, problem: Exception, mend: str = _ANEW) -> CoordError:
+        """What ended it, as `check` raises it."""
+        if isinstance(problem, CoordError):
+            return problem
+        told = reason_of(problem) if isinstance(problem, KafkaException) else repr(problem)
+        failed = CannotReach(f"The transport has failed: {told}", self._topic, mend)
+        failed.__cause__ = problem
+        return failed
+
+    def _end(self, step: Callable[[], object]) -> None:
+        """A producer that has failed for ever says so once more when it is closed."""
+        try:
+            step()
+        except KafkaException as problem:
+            if self._failure is None and not is_fatal(problem):
+                raise
+
+    def _for(self, handler: HandlerT, work: Callable[[], None]) -> None:
+        """Call one handler; an exception fails that one alone.  # INV-70"""
+        try:
+            work()
+        except NotAllowed as problem:
+            _log.warning("%s failed: %s", self._named(handler), problem.what)
+            handler.fail(problem)
+        except Exception as problem:  # noqa: BLE001  # its poll raises it, whatever it is
+            _log.exception("%s failed", self._named(handler))
+            handler.fail(problem)
+
+    @abstractmethod
+    def _named(self, handler: HandlerT) -> str:
+        """A handler, for the log."""
+
+
+def while_used(told: Callable[..., None], handler: object) -> Callable[..., None]:
+    """Tells a handler unless its program has dropped it: what waits in the library holds it not."""
+    used = weakref.ref(handler)
+
+    def tell(*args: Any) -> None:
+        if (found := used()) is not None:
+            told(found, *args)
+
+    return tell
+
+
+def _take_turns(
+    used: "weakref.ref[FailingTransport[Any]]",
+    wait: Callable[[], Any],
+    turn: Callable[[Any, Any], None],
+) -> None:
+    while True:
+        found, problem = None, None
+        try:
+            found = wait()
+        except Exception as raised:  # noqa: BLE001  # the transport judges it
+            problem = raised
+        if (transport := used()) is None or transport._is_closed.is_set() or transport.is_dropped:
+            return
+        work = partial(turn, transport, found) if problem is None else partial(_raise, problem)
+        if not transport._guarded(work):
+            return
+        del transport, work
+
+
+def _raise(problem: Exception) -> None:
+    raise problem
+
 
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
 TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
@@ -431,3 +580,42 @@ def _tell_time(handler: Handler, now_ms: int) -> None:
 def _note_lasting(handler: Handler, lasting: list[int]) -> None:
     if (lasts_ms := handler.reading_lasts_ms()) is not None:
         lasting.append(lasts_ms)
+
+
+def default_client_id() -> str:
+    """`<host>-<process>-<random>`: shows where a member runs, and never repeats."""
+    return f"{(own_host() or 'host')[:80]}-{os.getpid()}-{token_hex(4)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """The names given by the user, checked before any network call."""
+
+    group: str
+    client: str | None = None
+    instance: str | None = None
+    rack: str | None = None
+    prefix: str = "coord"
+    #: What the group shares: `consumer` is partitions of topics.
+    protocol_type: str = cp.CONSUMER
+
+    def __post_init__(self) -> None:
+        require_name("The name of a group", self.group, limits.NAME_LENGTH_MAX)
+        if self.client:
+            require_name("A client id", self.client, limits.CLIENT_LENGTH_MAX)
+        if self.instance is not None:
+            require_name("An instance id", self.instance, limits.NAME_LENGTH_MAX)
+        if self.rack:
+            require_name("A rack", self.rack, limits.NAME_LENGTH_MAX)
+
+    def identity(self, client: str, transport: Transport) -> Identity:
+        """The same over one transport, with a token that no other member has."""
+        return identity_at(
+            transport,
+            self.group,
+            client,
+            instance=self.instance,
+            rack=self.rack,
+            host=transport.host,
+            protocol_type=self.protocol_type,
+        )

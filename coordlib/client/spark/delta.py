@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import structlog
 
-from coordlib.client.transactions.in_doubt import (
+from coordlib.client.transactions.delta_commits import (
     RETENTION,
     Unreadable,
     Written,
@@ -28,17 +28,18 @@ from coordlib.client.transactions.in_doubt import (
     takes_back,
 )
 from coordlib.errors import AnotherTable, CannotReach, SetupError
-from coordlib.history.commit import digest_of, number_in_commit
 from coordlib.history.delta_append import (
     Append,
     ChangedMeanwhile,
     OvertakenByAnother,
     Staged,
+    hadoop_file,
     id_of,
     newest_snapshot,
     number_in,
+    read_text,
 )
-from coordlib.history.files import hadoop_file, read_text
+from coordlib.history.plan import digest_of, number_in_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

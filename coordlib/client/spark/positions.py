@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from confluent_kafka import KafkaException
 
 from coordlib.client.admin import Admin
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.errors import CannotReach, SetupError
 from coordlib.history.sql import query_tables
 from coordlib.kafka.clients import open_admin, reason_of

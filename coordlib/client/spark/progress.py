@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from coordlib.client.kit.names import Name, default_client_id
+from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.offsets import parts_of_commit
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.transport import Name, default_client_id
 from coordlib.client.spark.positions import end_offsets
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import NotAllowed, SetupError
-from coordlib.kafka.client_keys import for_producer, refuse_transactional
-from coordlib.kafka.clients import reason_of
-from coordlib.kafka.denied import denial, writing
+from coordlib.kafka.clients import denial, reason_of, writing
 from coordlib.kafka.layout import find_place
+from coordlib.kafka.options import for_producer, refuse_transactional
 from coordlib.kafka.producer import LastingProducer
 
 if TYPE_CHECKING:

@@ -31,20 +31,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import structlog
 
-from coordlib.client.groups.assigned_member import AssignedMember
-from coordlib.client.groups.topic_ids import TopicIds
-from coordlib.client.kit.errors import MemberFenced
-from coordlib.client.kit.signals import Partitions, TopicPartition
+from coordlib.client.groups.member import AssignedMember
+from coordlib.client.groups.reading import TopicIds
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.fence import MemberFenced
+from coordlib.client.kit.requests import Timing
 from coordlib.client.kit.transport import Transport
-from coordlib.client.kit.wording import Timing
-from coordlib.client.spark.beginnings import Beginnings
-from coordlib.client.spark.commits import Commits
 from coordlib.client.spark.delta import SparkTable
+from coordlib.client.spark.delta_writes import WITH_WRITES, Tables, Writes, refuse_unknown
 from coordlib.client.spark.positions import Otherwise
-from coordlib.client.spark.queries import Queries, Start, is_true, source_options
-from coordlib.client.spark.run import Run
-from coordlib.client.spark.tables import Tables
-from coordlib.client.spark.writes import WITH_WRITES, Writes, refuse_unknown
+from coordlib.client.spark.queries import Beginnings, Commits, Queries, Run, is_true, source_options
+from coordlib.client.spark.queries import StartQuery as Start
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.spark_reasons import DISK_FULL, reason_of
 from coordlib.spark_stopping import LOOK_EVERY_S, Gap

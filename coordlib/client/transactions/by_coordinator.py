@@ -17,35 +17,35 @@ from typing import Any, Final
 from confluent_kafka import KafkaError
 
 from coordlib import limits
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.coordinator_options import take_apart, whole
-from coordlib.client.kit.name_checks import require_name
-from coordlib.client.kit.names import default_client_id
-from coordlib.client.kit.transport import KafkaTransport, Transport, identity_at
-from coordlib.client.kit.unfenced import Unfenced
-from coordlib.client.kit.uninterrupted import uninterrupted
-from coordlib.client.transactions.data_cluster import (
-    DataCluster,
-    MarkerWriter,
-    Writes,
-    open_idempotent,
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.calls import uninterrupted
+from coordlib.client.kit.config import require_name, take_apart, whole
+from coordlib.client.kit.transport import (
+    KafkaTransport,
+    Transport,
+    Unfenced,
+    default_client_id,
+    identity_at,
 )
-from coordlib.client.transactions.errors import Severity, TransactionError
-from coordlib.client.transactions.life import Life
-from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.client.transactions.outgoing import Given, Outgoing
-from coordlib.client.transactions.transactional import (
+from coordlib.client.kit.unit import GroupMetadata
+from coordlib.client.transactions.data_cluster import (
     TIMEOUT,
     TRANSACTION_TIMEOUT_MS,
+    DataCluster,
+    Given,
+    MarkerWriter,
+    Outgoing,
+    Writes,
     not_delivered,
+    open_idempotent,
 )
-from coordlib.client.transactions.unmarked import Place
-from coordlib.client.transactions.way import OnDelivery
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.producers import ABORT, COMMIT
+from coordlib.client.transactions.life import Life, Place
+from coordlib.client.transactions.machine import OnDelivery, Severity, TransactionError
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
+from coordlib.core.wire.transactions import ABORT, COMMIT
 from coordlib.errors import CoordError
-from coordlib.kafka.fatal_errors import is_fatal
+from coordlib.kafka.clients import is_fatal
 
 _POLL_S: Final = 0.02
 #: Partitions that come within this time are named to the coordinator together.

@@ -14,23 +14,33 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.asks import backoff_ms, error_of, refusal_of
-from coordlib.client.kit.closing import Closing
-from coordlib.client.kit.coordinator_options import take_apart
-from coordlib.client.kit.names import default_client_id
-from coordlib.client.kit.transport import KafkaTransport, Transport, identity_at
-from coordlib.client.kit.unfenced import Unfenced
-from coordlib.client.kit.uninterrupted import uninterrupted
-from coordlib.client.transactions.data_cluster import DataCluster, Writes, open_idempotent
-from coordlib.client.transactions.outgoing import Given, Outgoing, Record
-from coordlib.client.transactions.unmarked import Place
-from coordlib.client.transactions.way import OnDelivery
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.calls import uninterrupted
+from coordlib.client.kit.config import take_apart
+from coordlib.client.kit.process import Closing
+from coordlib.client.kit.requests import backoff_ms, error_of, refusal_of
+from coordlib.client.kit.transport import (
+    KafkaTransport,
+    Transport,
+    Unfenced,
+    default_client_id,
+    identity_at,
+)
+from coordlib.client.transactions.data_cluster import (
+    DataCluster,
+    Given,
+    Outgoing,
+    Record,
+    Writes,
+    open_idempotent,
+)
+from coordlib.client.transactions.life import Place
+from coordlib.client.transactions.machine import OnDelivery
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire.data_headers import Stamp
 from coordlib.errors import CannotReach, SetupError
-from coordlib.kafka.fatal_errors import is_fatal
+from coordlib.kafka.clients import is_fatal
 
 _POLL_S: Final = 0.02
 ID_TIMEOUT_S: Final = 30.0

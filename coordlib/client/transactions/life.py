@@ -10,28 +10,104 @@ log. Where the transaction before has not ended everywhere (CONCURRENT_TRANSACTI
 waited for, which the coordinator tells; only after two seconds it is asked by itself.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
-from coordlib.client.kit.asks import backoff_ms, throttle_ms
-from coordlib.client.kit.wording import WIRE_VERSION, Identity
-from coordlib.client.transactions.errors import Severity, TransactionError
-from coordlib.client.transactions.machine import severity_of
-from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.client.transactions.said import Question, Transaction
-from coordlib.client.transactions.unmarked import Place, Unmarked
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.data_headers import Stamp, Txn
-from coordlib.core.wire.producers import (
+from coordlib.client.kit.requests import WIRE_VERSION, Identity, backoff_ms, throttle_ms
+from coordlib.client.kit.unit import GroupMetadata
+from coordlib.client.transactions.machine import Severity, TransactionError, severity_of
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
+from coordlib.core.wire.data_headers import Marker, Stamp, Txn
+from coordlib.core.wire.transactions import (
     ABORT,
     COMMIT,
     EndedTransaction,
     Result,
+    TopicsOfCluster,
     places_of,
     rows_of_places,
 )
 from coordlib.errors import ErrorCode
+
+
+class Place(NamedTuple):
+    """A partition of a topic in some cluster."""
+
+    cluster: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unmarked:
+    """A transaction that ended, and the partitions that lack its marker."""
+
+    txn: Txn
+    result: Result
+    #: With the number of its records; None: not known, since another process wrote them.
+    places: Mapping[Place, int | None]
+
+    @classmethod
+    def told(
+        cls,
+        incarnation: str,
+        transactional_id: str,
+        ended: EndedTransaction,
+        rows: Iterable[TopicsOfCluster],
+    ) -> "Unmarked":
+        """What an answer of the coordinator says: its fields `ended` and `unwritten`."""
+        txn = Txn(incarnation, transactional_id, ended.producer_id, ended.epoch)
+        return cls(txn, ended.result, {Place(*each): None for each in places_of(rows)})
+
+    def marker(self, place: Place) -> Marker:
+        """The marker for one of the partitions."""
+        count = self.places[place]
+        named = {} if count is None else {"n": count}
+        txn = self.txn
+        return Marker(
+            i=txn.incarnation,
+            t=txn.transactional_id,
+            p=txn.producer_id,
+            e=txn.epoch,
+            r=self.result,
+            **named,
+        )
+
+
+@dataclass(slots=True)
+class Question:
+    """A request to the coordinator, until its last answer."""
+
+    request: rq.Request
+    #: When to send it; None: sent, and waiting for the answer.
+    send_ms: int | None
+    #: Whether it is sent earlier, as soon as the transaction before has ended.
+    waits_for_end: bool = False
+    attempt: int = 0
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What belongs to the open transaction."""
+
+    #: Records of each partition.
+    counts: dict[Place, int] = field(default_factory=dict)
+    #: Partitions of which the coordinator is not told yet, in order.
+    new: dict[Place, None] = field(default_factory=dict)
+    #: Those of which it was, and those of which it has said so.
+    named: set[Place] = field(default_factory=set)
+    added: set[Place] = field(default_factory=set)
+    commits: int = 0
+    accepted: int = 0
+    #: Whether the coordinator may have begun it; it does not while the one before is not over.
+    may_be_begun: bool = False
+    #: What EndTxn asks; None: it was not asked.
+    result: Result | None = None
+    is_decided: bool = False
+    is_over: bool = False
+
 
 #: After this time it is asked by itself whether the transaction before has ended.
 ENDS_WITHIN_MS: Final = 2_000

@@ -11,17 +11,60 @@ open: the same call goes on with it. What was heard becomes a state by one table
 
 The seed also goes from AbortingTxn to Initializing, for a new epoch. Here the answer to the abort
 has it (where the coordinator decides), or a new producer gets it (where Kafka does).
+
+Here are, too, the errors that calls raise, in the shape of confluent-kafka's, and what
+`CoordinatedProducer` asks of whoever decides its transactions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Any, Final, Protocol, Self
 
-from coordlib.client.transactions.errors import (
-    Severity,
-    TransactionError,
-    TransactionNotAllowed,
-)
+from coordlib.client.kit.unit import GroupMetadata
+from coordlib.core.wire import api as rq
+from coordlib.errors import CoordError, NotAllowed
+
+
+class Severity(Enum):
+    """What the program can do."""
+
+    #: Call the same again: it goes on where it was.
+    RETRIABLE = "retriable"
+    #: Abort the transaction, then begin another one.
+    ABORTABLE = "abortable"
+    #: End: a newer process uses the transactional id, or the producer cannot go on.
+    FATAL = "fatal"
+    #: The call is not allowed in this state, and has changed nothing.
+    WRONG_STATE = "wrong state"
+
+
+class TransactionError(CoordError):
+    """A call of a transactional producer has failed."""
+
+    def __init__(self, severity: Severity, what: str, where: str = "", mend: str = "") -> None:
+        self.severity = severity
+        super().__init__(what, where, mend)
+
+    def retriable(self) -> bool:
+        """Whether the same call may be made again."""
+        return self.severity is Severity.RETRIABLE
+
+    def txn_requires_abort(self) -> bool:
+        """Whether the transaction must be aborted before another one."""
+        return self.severity is Severity.ABORTABLE
+
+    def fatal(self) -> bool:
+        """Whether this producer can do nothing any more."""
+        return self.severity is Severity.FATAL
+
+
+class TransactionNotAllowed(TransactionError, NotAllowed):
+    """The brokers have refused something, because the principal lacks a right."""
+
+    @classmethod
+    def of(cls, severity: Severity, denied: NotAllowed) -> Self:
+        """The same, with what the program can do."""
+        return cls(severity, denied.what, denied.where, denied.mend)
 
 
 class State(Enum):
@@ -209,3 +252,62 @@ _MENDS: Final[Mapping[State, str]] = {
     State.ABORTABLE_ERROR: "Call abort_transaction.",
     State.FATAL_ERROR: "Close this producer, and make a new one.",
 }
+
+
+#: Called with an error, or None, and the record.
+OnDelivery = Callable[[Any, Any], None]
+
+
+class Way(Protocol):
+    """One producer over one way; calls come in an order that the state machine allows.
+
+    Its calls raise TransactionError; after a retriable one the same call goes on.
+    """
+
+    #: For errors: which producer.
+    where: str
+
+    def init(self, timeout: float) -> None:
+        """Get an epoch; older processes of the id are fenced, and aborted."""
+
+    @property
+    def needs_renewal(self) -> bool:
+        """Whether the next transaction needs another epoch."""
+
+    def renew(self) -> None:
+        """Prepare for `init`, which is called next."""
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    def send(
+        self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
+    ) -> None:
+        """Let a group's positions wait for the end; wait until it has accepted them."""
+
+    @property
+    def unaccepted(self) -> str:
+        """Whose offsets are not accepted; empty: all are."""
+
+    def commit(self, timeout: float) -> None:
+        """Commit, and wait for the end."""
+
+    def abort(self, timeout: float) -> None:
+        """Abort, and wait for the end."""
+
+    def produce(
+        self, topic: str, args: tuple[Any, ...], named: dict[str, Any], on_delivery: OnDelivery
+    ) -> None:
+        """Write a record, later."""
+
+    def lost(self, error: Any) -> TransactionError:
+        """What it means that a record was not delivered."""
+
+    def poll(self, timeout: float) -> int:
+        """Call the callbacks of delivered records; how many."""
+
+    def flush(self, timeout: float) -> int:
+        """Wait for all records; how many are left."""
+
+    def close(self, is_usable: bool) -> None:
+        """End; `is_usable`: it has not failed for ever."""

@@ -13,19 +13,23 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.kit import offsets as of
-from coordlib.client.kit.closing import Closing
-from coordlib.client.kit.coordinator_options import DECIDED_BY
+from coordlib.client.kit.config import DECIDED_BY
+from coordlib.client.kit.process import Closing
 from coordlib.client.kit.transport import Transport
+from coordlib.client.kit.unit import GroupMetadata
 from coordlib.client.transactions.by_coordinator import ByCoordinator
 from coordlib.client.transactions.by_kafka import ByKafka
-from coordlib.client.transactions.data_cluster import open_idempotent
-from coordlib.client.transactions.errors import Severity, TransactionError
-from coordlib.client.transactions.machine import Call, Machine, State
-from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.client.transactions.transactional import open_transactional
-from coordlib.client.transactions.way import Way
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.transactions import COORDINATOR, KAFKA
+from coordlib.client.transactions.data_cluster import open_idempotent, open_transactional
+from coordlib.client.transactions.machine import (
+    Call,
+    Machine,
+    Severity,
+    State,
+    TransactionError,
+    Way,
+)
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.offsets import COORDINATOR, KAFKA
 from coordlib.errors import CoordError, SetupError
 
 TIMEOUT_S: Final = 60.0

@@ -1,43 +1,162 @@
-"""The engine's part: the same World as every client's, and what is remembered of its judgements.
+"""When the log's time alone has something to tell of a slot: a claim expired, a position forgotten.
 
-    fold(blob, records, settings) -> (blob, outputs, status)
-
-is pure, and judges as every client does.  # INV-61
-
-History tells every change with its cause, in the order of the log. What only the newest
-value of counts (owners, positions, snapshots) is written once per batch: its last value is the
-same for any cut.  # INV-02
+Nobody sends an expiry. It is told at the first record whose time is beyond it, before that record
+is judged, so it stands at one place of the history however the log is cut.  # INV-02
 """
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Iterator
+from enum import Enum
 from operator import attrgetter
 from typing import Final
 
+import msgspec
 from msgspec import UNSET
 
 from coordlib import limits
 from coordlib.core.claims import history
-from coordlib.core.claims.agenda import Agenda, Due
-from coordlib.core.claims.blob import (
-    MESSAGES,
-    STATE_VERSION,
-    StoredClaims,
-    coordination,
-    decode_blob,
-    encode_blob,
-)
-from coordlib.core.claims.pages import pages_of, surplus
-from coordlib.core.claims.slot import Judgement, Key, Slot, Verdict, is_other_topic
-from coordlib.core.claims.snapshot import UnreadableSnapshot
+from coordlib.core.claims.history import SPACE
+from coordlib.core.claims.slots import Judgement, Key, Slot, Slots, Verdict, is_other_topic
+from coordlib.core.claims.snapshots import Snapshot, UnreadableSnapshot, pages_of, surplus
 from coordlib.core.claims.soundness import check_invariants
 from coordlib.core.claims.world import UNTRUSTED_TIME_MS, World
-from coordlib.core.engine import effect as fx
-from coordlib.core.engine.blob import Fold, InputRecord, ShardSettings, Status, UnknownStateVersion
-from coordlib.core.engine.refusal_lines import Refusals
-from coordlib.core.engine.routing import COMMITTED, Output, route
-from coordlib.core.engine.transition import At, event_of
+from coordlib.core.engine import effects as fx
+from coordlib.core.engine.effects import COMMITTED, At, Output, Refusals, event_of, route
+from coordlib.core.engine.state import Fold, InputRecord, ShardSettings, Status, UnknownStateVersion
 from coordlib.core.wire import codec, stored
-from coordlib.core.wire.marshal import AnyMessage
+from coordlib.core.wire.claims import AnyMessage
+
+_NEVER: Final = 2**63 - 1
+
+
+class Due(Enum):
+    """What is due."""
+
+    EXPIRED = "expired"
+    FORGOTTEN = "forgotten"
+
+
+class Agenda:
+    """Follows from the slots and the clock: what is due by then has been told."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        after_ms = slots.clock_ms + 1
+        #: A time that is not later than the next thing to tell, for each slot that has one.
+        self._dues: list[tuple[int, Key]] = [
+            (due_ms, key)
+            for key, slot in slots.slots.items()
+            if (due_ms := self._next(slot, after_ms)) is not None
+        ]
+        heapq.heapify(self._dues)
+
+    @property
+    def next_ms(self) -> int:
+        """On the clock: before it there is nothing to tell."""
+        return self._dues[0][0] if self._dues else _NEVER
+
+    def expect(self, key: Key, slot: Slot) -> None:
+        """A slot is new here, or was not live."""
+        self._wait(self._slots.clock_ms + 1, key, slot)
+
+    def take(self) -> Iterator[tuple[Due, Key, Slot]]:
+        """What is due by now, in order of time, then of name."""
+        while self._dues and self._dues[0][0] <= self._slots.clock_ms:
+            due = due_ms, key = heapq.heappop(self._dues)
+            while self._dues and self._dues[0] == due:
+                heapq.heappop(self._dues)
+            slot = self._slots.slots.get(key)
+            if slot is None:
+                continue
+            if not slot.is_released and due_ms == slot.heard_ms + self._slots.lifetime_ms:
+                yield Due.EXPIRED, key, slot
+            elif due_ms == slot.heard_ms + limits.POSITION_KEPT_MS:
+                yield Due.FORGOTTEN, key, slot
+            else:
+                self._wait(due_ms, key, slot)
+                continue
+            self._wait(due_ms + 1, key, slot)
+
+    def _wait(self, from_ms: int, key: Key, slot: Slot) -> None:
+        due_ms = self._next(slot, from_ms)
+        if due_ms is not None:
+            heapq.heappush(self._dues, (due_ms, key))
+
+    def _next(self, slot: Slot, from_ms: int) -> int | None:
+        """The first time, from this one on, at which the slot has something to tell."""
+        expires_ms = slot.heard_ms + self._slots.lifetime_ms
+        if expires_ms >= from_ms and not slot.is_released:
+            return expires_ms
+        forgotten_ms = slot.heard_ms + limits.POSITION_KEPT_MS
+        return forgotten_ms if forgotten_ms >= from_ms else None
+
+
+STATE_VERSION: Final = 1
+#: Letter of the coordination topic, in coordinates and positions.
+MESSAGES: Final = "m"
+
+
+class Coordination(msgspec.Struct, frozen=True, kw_only=True):
+    """Which coordination topic is folded: `ShardSettings.families["claims"]`.
+
+    It names the log and sets nothing: the fold of one log has one outcome.
+    """
+
+    topic: str
+    #: Kafka's id of the topic, as clients see it.
+    topic_id: str
+
+
+def coordination(settings: ShardSettings) -> Coordination:
+    """Of a shard's settings. Raises KeyError: they are another plane's."""
+    found: Coordination = settings.families[SPACE]
+    return found
+
+
+class StoredClaims(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The blob. Fields are added at the end only."""
+
+    version: int
+    #: `World.snapshot`.
+    world: bytes
+    #: Refusals of what concerns no slot that is here.
+    refusals: Refusals = msgspec.field(default_factory=Refusals)
+    #: Those of each group that has such slots.
+    refusals_of: list[tuple[str, Refusals]] = []
+    #: Client -> on the clock: when history has warned of its clock.
+    clocks: list[tuple[str, int]] = []
+    #: Pages of the newest snapshot that was written.
+    pages: int = 0
+    #: The first record that should have come next, but was removed; -1: none was. Told once.
+    gap_from: int = -1
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(StoredClaims).decode
+
+
+class _Versioned(msgspec.Struct, array_like=True):
+    version: int
+
+
+_decode_version: Final = msgspec.msgpack.Decoder(_Versioned).decode
+
+
+def encode_blob(stored: StoredClaims) -> bytes:
+    """Write a blob.  # INV-03"""
+    return _encode(stored)
+
+
+def decode_blob(blob: bytes) -> StoredClaims:
+    """Read a blob. Raises UnknownStateVersion, msgspec.MsgspecError."""
+    version = _decode_version(blob).version
+    if version != STATE_VERSION:
+        raise UnknownStateVersion(
+            f"The state of claims has version {version}, this code knows {STATE_VERSION}: start "
+            "the code that wrote it, or rebuild into a new checkpoint with --rebuild."
+        )
+    return _decode(blob)
+
 
 #: History warns of a client's clock once in this time of the log.
 CLOCK_TOLD_MS: Final = 3_600_000
@@ -302,3 +421,52 @@ def _world(snapshot: bytes, where: tuple[str, int, int]) -> World:
         return World.restore(snapshot, *where)
     except UnreadableSnapshot as problem:
         raise UnknownStateVersion(str(problem)) from problem
+
+
+def belongs(snapshot: Snapshot | None, settings: ShardSettings) -> bool:
+    """Whether it is of this topic as it is now: a topic made anew has other offsets."""
+    if snapshot is None:
+        return False
+    ours = coordination(settings).topic_id, settings.shards
+    return (snapshot.topic_id, snapshot.partitions) == ours
+
+
+def begin_at(snapshot: Snapshot) -> bytes:
+    """The blob as of the snapshot's offset: the next record is the one behind it."""
+    return encode_blob(StoredClaims(STATE_VERSION, snapshot.world, pages=snapshot.pages))
+
+
+def catch_up(blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings) -> bytes:
+    """The blob after these records, whose outputs are committed: they are not written again."""
+    return fold(blob, records, settings).blob
+
+
+def begin_late(
+    positions: dict[Key, tuple[int, str]], gap_from: int, settings: ShardSettings, pages: int = 0
+) -> bytes:
+    """The blob of a log whose next record is not there: only positions are known.
+
+    Args:
+        positions: of the newest snapshot (`positions_of`).
+        gap_from: the first offset that should have come next: history says so once.
+        pages: of the newest snapshot.
+    """
+    where = coordination(settings).topic, settings.shard, settings.shards
+    world = World(*where, is_late=True, positions=positions)
+    return encode_blob(
+        StoredClaims(STATE_VERSION, world.snapshot(), pages=pages, gap_from=gap_from)
+    )
+
+
+def positions_of(world: World) -> dict[Key, tuple[int, str]]:
+    """What a late reader may begin with: positions, with their topics' ids."""
+    return {
+        key: (slot.position, slot.topic_id)
+        for key, slot in sorted(world.slots.items())
+        if slot.position is not None
+    }
+
+
+def begun(blob: bytes, settings: ShardSettings) -> World:
+    """The world in a blob. Raises UnknownStateVersion, msgspec.MsgspecError."""
+    return Claims(blob, settings).world

@@ -8,20 +8,20 @@ from typing import Any, Final
 import msgspec
 
 from coordlib import limits
-from coordlib.core.claims.slot import (
+from coordlib.core.claims.slots import (
     SENTENCES,
     Judgement,
     Key,
     Refusal,
     Slot,
+    Slots,
     Verdict,
     is_other_topic,
 )
-from coordlib.core.claims.slots import Slots
-from coordlib.core.engine import effect as fx
-from coordlib.core.engine.transition import At
-from coordlib.core.wire import marshal, stored
-from coordlib.core.wire.marshal import AnyMessage
+from coordlib.core.engine import effects as fx
+from coordlib.core.engine.effects import At
+from coordlib.core.wire import claims, stored
+from coordlib.core.wire.claims import AnyMessage
 
 #: The space, and the only kind in it.
 SPACE: Final = "claims"
@@ -42,8 +42,8 @@ REFUSALS: Final = frozenset(
     }
 )
 _REFUSED: Final = {
-    marshal.Heartbeat: stored.EVENT_HEARTBEAT_REFUSED,
-    marshal.ReleasingPartition: stored.EVENT_RELEASE_REFUSED,
+    claims.Heartbeat: stored.EVENT_HEARTBEAT_REFUSED,
+    claims.ReleasingPartition: stored.EVENT_RELEASE_REFUSED,
 }
 #: Beyond it a number is told as this: JSON of most readers ends here.
 _TOLD_MAX: Final = 2**53 - 1
@@ -159,7 +159,7 @@ def _of_claim(what: str, key: Key, slot: Slot, at: At, **extra: Any) -> fx.Histo
 
 def _paused(judgement: Judgement, at: At) -> fx.History:
     message = judgement.message
-    assert isinstance(message, marshal.ReleaseGroup)
+    assert isinstance(message, claims.ReleaseGroup)
     is_pause = judgement.until_ms is not None
     detail = {"skew_ms": skew_ms(message, at)}
     if judgement.until_ms is not None:
@@ -186,7 +186,7 @@ def _refused(judgement: Judgement, at: At) -> fx.History:
 
 
 def _rejected(judgement: Judgement, at: At, value: bytes | None) -> fx.History:
-    why = marshal.SENTENCES[marshal.Fault(judgement.error)]
+    why = claims.SENTENCES[claims.Fault(judgement.error)]
     detail = {"error": judgement.error, "bytes": (value or b"")[: limits.REJECTED_BYTES_KEPT]}
     return _event(stored.EVENT_MESSAGE_REJECTED, "", "", at, detail, why)
 

@@ -1,18 +1,178 @@
-"""The slots of one coordination partition, and the log's own time.
+"""A slot: one partition of one topic, as one group sees it; and what became of a message.
 
-The clock begins at 0 with the first record that is read. A record with the broker's stamp moves it
-by the step since the stamped record before it, never back and by CAP at most: a reader that began
-elsewhere sees the same differences, and a broker's clock that jumps ends few claims (rule 1 of
-TIME-AND-FENCING.md).  # INV-06
+Both are values that never change: a reader keeps what a Judgement has, whatever comes after it.
 """
 
+import heapq
 from collections.abc import Mapping
+from enum import Enum, StrEnum
 from typing import Final
 
+import msgspec
+
 from coordlib import limits
-from coordlib.core.claims.room import Room
-from coordlib.core.claims.slot import NO_EPOCH, Key, Slot
-from coordlib.core.wire.marshal import BARE, Sender, heartbeat_interval_ms, partition_of
+from coordlib.core.wire.claims import BARE, AnyMessage, Sender, heartbeat_interval_ms, partition_of
+
+#: Group, topic, partition.
+Key = tuple[str, str, int]
+#: Epoch of a slot of which only the position is known: nothing has ever won it in this log.
+NO_EPOCH: Final = -1
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the log says of one partition: its owner, or the last one."""
+
+    client: str
+    #: Raw text of the owner's newest message: Marshal's readers compare it as text.
+    instance: str
+    #: Offset of the record that won the slot: the fencing token; NO_EPOCH: none has.
+    epoch: int
+    #: The clock at the newest sign, a release included.
+    heard_ms: int
+    #: The next offset to read; None: no message has told it. 0 is a position like any other.
+    position: int | None = None
+    is_released: bool = False
+    #: The end of what the owner is about to process (ClaimingMessages), until its next sign.
+    proposed: int | None = None
+    #: Won before a late reader could know better: any sign with an epoch overrules it.
+    is_tentative: bool = False
+    #: Of the topic that `position` is of, as the message with it says; "": it named none.
+    topic_id: str = ""
+
+
+def is_other_topic(one: str, other: str) -> bool:
+    """Whether two ids are known, and of topics that had one name after another."""
+    return "" not in (one, other) and one != other
+
+
+class Verdict(Enum):
+    """What a record has done. All that have changed a slot come first."""
+
+    #: An attempt has won a slot that was not live.
+    WON = "won"
+    #: The owner's sign, with its position.
+    SIGN = "sign"
+    #: A process that was started again has taken what its client id held.
+    RECLAIMED = "reclaimed"
+    #: A heartbeat of Marshal's has made its sender the owner.
+    TAKEN_OVER = "taken over"
+    #: A late reader has learnt the owner from its sign.
+    LEARNT = "learnt"
+    RELEASED = "released"
+    PROPOSED = "proposed"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    #: An attempt on a live slot, or what has no meaning by Marshal's rules: it changes nothing.
+    IGNORED = "ignored"
+    #: A message that its sender had no right to send, with a Refusal: it changes nothing.
+    REFUSED = "refused"
+    #: No message, with a Fault of core/wire/claims.py: it changes nothing.
+    REJECTED = "rejected"
+    #: Judged before: not even the time moves.  # INV-04
+    REPEATED = "repeated"
+
+
+class Refusal(StrEnum):
+    """Why a message was refused."""
+
+    #: The group is paused, and not by this client.
+    GROUP_PAUSED = "GROUP_PAUSED"
+    #: There is no room for another slot.
+    FULL = "FULL"
+    #: Nothing is known of the slot.
+    NOT_CLAIMED = "NOT_CLAIMED"
+    #: A reclaim or a proposal needs a live slot.
+    NOT_LIVE = "NOT_LIVE"
+    #: The slot was released: a late heartbeat undoes no release.
+    RELEASED = "RELEASED"
+    #: Another client or process has the slot.
+    OTHER_OWNER = "OTHER_OWNER"
+    #: The slot was won again since.
+    OTHER_EPOCH = "OTHER_EPOCH"
+
+
+SENTENCES: Final = {
+    Refusal.GROUP_PAUSED: "The group is paused, and not by this client.",
+    Refusal.FULL: "There is no room for more: all that is kept is in use.",
+    Refusal.NOT_CLAIMED: "Nothing is known of this partition.",
+    Refusal.NOT_LIVE: "The claim has expired: send an attempt.",
+    Refusal.RELEASED: "The claim was released: send an attempt.",
+    Refusal.OTHER_OWNER: "Another client or process has the claim.",
+    Refusal.OTHER_EPOCH: "The partition was won again since: this claim has ended.",
+}
+
+
+class Judgement(msgspec.Struct, frozen=True, gc=False):
+    """What became of one record."""
+
+    offset: int
+    verdict: Verdict
+    #: None: it was none that can be read.
+    message: AnyMessage | None = None
+    #: None: the record is about no slot.
+    key: Key | None = None
+    #: The slot as it was, and as it is; None: nothing is known of it. What only changed the time
+    #: has twice the same.
+    before: Slot | None = None
+    after: Slot | None = None
+    #: Name of a Fault or a Refusal; "": the record was accepted or ignored.
+    error: str = ""
+    #: Which slot had to make room.
+    dropped: Key | None = None
+    #: On the clock: until when the group is paused; None: this is no pause.
+    until_ms: int | None = None
+
+
+class EvictionQueue:
+    """Of one coordination partition. It is made when the partition is full for the first time."""
+
+    def __init__(self, slots: "Slots") -> None:
+        self._slots = slots
+        #: (free since, key), for every slot one that is not later; None: never was full.
+        self._waiting: list[tuple[int, Key]] | None = None
+
+    def has_any(self) -> bool:
+        """Whether any slot is free now."""
+        return self._first() is not None
+
+    def longest_free(self) -> Key:
+        """Take the slot that is free the longest; of several the first by name."""
+        key = self._first()
+        assert key is not None, "nobody asked for room"
+        heapq.heappop(self._waiting or [])
+        return key
+
+    @property
+    def size(self) -> int:
+        """How much waits: bounded, whatever happens to slots."""
+        return len(self._waiting or ())
+
+    def wait(self, key: Key, slot: Slot) -> None:
+        """A slot is new, or became free before its time."""
+        if self._waiting is None:
+            return
+        heapq.heappush(self._waiting, (self._slots.free_since_ms(slot), key))
+        if len(self._waiting) > 4 * limits.SLOTS_MAX:
+            self._waiting = None  # mostly what has moved on: made anew when it is needed
+
+    def _first(self) -> Key | None:
+        if self._waiting is None:
+            self._waiting = [
+                (self._slots.free_since_ms(slot), key) for key, slot in self._slots.slots.items()
+            ]
+            heapq.heapify(self._waiting)
+        while self._waiting and self._waiting[0][0] <= self._slots.clock_ms:
+            since_ms, key = self._waiting[0]
+            slot = self._slots.slots.get(key)
+            if slot is None:
+                heapq.heappop(self._waiting)
+                continue
+            true_ms = self._slots.free_since_ms(slot)
+            if true_ms == since_ms:
+                return key
+            heapq.heapreplace(self._waiting, (true_ms, key))
+        return None
+
 
 #: No broker has stamped the record.
 UNTRUSTED_TIME_MS: Final = -1
@@ -64,7 +224,7 @@ class Slots:
         }
         #: Group -> until when on the clock, and which client has paused it.
         self.pauses: dict[str, tuple[int, str]] = {}
-        self.room = Room(self)
+        self.room = EvictionQueue(self)
 
     # -- time ------------------------------------------------------------------------------
 

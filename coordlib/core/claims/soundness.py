@@ -1,9 +1,94 @@
-"""What must hold of a world after every record, in tests and wherever invariants are checked."""
+"""The states of a slot, and which verdict may lead from one to another."""
+
+from enum import StrEnum
+from typing import Final
 
 from coordlib import limits
-from coordlib.core.claims.slot import NO_EPOCH, Judgement, Verdict
-from coordlib.core.claims.slots import Slots
-from coordlib.core.claims.state import TRANSITIONS, state_of
+from coordlib.core.claims.slots import NO_EPOCH, Judgement, Slot, Slots, Verdict
+
+
+class State(StrEnum):
+    """Only Live decides anything; the others differ in what history and people see."""
+
+    UNCLAIMED = "Unclaimed"
+    """No message of it is known, or only a position that a late reader was given.
+
+    action: an attempt wins; a late reader believes whoever sends a sign with an epoch
+    transition: Live with a win, Released when a late reader reads a release
+    """
+    LIVE = "Live"
+    """It has an owner, whose newest sign is younger than two heartbeat intervals.
+
+    action: attempts are ignored; signs of the owner's epoch renew it and move its position
+    transition: Stale by time alone, Released by its owner
+    """
+    STALE = "Stale"
+    """Its owner has been silent for two heartbeat intervals or longer.
+
+    action: the first attempt wins; a late sign of the owner's epoch is accepted, since nobody had
+    the slot in between
+    transition: Live with a win or a sign, Released by its last owner
+    """
+    RELEASED = "Released"
+    """Its owner has ended the claim, at a position.
+
+    action: the first attempt wins; signs of the epoch that has ended are refused
+    transition: Live with a win
+    """
+
+
+#: Which verdicts lead from a state to the next; beside them time makes Live Stale, and a full
+#: partition forgets what has been Stale or Released the longest.
+TRANSITIONS: Final[dict[tuple[State, State], dict[Verdict, str]]] = {
+    (State.UNCLAIMED, State.LIVE): {
+        Verdict.WON: "the first attempt",
+        Verdict.TAKEN_OVER: "a heartbeat by Marshal's rules",
+        Verdict.LEARNT: "a late reader reads a sign with an epoch",
+        Verdict.RECLAIMED: "a late reader reads a reclaim, which it cannot judge yet",
+    },
+    (State.UNCLAIMED, State.RELEASED): {
+        Verdict.RELEASED: "a late reader reads a release with an epoch",
+    },
+    (State.LIVE, State.LIVE): {
+        Verdict.SIGN: "a heartbeat of the owner",
+        Verdict.RECLAIMED: "a bare heartbeat of the owner's client id (a process that restarted); "
+        "or a late reader reads one of a tentative slot",
+        Verdict.WON: "a late reader reads one more attempt on a tentative slot",
+        Verdict.TAKEN_OVER: "a heartbeat of another by Marshal's rules",
+        Verdict.LEARNT: "a late reader reads a sign with a higher epoch, or of a tentative slot",
+        Verdict.PROPOSED: "the owner says what it is about to process",
+    },
+    (State.LIVE, State.RELEASED): {
+        Verdict.RELEASED: "the owner lets go",
+    },
+    (State.STALE, State.LIVE): {
+        Verdict.WON: "the first attempt after two silent intervals",
+        Verdict.SIGN: "a heartbeat of the last owner's epoch",
+        Verdict.TAKEN_OVER: "a heartbeat by Marshal's rules",
+        Verdict.LEARNT: "a late reader reads a sign with a higher epoch, or of a tentative slot",
+    },
+    (State.STALE, State.RELEASED): {
+        Verdict.RELEASED: "the last owner lets go",
+    },
+    (State.RELEASED, State.LIVE): {
+        Verdict.WON: "the first attempt",
+        Verdict.TAKEN_OVER: "a heartbeat by Marshal's rules",
+        Verdict.LEARNT: "a late reader reads a sign with a higher epoch",
+    },
+    (State.RELEASED, State.RELEASED): {
+        Verdict.RELEASED: "the last owner corrects its position, by Marshal's rules; or a late "
+        "reader reads a release with a higher epoch",
+    },
+}
+
+
+def state_of(slots: Slots, slot: Slot | None) -> State:
+    """The state of a slot at this time of the log."""
+    if slot is None or slot.epoch == NO_EPOCH:
+        return State.UNCLAIMED
+    if slot.is_released:
+        return State.RELEASED
+    return State.LIVE if slots.is_live(slot) else State.STALE
 
 
 class Unsound(AssertionError):

@@ -1,16 +1,94 @@
-"""Who leads next: elections of partitions that have no leader, and of those that are let go of.
+"""Who leads next: elections, and demands to let go of leaderships.  # INV-77
 
-There is no election while a former leader may still act (`Partition.guard`), and none while the
-leader lives and has not let go: it is asked (`demands.py`).  # INV-71
+Elections are pure functions. `replicas` are in order of preference; `active` are the brokers that
+may be elected. None: nobody can be. There is no election while a former leader may still act
+(`Partition.guard`), and none while the leader lives and has not let go: it is asked.  # INV-71
+Source: PartitionLeaderElectionAlgorithms of Kafka's controller.
+
+Leaders are asked to let go, a slice at a time ("gradually", KIP-343), and never hurried.
+The rows of a slice are `asked` under the record's offset as cause; the Release that names the
+cause elects their next leaders, and asks for the next slice.
 """
 
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
 
-from coordlib.core.controller import elections
-from coordlib.core.controller.elections import Elected
-from coordlib.core.controller.rows import Partition
+from msgspec.structs import replace
+
+from coordlib.core.controller.states import Broker, Demand, Partition
 from coordlib.core.controller.step import ClusterStep
-from coordlib.core.engine.table import Place
+from coordlib.core.engine import effects as fx
+from coordlib.core.engine import time as deadlines
+from coordlib.core.engine.tables import Place
+from coordlib.core.wire import api as rs
+from coordlib.core.wire import stored
+
+FIRST: Final = "first"
+OFFLINE: Final = "offline"
+SHUTDOWN: Final = "shutdown"
+PREFERRED: Final = "preferred"
+REASSIGN: Final = "reassign"
+UNCLEAN: Final = "unclean"
+
+Brokers = tuple[int, ...]
+
+
+class Elected(NamedTuple):
+    """The outcome of an election."""
+
+    kind: str
+    leader: int
+    isr: Brokers
+    #: Whether the leader may lack what was committed.
+    recovering: bool = False
+
+
+def elect_first(replicas: Brokers, active: Collection[int]) -> Elected | None:
+    """Of a partition that was never led: all that are Active are in sync, as nothing is written."""
+    live = tuple(each for each in replicas if each in active)
+    return Elected(FIRST, live[0], live) if live else None
+
+
+def elect_offline(replicas: Brokers, isr: Brokers, active: Collection[int]) -> Elected | None:
+    """The leader has gone, or a broker came: the first that is Active and in sync."""
+    return _first_of(OFFLINE, replicas, isr, active)
+
+
+def elect_shutdown(
+    replicas: Brokers, isr: Brokers, active: Collection[int], stopping: Collection[int]
+) -> Elected | None:
+    """A leader that stops has let go: those that stop leave the ISR."""
+    rest = tuple(each for each in isr if each not in stopping)
+    return _first_of(SHUTDOWN, replicas, rest, active)
+
+
+def elect_preferred(replicas: Brokers, isr: Brokers, active: Collection[int]) -> Elected | None:
+    """The head of the replicas, if it is Active and in sync."""
+    return _first_of(PREFERRED, replicas[:1], isr, active)
+
+
+def elect_reassigned(target: Brokers, isr: Brokers, active: Collection[int]) -> Elected | None:
+    """The leader does not stay a replica: the first of those that do; they alone are in sync."""
+    rest = tuple(each for each in isr if each in target)
+    return _first_of(REASSIGN, target, rest, active)
+
+
+def elect_unclean(replicas: Brokers, isr: Brokers, active: Collection[int]) -> Elected | None:
+    """Nobody in sync is Active: the first that is, though it may lack what was committed."""
+    if any(each in active for each in isr):
+        return None
+    live = [each for each in replicas if each in active]
+    return Elected(UNCLEAN, live[0], (live[0],), recovering=True) if live else None
+
+
+def _first_of(
+    kind: str, replicas: Brokers, isr: Brokers, active: Collection[int]
+) -> Elected | None:
+    for each in replicas:
+        if each in active and each in isr:
+            return Elected(kind, each, isr)
+    return None
+
 
 #: For whoever asks for what a guard holds up.
 GUARDED: Final = "Wait: the former leader may still act."
@@ -24,11 +102,11 @@ def fill(step: ClusterStep, place: Place) -> None:
         return
     active = step.active
     if row.leader_epoch < 0:
-        elected = elections.first(row.replicas, active)
+        elected = elect_first(row.replicas, active)
     else:
-        elected = elections.offline(row.replicas, row.isr, active)
+        elected = elect_offline(row.replicas, row.isr, active)
     if elected is None and topic.unclean and row.leader_epoch >= 0:
-        elected = elections.unclean(row.replicas, row.isr, active)
+        elected = elect_unclean(row.replicas, row.isr, active)
     if elected is not None:
         install(step, place, elected)
 
@@ -37,7 +115,7 @@ def install(step: ClusterStep, place: Place, elected: Elected) -> None:
     """A leader is elected: a new leader epoch begins."""
     row = step.at_place(place)
     fields: dict[str, Any] = {}
-    if elected.kind == elections.UNCLEAN:
+    if elected.kind == UNCLEAN:
         fields["recovering"] = True
     step.alter(
         place,
@@ -75,14 +153,75 @@ def hand_over(step: ClusterStep, place: Place) -> None:
 def _next(step: ClusterStep, row: Partition) -> Elected:
     active = step.active
     elected = None
-    if row.move == elections.SHUTDOWN:
-        elected = elections.shutdown(row.replicas, row.isr, active, step.stopping)
-    elif row.move == elections.PREFERRED:
-        elected = elections.preferred(row.replicas, row.isr, active)
-    elif row.move == elections.REASSIGN:
-        elected = elections.reassign(row.target, row.isr, active)
+    if row.move == SHUTDOWN:
+        elected = elect_shutdown(row.replicas, row.isr, active, step.stopping)
+    elif row.move == PREFERRED:
+        elected = elect_preferred(row.replicas, row.isr, active)
+    elif row.move == REASSIGN:
+        elected = elect_reassigned(row.target, row.isr, active)
     return (
         elected
-        or elections.offline(row.replicas, row.isr, active)
-        or Elected(elections.OFFLINE, row.leader, row.isr)
+        or elect_offline(row.replicas, row.isr, active)
+        or Elected(OFFLINE, row.leader, row.isr)
     )
+
+
+def ask(step: ClusterStep) -> None:
+    """Ask all whom this step wants to let go, and who are not asked for anything."""
+    for number in sorted(step.asking):
+        broker = step.broker(number)
+        if broker is not None and broker.is_ready and broker.moving and broker.demand is None:
+            _ask(step, broker)
+    step.asking.clear()
+
+
+def _ask(step: ClusterStep, broker: Broker) -> None:
+    places = _wanted(step, broker)[: step.config.rows_per_demand_max]
+    cause = step.at.offset
+    if not places:
+        return
+    for place in places:
+        step.alter(place, asked=cause)
+    timer = deadlines.reaction(broker.release_timeout_ms, cause)
+    step.put(
+        replace(step.live.brokers[broker.broker], demand=Demand(timer=timer, count=len(places)))
+    )
+    rows = _by_topic(places)
+    notice = rs.LeadershipDemanded(
+        group=step.name, cause=cause, member=broker.member, partitions=rows
+    )
+    step.emit(fx.Notify(broker.reply, notice))
+    step.record(
+        stored.EVENT_LEADERSHIP_DEMANDED,
+        member=broker.member,
+        reason=step.reason,
+        detail={
+            "broker": broker.broker,
+            "cause": cause,
+            "partitions": {row.topic: row.partitions for row in rows},
+        },
+    )
+
+
+def _wanted(step: ClusterStep, broker: Broker) -> list[Place]:
+    """What it is to let go of, in order of names."""
+    number = broker.broker
+    before = step.before.brokers.get(number)
+    # Where nothing was wanted before this step, all that is wanted is of this step.
+    is_all_new = before is not None and not before.moving
+    rows = step.changed_rows_of(number) if is_all_new else step.rows_of(number)
+    return [place for place, row in rows if row.leader == number and row.move and row.asked < 0]
+
+
+def _by_topic(places: list[Place]) -> tuple[rs.LedPartitions, ...]:
+    found: dict[str, list[int]] = {}
+    for topic, number in places:
+        found.setdefault(topic, []).append(number)
+    return tuple(rs.LedPartitions(topic, tuple(some)) for topic, some in found.items())
+
+
+def finish(step: ClusterStep) -> None:
+    """The end of every step: ask whom it wants to let go, and write what it has changed."""
+    if not step.is_written:
+        ask(step)
+    step.write()

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.core.engine import effect as fx
-from coordlib.core.engine.routing import OUTBOX
+from coordlib.core.engine import effects as fx
+from coordlib.core.engine.effects import OUTBOX
 from coordlib.core.engine.step import BrokenInvariant
 from coordlib.core.wire import codec
-from coordlib.core.wire.outbox import HeardValue, SentValue
+from coordlib.core.wire.control import HeardValue, SentValue
 
 SENT: Final = "sent"
 HEARD: Final = "heard"

@@ -21,8 +21,11 @@ from zlib import crc32
 
 import msgspec
 
-from coordlib.core.engine.agenda import Noted, note
-from coordlib.core.engine.blob import (
+from coordlib.core.engine.effects import Key, Output
+from coordlib.core.engine.fold import Shard, judged
+from coordlib.core.engine.protocol import Registry
+from coordlib.core.engine.rows import Noted, PageRow, Row, StoredRow, note, page_row
+from coordlib.core.engine.state import (
     InputRecord,
     Loaded,
     ShardSettings,
@@ -32,12 +35,6 @@ from coordlib.core.engine.blob import (
     decode_blob,
     encode_rows,
 )
-from coordlib.core.engine.family import Registry
-from coordlib.core.engine.page_row import PageRow, page_row
-from coordlib.core.engine.routing import Output
-from coordlib.core.engine.row import Row, StoredRow
-from coordlib.core.engine.shard import Shard, judged
-from coordlib.core.engine.transition import Key
 
 #: Fewer rows in a page: less is written for one that changed, and all pages together cost more.
 PAGE_ROWS: Final = 16

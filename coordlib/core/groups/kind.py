@@ -1,27 +1,166 @@
-"""The base of both kinds of consumer groups: their shared requests, offsets, and retention."""
+"""The base of both kinds of consumer groups: their shared requests, their facts, and retention.
+
+Offsets expire, and groups without any (KIP-211): never while subscribed.  # INV-26
+
+    group        an offset expires                                            its topic
+    Empty        retention after its commit, and after the last member left   any
+                 never while an announced member may join
+    Stable       retention after its commit                                   unsubscribed
+    otherwise    never: a member that rejoins may want it
+
+Stable groups count when they are consumers whose subscriptions can be read; others never expire
+anything while they have members. An Empty group goes with its last offset, or at the next check
+when it has none. Two rules are milder than Kafka's. It forgets what was committed to an Empty
+group after its members left as soon as the members' own time is up. And it deletes an Empty group
+that has just handed out a member id: where checks come more often than a join takes, a first member
+would be refused as unknown for ever.
+
+Offsets with pending ones beside them never expire, and no group that has pending ones: whoever
+decides about them counts on both. They are looked at again at each check.
+
+Time is the shard's clock, never a timestamp. A broker whose clock jumps a month ahead would make
+all offsets a month older; the clipped clock takes one CAP of it. It runs late when nothing is
+written (an idle shard has no ticks), hardly early: an offset that is kept too long costs some
+bytes, one that is deleted too early costs a reader its position. So that it does not run for ever,
+retention is no deadline that ticks are written for: what is due goes with the next record. A commit
+that came by `coord.offsets` does not move the clock either: it counts from the newest request
+before it, so it may expire early by the time since then, at most one CAP.
+
+Checks stand at fixed points of the clock, the multiples of the check interval, and what is due at
+the newest of them expires, whenever that record is judged: neither the cut into batches nor the
+number of looks makes a difference. A look reads all offsets of a group; so each row has a bound
+below its first expiry, which a look makes exact and which is otherwise renewed without reading.
+"""
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from coordlib.core.engine.clock import Due
-from coordlib.core.engine.kind import NOT_INDEXED, Facts, Handler, Kind, Known
-from coordlib.core.engine.transition import At
-from coordlib.core.groups.group import AnyGroup
-from coordlib.core.groups.offsets import pending, retention
-from coordlib.core.groups.offsets.decide_pending import decide_pending
-from coordlib.core.groups.offsets.delete_group import delete_group
-from coordlib.core.groups.offsets.offset_delete import offset_delete
-from coordlib.core.groups.offsets.offset_fetch import offset_fetch
-from coordlib.core.groups.offsets.pending_commit import pending_commit
-from coordlib.core.groups.offsets.pending_table import PENDING
-from coordlib.core.groups.offsets.table import OFFSETS
-from coordlib.core.groups.offsets.txn_messages import MESSAGES
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine import step as common
+from coordlib.core.engine.effects import At
+from coordlib.core.engine.step import NOT_INDEXED, Facts, Handler, Kind, Known
+from coordlib.core.engine.tables import Entries
+from coordlib.core.engine.time import NEVER, Due
+from coordlib.core.groups.group import AnyGroup, GroupStep
+from coordlib.core.groups.offsets import pending
+from coordlib.core.groups.offsets.pending import decide_pending, remove_offsets
+from coordlib.core.groups.offsets.pending_commit import MESSAGES, pending_commit
+from coordlib.core.groups.offsets.requests import delete_group, offset_delete, offset_fetch
+from coordlib.core.groups.offsets.tables import OFFSETS, PENDING
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import stored
 from coordlib.errors import ErrorCode
+
+CAUSE = "deadline:retention"
+
+
+def next_look_ms(group: AnyGroup, known: Known) -> int:
+    """When the shard must look at a group next: not later than its first expiry.
+
+    Exact after a look. Otherwise found without reading offsets: by the group's state where that is
+    new, or where the group has its first offsets or has lost its last ones; a new offset expires
+    after those that there were, unless none of them could.
+    """
+    retention_ms = known.settings.config.offsets_retention_ms
+    if known.has_looked:
+        return first_expiry(group, known.row.entries(OFFSETS), retention_ms)
+    count, bound_ms = known.row.count(OFFSETS), known.facts.look_at_ms
+    before: AnyGroup | None = known.value
+    has_new_state = before is None or _expiring_as(before) != _expiring_as(group)
+    if has_new_state or (OFFSETS.name in known.counts) != bool(count):
+        bound_ms = expiry_bound(group, count, retention_ms)
+    if known.put and expiry_bound(group, 1, retention_ms) < NEVER:
+        bound_ms = min(bound_ms, known.clock_ms + retention_ms)
+    return bound_ms
+
+
+def _expiring_as(group: AnyGroup) -> tuple[object, ...]:
+    """The fields of a group that decide when it may expire, beside its offsets."""
+    is_empty = group.is_empty
+    return (
+        is_empty,
+        is_empty and _awaits_somebody(group),
+        group.is_settled,
+        group.state_since_clock_ms,
+        group.is_quarantined,
+        # What members subscribe to may change while the state does not.
+        group.generation,
+    )
+
+
+def expiry_bound(group: AnyGroup, offset_count: int, retention_ms: int) -> int:
+    """Not later than the first expiry, by the group's state alone; NEVER in most states."""
+    since_ms = group.state_since_clock_ms
+    if not _may_expire(group):
+        return NEVER
+    if group.is_empty:
+        return since_ms + (retention_ms if offset_count else 0)
+    return since_ms if offset_count else NEVER
+
+
+def first_expiry(group: AnyGroup, offsets: Entries, retention_ms: int) -> int:
+    """When the group or one of its offsets expires first, if nothing changes; reads the offsets."""
+    if offsets.count == 0:
+        return expiry_bound(group, 0, retention_ms)
+    return min((due_ms for due_ms, *_ in _dues(group, offsets, retention_ms)), default=NEVER)
+
+
+def expire(step: GroupStep[Any], checked_ms: int) -> None:
+    """Delete the offsets that were due at a check, or the group."""
+    step.cause = CAUSE
+    group, offsets = step.live, step.offsets
+    is_empty = group.is_empty
+    dues = _dues(group, offsets, step.family.config.offsets_retention_ms)
+    due = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
+    waiting = pending.awaited(step, due)
+    gone = [place for place in due if place not in waiting]
+    reason = "group empty" if is_empty else "topic not subscribed"
+    remove_offsets(step, gone, stored.EVENT_OFFSETS_EXPIRED, reason)
+    if not is_empty or len(gone) < offsets.count or pending.has_any(step):
+        return
+    if gone:
+        common.remove_entity(step, "offsets expired")
+    elif expiry_bound(group, 0, 0) <= checked_ms:
+        common.remove_entity(step, "empty without offsets")
+
+
+def _may_expire(group: AnyGroup) -> bool:
+    if group.is_quarantined:
+        return False
+    if group.is_settled:
+        return group.tells_subscriptions
+    return group.is_empty and not _awaits_somebody(group)
+
+
+def _awaits_somebody(group: AnyGroup) -> bool:
+    """Whether a deadline of members runs; of an Empty group: of those with an announced id."""
+    return next(group.reaction_timers(), None) is not None
+
+
+def _dues(group: AnyGroup, offsets: Entries, retention_ms: int) -> Iterator[tuple[int, str, int]]:
+    """When each offset that may expire does, its topic and partition, in order of these."""
+    if not _may_expire(group):
+        return
+    for topic in offsets.names():
+        if not group.is_subscribed(topic):
+            for partition, kept in offsets.of_name(topic):
+                yield _due(group, kept.commit_clock_ms, retention_ms), topic, partition
+
+
+def _due(group: AnyGroup, commit_clock_ms: int, retention_ms: int) -> int:
+    since_ms = group.state_since_clock_ms
+    # A shard has no clock (0) until its first request sets it; a position that no member wrote
+    # may have come before. It is kept until it is written again, or members come and go.
+    known_ms = commit_clock_ms or since_ms
+    if known_ms == 0:
+        return NEVER
+    if group.is_empty:
+        return max(known_ms, since_ms) + retention_ms
+    return max(known_ms + retention_ms, since_ms)
+
 
 #: A group's `Facts.index` holds the topics that it wants. nil: not known, so it is decoded.
 UNKNOWN_WISHES: Final = NOT_INDEXED
@@ -64,7 +203,7 @@ class GroupKind(Kind):
 
     def facts(self, value: AnyGroup, known: Known) -> Facts:
         before: AnyGroup | None = known.value
-        look_at_ms = retention.look_at_ms(value, known)
+        look_at_ms = next_look_ms(value, known)
         report = _report(known)
         if value is before:
             return replace(known.facts, look_at_ms=look_at_ms, report=report)
@@ -93,7 +232,7 @@ class GroupKind(Kind):
 
     def look(self, step: Any, checked_ms: int) -> None:
         """Retention: forget the offsets, and the group, that were due at a check."""
-        retention.expire(step, checked_ms)
+        expire(step, checked_ms)
 
     def released(self, step: Any) -> None:
         """Topics may have come and gone, and transactions ended, while it was set aside."""

@@ -1,7 +1,11 @@
-"""How a transaction ends: it is decided, its groups and partitions are told, it is complete.
+"""How a transaction ends: it is decided, its groups and partitions get markers, it is complete.
 
-A decision stands in the id's head, and messages to the shards of its groups in the outbox, in one
-transaction: nobody can act on it before it is durable.  # INV-92
+EndTxn decides by its producer, AbortTransaction by an operator, a timeout by the clock: once and
+for ever. A decision stands in the id's head, and messages to the shards of its groups in the
+outbox, in one transaction: nobody can act on it before it is durable.  # INV-92
+
+TxnMarkersWritten names partitions that have the marker. Anybody may write the markers that the
+producer has not written, and report them.
 """
 
 from collections.abc import Mapping
@@ -9,14 +13,25 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from coordlib import limits
-from coordlib.core.engine import effect as fx
-from coordlib.core.transactions.states import DECIDED, State
-from coordlib.core.transactions.step import TransactionStep
-from coordlib.core.transactions.transaction import Transaction, count_of
-from coordlib.core.wire import responses as rs
+from coordlib.core.engine import effects as fx
+from coordlib.core.transactions.tables import ABORTS, TABLE, Ask, Then, sender_of
+from coordlib.core.transactions.transaction import (
+    AT_REST,
+    CLIENT,
+    DECIDED,
+    OPERATOR,
+    State,
+    Transaction,
+    TransactionStep,
+    count_of,
+    without_rows,
+)
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
-from coordlib.core.wire.partitioner import shard_of
-from coordlib.core.wire.producers import ABORT, COMMIT, EndedTransaction, Result, TxnMarker
+from coordlib.core.wire.envelope import shard_of
+from coordlib.core.wire.transactions import ABORT, COMMIT, EndedTransaction, Result, TxnMarker
+from coordlib.errors import ErrorCode
 
 PREPARE: Final = {COMMIT: State.PREPARE_COMMIT, ABORT: State.PREPARE_ABORT}
 COMPLETE: Final = {COMMIT: State.COMPLETE_COMMIT, ABORT: State.COMPLETE_ABORT}
@@ -153,3 +168,67 @@ def _marker(value: Transaction, group: str, result: Result) -> TxnMarker:
 
 def _named(ended: EndedTransaction) -> dict[str, Any]:
     return {"producer_id": ended.producer_id, "epoch": ended.epoch, "result": ended.result}
+
+
+#: For a producer that would commit a part.
+NOT_ALL_ACCEPTED: Final = "Abort: not all offsets of this transaction were accepted."
+
+
+def end_txn(step: TransactionStep, request: rq.EndTxn) -> None:
+    """Judge one EndTxn."""
+    value, ask = step.value, Ask.COMMIT if request.result == COMMIT else Ask.ABORT
+    sender = sender_of(value, request.producer_id, request.epoch)
+    then = TABLE[ask][sender][State.DEAD if value is None else value.state]
+    if isinstance(then, ErrorCode):
+        return step.refuse(request, then)
+    if then is Then.PREPARE:
+        if ask is Ask.COMMIT and request.accepted != step.live.commits:
+            return step.refuse(request, ErrorCode.TRANSACTION_ABORTABLE, NOT_ALL_ACCEPTED)
+        is_last = step.live.epoch >= limits.EPOCH_MAX
+        more: dict[str, Any] = {"next_producer_id": step.own_producer_id} if is_last else {}
+        decide(step, request.result, CLIENT, **more)
+    elif then is Then.END_NOTHING:
+        decide_nothing(step)
+    elif step.live.next_producer[1] > limits.EPOCH_MAX:
+        _give_new_id(step)
+    producer_id, epoch = step.live.next_producer
+    return step.answer(request, producer_id=producer_id, epoch=epoch)
+
+
+def _give_new_id(step: TransactionStep) -> None:
+    """A timeout or an operator used up the epochs: no record of this id's gave it another one."""
+    if step.live.state in AT_REST:
+        before = step.live
+        step.change(
+            producer_id=step.own_producer_id, epoch=0, previous_producer_id=before.producer_id
+        )
+    else:
+        step.change(next_producer_id=step.own_producer_id)
+
+
+def abort_transaction(step: TransactionStep, request: rq.AbortTransaction) -> None:
+    """Judge one AbortTransaction. A decision that stands is not changed by it."""
+    if step.value is None:
+        return step.refuse(request, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    then = ABORTS[step.value.state]
+    if isinstance(then, ErrorCode):
+        return step.refuse(request, then)
+    if then is Then.FENCE:
+        told = {"by": request.client} | ({"comment": request.reason} if request.reason else {})
+        decide(step, ABORT, OPERATOR, told)
+    ended = step.live.ended
+    assert ended is not None, "a transaction is ending, or has just ended"
+    return step.answer(request, result=ended.result)
+
+
+def txn_markers_written(step: TransactionStep, request: rq.TxnMarkersWritten) -> None:
+    """Judge one TxnMarkersWritten."""
+    value = step.value
+    sender = sender_of(value, request.producer_id, request.epoch)
+    then = TABLE[Ask.MARKERS][sender][State.DEAD if value is None else value.state]
+    if isinstance(then, ErrorCode):
+        step.refuse(request, then)
+        return
+    step.answer(request)
+    if then is Then.STRIKE:
+        strike_off(step, without_rows(step.live.unwritten, request.partitions))

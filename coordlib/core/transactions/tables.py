@@ -11,9 +11,16 @@ from typing import Final, NamedTuple
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.core.transactions.states import DECIDED, State
-from coordlib.core.transactions.transaction import CLIENT, FENCED, OPERATOR, TIMEOUT, Transaction
-from coordlib.core.wire import requests as rq
+from coordlib.core.transactions.transaction import (
+    CLIENT,
+    DECIDED,
+    FENCED,
+    OPERATOR,
+    TIMEOUT,
+    State,
+    Transaction,
+)
+from coordlib.core.wire import api as rq
 from coordlib.errors import ErrorCode
 
 

@@ -1,14 +1,91 @@
-"""The head of a transactional id: its producer, its transaction, and how the newest one ended."""
+"""The states of a transactional id, and which may follow which, as a literal table.
+
+Source: TransactionState of Apache Kafka. Kafka's PrepareEpochFence, and its pending state, do not
+exist here: a step goes through as a whole.
+"""
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from enum import StrEnum
+from typing import Any, Final
 
 import msgspec
 
 from coordlib import limits
-from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.transactions.states import AT_REST, DECIDED, State
-from coordlib.core.wire.producers import EndedTransaction, TopicsOfCluster
+from coordlib.config import TransactionsConfig
+from coordlib.core.engine.step import BrokenInvariant, Step
+from coordlib.core.wire import stored
+from coordlib.core.wire.transactions import EndedTransaction, TopicsOfCluster
+
+
+class State(StrEnum):
+    """The state of a transactional id."""
+
+    EMPTY = "Empty"
+    """A producer has its id and epoch, and has begun nothing.
+    action: Add*, InitProducerId
+    transition: Add* -> ONGOING; EndTxn(abort) -> COMPLETE_ABORT; expires -> DEAD
+    """
+    ONGOING = "Ongoing"
+    """A transaction is open.
+    action: Add*; its timeout runs
+    transition: EndTxn -> PREPARE_COMMIT, PREPARE_ABORT; InitProducerId, timeout, AbortTransaction
+        -> PREPARE_ABORT
+    """
+    PREPARE_COMMIT = "PrepareCommit"
+    """Committed, for ever; groups and partitions are being told.
+    action: TxnMarkersWritten
+    transition: the last group and the last partition have it -> COMPLETE_COMMIT
+    """
+    PREPARE_ABORT = "PrepareAbort"
+    """Aborted, for ever; groups and partitions are being told.
+    action: TxnMarkersWritten
+    transition: the last group and the last partition have it -> COMPLETE_ABORT
+    """
+    COMPLETE_COMMIT = "CompleteCommit"
+    """All parts of the newest transaction are committed.
+    action: Add*, InitProducerId
+    transition: Add* -> ONGOING; InitProducerId -> EMPTY; EndTxn(abort) -> COMPLETE_ABORT; expires
+        -> DEAD
+    """
+    COMPLETE_ABORT = "CompleteAbort"
+    """All parts of the newest transaction are dropped.
+    action: Add*, InitProducerId
+    transition: Add* -> ONGOING; InitProducerId -> EMPTY; EndTxn(abort) -> COMPLETE_ABORT; expires
+        -> DEAD
+    """
+    DEAD = "Dead"
+    """There is no such id any more.
+    action: none
+    transition: none
+    """
+
+
+#: Nothing is open, and nothing has to be told.
+AT_REST: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+#: A decision stands and is being told.
+DECIDED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
+
+#: None: there was no such id. Each change of a state is held against it.  # INV-92
+VALID_PREVIOUS_STATES: Final[Mapping[State, frozenset[State | None]]] = {
+    State.EMPTY: frozenset({None, State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}),
+    State.ONGOING: frozenset(
+        {State.EMPTY, State.ONGOING, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
+    ),
+    State.PREPARE_COMMIT: frozenset({State.ONGOING}),
+    State.PREPARE_ABORT: frozenset({State.ONGOING}),
+    State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
+    State.COMPLETE_ABORT: frozenset(
+        {State.EMPTY, State.PREPARE_ABORT, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
+    ),
+    State.DEAD: frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}),
+}
+
+
+def check_transition(before: State | None, after: State) -> None:
+    """Raises BrokenInvariant when an id must not go from the one state to the other."""
+    if before not in VALID_PREVIOUS_STATES[after]:
+        raise BrokenInvariant(f"transactional id: {before} to {after}")
+
 
 #: Cluster -> topic -> partitions in order, each once.
 Places = dict[str, dict[str, tuple[int, ...]]]
@@ -185,3 +262,37 @@ def _invariants(value: Transaction) -> Iterator[tuple[str, bool]]:
     # INV-43
     yield "it can be written", value.size_bytes() < limits.OUTPUT_BYTES_MAX
     yield "who rests holds nothing", value.state not in AT_REST or not value.groups
+
+
+class AroundTransaction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step may read beside its id."""
+
+    config: TransactionsConfig
+    #: How long until one more id may be made; 0: now.
+    throttle_ms: int
+
+
+class TransactionStep(Step[Transaction]):
+    """A transactional id, or none, while it judges something."""
+
+    family: AroundTransaction
+
+    @property
+    def own_producer_id(self) -> int:
+        """The producer id that this record may give: no other record gives it, ever.  # INV-98"""
+        return self.at.offset * self.at.shards + self.at.shard
+
+    def make(self, value: Transaction, reason: str) -> None:
+        """An id that was not there."""
+        check_transition(None, value.state)
+        self.hold(value)
+        self.record(
+            stored.EVENT_TRANSACTIONAL_ID_CREATED,
+            reason=reason,
+            detail={"producer_id": value.producer_id, "client": value.client},
+        )
+
+    def alter(self, state: State, **fields: Any) -> None:
+        """Go to a state that may follow. Raises BrokenInvariant.  # INV-92"""
+        check_transition(self.live.state, state)
+        self.change(state=state, updated_clock_ms=self.at.clock_ms, **fields)

@@ -16,10 +16,10 @@ from typing import Any, Final, Union
 import msgspec
 
 from coordlib import limits
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.api_versions import fields_by_type
-from coordlib.core.wire.checks import CONTROL, is_name, no_name
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
+from coordlib.core.wire.admin import fields_by_type
+from coordlib.core.wire.envelope import CONTROL, is_name, no_name
 from coordlib.errors import ErrorCode
 
 _decode_loose = msgspec.json.Decoder(dict[str, Any]).decode

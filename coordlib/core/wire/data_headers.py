@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from coordlib import limits
 from coordlib.core.wire import codec
-from coordlib.core.wire.producers import Epoch, Result
+from coordlib.core.wire.transactions import Epoch, Result
 
 TXN_HEADER: Final = "coord-txn"
 MARKER_HEADER: Final = "coord-marker"

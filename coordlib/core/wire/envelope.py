@@ -1,18 +1,71 @@
-"""The base of all requests and answers.
+"""The base of all requests and answers, the checks that several share, and the partitioner.
 
 Unknown fields of a request are refused, so that a misspelt option is never silently ignored;
 readers of answers ignore them. With an `error` other than NONE, `message` is one sentence that says
 what to do, and the fields of the answer itself are absent (UNSET here).
+
+A `..._fault` is the sentence for the sender of a bad request, or None if nothing is wrong: of what
+a schema cannot express, such as names in bytes of UTF-8.
+
+Which shard coordinates a group is Kafka's own rule for `__consumer_offsets`:
+`abs(String.hashCode(group)) % shards`, where the hash runs over UTF-16 code units in wrapping
+32-bit arithmetic and `abs(Integer.MIN_VALUE)` counts as 0 (Kafka's `Utils.abs`).
 """
 
+import re
+import struct
+from collections.abc import Iterable
 from enum import Enum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from coordlib import limits
 from coordlib.errors import ErrorCode
+
+#: Control characters, and surrogates, which UTF-8 cannot encode.
+CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+#: Kafka's legal names of topics (`Topic.validate`).
+_TOPIC: Final = re.compile(f"[A-Za-z0-9._-]{{1,{limits.NAME_LENGTH_MAX}}}")
+#: A repeated partition would be answered again and again.
+NAMED_TWICE: Final = "{} names one partition twice: name each once."
+
+
+def is_name(text: str, bytes_max: int) -> bool:
+    """1..bytes_max bytes of UTF-8 without control characters."""
+    if not text or (not text.isprintable() and CONTROL.search(text)):
+        return False
+    return 4 * len(text) <= bytes_max or len(text.encode("utf-8", "replace")) <= bytes_max
+
+
+def is_topic(name: str) -> bool:
+    """Whether Kafka can have a topic of this name."""
+    return name not in (".", "..") and _TOPIC.fullmatch(name) is not None
+
+
+def no_name(field: str, bytes_max: int = limits.NAME_LENGTH_MAX) -> str:
+    """The sentence about a field with something else than a name."""
+    return f"{field} must have 1 to {bytes_max} bytes of UTF-8 without control characters."
+
+
+def names_fault(
+    field: str, names: Iterable[str], bytes_max: int = limits.NAME_LENGTH_MAX
+) -> str | None:
+    """What is wrong with these names of at most so many bytes; an empty one is bad."""
+    for name in names:
+        if not is_name(name, bytes_max):
+            return no_name(field, bytes_max)
+    return None
+
+
+def optional_names_fault(field: str, names: Iterable[str | None]) -> str | None:
+    """The same for fields in which an empty text and None mean that there is no name."""
+    for name in names:
+        if name and not is_name(name, limits.NAME_LENGTH_MAX):
+            return no_name(field)
+    return None
+
 
 Int32 = Annotated[int, Meta(ge=0, le=limits.INT32_MAX)]
 Generation = Annotated[int, Meta(ge=-1, le=limits.INT32_MAX)]
@@ -151,3 +204,23 @@ class Response(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
 
 class Rejected(Response, tag="Rejected", frozen=True, kw_only=True):
     """The request could not be read, or stands in the wrong partition."""
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java, as a signed 32-bit number."""
+    units = text.encode("utf-16-le", "surrogatepass")
+    value = 0
+    for unit in struct.unpack(f"<{len(units) // 2}H", units):
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+def shard_of(group: str, shards: int) -> int:
+    """The partition of `coord.requests` that holds this group's requests, 0..shards-1."""
+    value = java_hash(group)
+    return (0 if value == -0x8000_0000 else abs(value)) % shards
+
+
+def reply_partition_of(client: str, reply_partitions: int) -> int:
+    """The partition of `coord.responses` that a client reads unless it chooses another."""
+    return shard_of(client, reply_partitions)

@@ -1,16 +1,23 @@
 """Values of the compacted topics and of the event log: what readers other than members see.
 
 Keys of `coord.assignments` and `coord.committed` are JSON arrays. The value of `coord.groups` is
-the group's hard state and is defined beside its state machine. Those of `coord.metadata`:
-`clusters.py`.
+the group's hard state and is defined beside its state machine.
+
+The ids that listings of topics have shown stand in `coord.progress`: a rebuild needs them.
+Committed offsets name ids, too, but not in which order they came, and some are of topics of another
+cluster. Topics stand in pages, by a hash of their names: a record is written for what has changed.
+# INV-150
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from coordlib.core.wire.api_versions import LATER_FEATURES
+from coordlib.core.wire import codec
+from coordlib.core.wire.admin import LATER_FEATURES
 
 #: The space that a line of history does not spell out.
 GROUP_SPACE: Final = "group"
@@ -332,3 +339,111 @@ def decode_marker(value: bytes) -> Marker:
         known = f"version {version}, this code knows {MARKER_VERSION}"
         raise msgspec.ValidationError(f"Other code has written the progress marker: {known}.")
     return msgspec.json.decode(value, type=Marker)
+
+
+class BrokerEndpoint(msgspec.Struct, frozen=True):
+    """Where a broker can be reached."""
+
+    name: str
+    host: str
+    port: int
+
+
+class BrokerValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker that is Active or Stopping. Key: `["cluster","broker",id]`."""
+
+    incarnation: int
+    current_state: str
+    endpoints: tuple[BrokerEndpoint, ...]
+    rack: str | None
+    since_ms: int
+
+
+class TopicValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic of a cluster. Key: `["cluster","topic","name"]`."""
+
+    #: Offset of the record that made it; of its n-th topic, counted from 0, n * 2**39 more.
+    topic_id: int
+    partitions: int
+    min_isr: int
+    unclean: bool
+    is_deleting: bool = False
+
+
+class PartitionValue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A partition of a cluster. Key: `["cluster","partition","topic",number]`.
+
+    The fields with defaults are left out where they have these; the last five are the job's own.
+    """
+
+    topic_id: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    fence: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    recovering: bool = False
+    #: Record of the demand by which its leader was asked to let go; -1: it was not.
+    asked: int = -1
+    #: The election that is wanted once the leader has let go.
+    move: str = ""
+    #: The incarnation that may still lead, so that nobody is elected; -1: none.
+    guard: int = -1
+    #: Replicas that have never been online.
+    new: tuple[int, ...] = ()
+    #: Broker -> state of its replica, which is to be deleted.
+    deleting: dict[int, int] = {}
+
+
+#: Topic -> the ids that listings have shown, the present one last. An old one that stands there
+#: twice is shown again by the newest whole listing.
+TopicIds = Mapping[str, tuple[str, ...]]
+TOPIC_ID_PAGES: Final = 64
+#: Topics of a page: below 1 MiB with the longest names, and 100,000 topics fill no page.
+PAGE_TOPICS_MAX: Final = 2_000
+_KEY: Final = b"topic-ids-"
+
+
+class TopicIdsValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A page. Key `topic-ids-0` to `topic-ids-63` of `coord.progress`."""
+
+    v: int = 1
+    ids: dict[str, tuple[str, ...]]
+
+
+_decode: Final = msgspec.json.Decoder(TopicIdsValue).decode
+
+
+def topic_id_page_of(topic: str) -> int:
+    """The page of a topic."""
+    return crc32(topic.encode()) % TOPIC_ID_PAGES
+
+
+def topic_id_records(ids: TopicIds, pages: Iterable[int]) -> list[tuple[bytes, bytes]]:
+    """Keys and values of these pages."""
+    of_page: dict[int, dict[str, tuple[str, ...]]] = {each: {} for each in sorted(pages)}
+    for topic in sorted(ids):
+        found = of_page.get(topic_id_page_of(topic))
+        if found is not None and len(found) < PAGE_TOPICS_MAX:
+            found[topic] = ids[topic]
+    return [
+        (_KEY + str(page).encode(), codec.encode(TopicIdsValue(ids=found)))
+        for page, found in of_page.items()
+    ]
+
+
+def is_topic_id_page(key: bytes) -> bool:
+    """Whether a record of `coord.progress` is one."""
+    return key.startswith(_KEY)
+
+
+def read_topic_ids(found: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:
+    """All pages among the records of `coord.progress`. Raises msgspec.MsgspecError."""
+    ids: dict[str, tuple[str, ...]] = {}
+    for key, value in found.items():
+        if is_topic_id_page(key):
+            ids |= _decode(value).ids
+    return dict(sorted(ids.items()))

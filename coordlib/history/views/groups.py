@@ -1,16 +1,9 @@
-"""Views over the tables: one SQL text for Spark and for DuckDB.
-
-The text keeps to what both engines read alike. Where they differ (JSON, unnesting), it calls
-Spark's own function or one of ours; DuckDB gets all of them as macros, Spark ours as temporary
-functions (which it does not take inside explode: hence the inner selects). `offset` is a reserved
-word in DuckDB: always qualified here, and to be written as `"offset"` by those who query.
-The kind of an event is `COALESCE(kind, protocol)`: rows of an older version have no `kind`.
-The space of a row is `COALESCE(space, 'group')`. A consumer group may have the name of something in
-another space, so views about groups read the events of that space alone (`group_events`).
-"""
+"""Views over the tables, one SQL text for Spark and for DuckDB; owners over time."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from coordlib.history.tables import COLUMNS, EVENTS, TABLES, is_frequent, path_of
@@ -19,6 +12,65 @@ from coordlib.history.views.transactions import TRANSACTION_VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+#: Its columns are those of `tenures_of`. Parameter: the group.
+OWNERSHIP: Final = """
+    SELECT topic, partition, member_id, generation, COALESCE(fence, -1), issued, until
+    FROM ownership WHERE group_id = ?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """One partition with one owner."""
+
+    topic: str
+    partition: int
+    member: str
+    #: In which it began.
+    generation: int
+    #: The token of the record that gave it.
+    fence: int
+    since: datetime
+    #: None: until now.
+    until: datetime | None
+
+
+def tenures_of(rows: Iterable[Sequence[Any]]) -> list[Tenure]:
+    """Rows of one owner and partition that follow upon each other are one tenure.
+
+    A member's own token is the newest of all its grants, so it rises also for what it had before:
+    the token of a tenure is that of its first row. A partition that a member releases and gets back
+    by the same record is one tenure, too.
+
+    Returns them by topic and partition, in the order of their fences.
+    """
+    found: list[Tenure] = []
+    by_owner = [Tenure(*row) for row in _in_order(rows)]
+    for each in by_owner:
+        last = found[-1] if found else None
+        if last is not None and _goes_on(last, each):
+            found[-1] = replace(last, until=each.until)
+        else:
+            found.append(each)
+    return sorted(found, key=lambda one: (one.topic, one.partition, one.fence))
+
+
+def _in_order(rows: Iterable[Sequence[Any]]) -> Iterable[tuple[Any, ...]]:
+    """By topic, partition and owner, then as they were written: tokens rise, and times may go back
+    with the brokers' clock."""
+    told = []
+    for topic, partition, member, generation, fence, issued, until in rows:
+        told.append((topic, partition, member, fence, issued, generation, until))
+    ends = datetime.max
+    told.sort(key=lambda row: (*row[:5], (row[6] or ends).replace(tzinfo=None)))
+    for topic, partition, member, fence, issued, generation, until in told:
+        yield topic, partition, member, generation, fence, issued, until
+
+
+def _goes_on(last: Tenure, each: Tenure) -> bool:
+    same = (last.topic, last.partition, last.member) == (each.topic, each.partition, each.member)
+    return same and last.until == each.since
+
 
 _WORD: Final = re.compile(r"\w+")
 _COMMITTED: Final = {

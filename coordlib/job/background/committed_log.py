@@ -1,10 +1,6 @@
-"""The committed offsets of all groups, as readers of `coord.committed` see them.
+"""The committed offsets of all groups, as readers of `coord.committed` see them."""
 
-The driver reads its own output back instead of taking it from its sink: then offsets of earlier
-runs come the same way, all offsets here were visible to readers before, and no batch waits.
-"""
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -13,10 +9,57 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from msgspec import Meta
 
 from coordlib.errors import NotAllowed
-from coordlib.job.background.offset_shares import Exists, cut
-from coordlib.kafka.clients import reader_config
-from coordlib.kafka.denied import denial, reading
-from coordlib.kafka.places import Place
+from coordlib.kafka.clients import denial, reader_config, reading
+from coordlib.kafka.logs import Place
+
+Exists = Callable[[Place], bool]
+
+
+class Cut(NamedTuple):
+    """The offsets of a group that are not followed."""
+
+    group: str
+    places: list[Place]
+
+
+def shares(counts: Mapping[str, int], room: int) -> dict[str, int]:
+    """The number for each group; the smallest share of a cut group is as large as possible.
+
+    The remainder goes to the first groups by name.
+    """
+    found: dict[str, int] = {}
+    waiting = sorted(counts, key=lambda group: (counts[group], group))
+    for number, group in enumerate(waiting):
+        level = room // (len(waiting) - number)
+        if counts[group] > level:
+            over = sorted(waiting[number:])
+            more = room - level * len(over)
+            return found | {each: level + (n < more) for n, each in enumerate(over)}
+        found[group] = counts[group]
+        room -= counts[group]
+    return found
+
+
+def cut(
+    groups: Mapping[str, Mapping[Place, int]], offsets_max: int, exists: Exists
+) -> Iterator[Cut]:
+    """The offsets that are not to be followed; none while there is room for all."""
+    here = {name: sum(map(exists, mine)) for name, mine in groups.items()}
+    first = shares(here, offsets_max)
+    rest = {name: len(mine) - here[name] for name, mine in groups.items()}
+    second = shares(rest, offsets_max - sum(first.values()))
+    for name, mine in groups.items():
+        kept = first[name], second[name]
+        if sum(kept) < len(mine):
+            yield Cut(name, _beyond(mine, kept, exists))
+
+
+def _beyond(mine: Mapping[Place, int], kept: tuple[int, int], exists: Exists) -> list[Place]:
+    places = sorted(mine)
+    here = [place for place in places if exists(place)]
+    absent = [place for place in places if not exists(place)]
+    return here[kept[0] :] + absent[kept[1] :]
+
 
 #: Offsets that are followed; 300 bytes each. Those beyond have no lag and are not mirrored, until
 #: one of them is committed again when there is room.

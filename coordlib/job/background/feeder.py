@@ -1,30 +1,24 @@
-"""The feeder: it writes messages of shards, once they are committed, into the logs of their shards.
-
-    a batch is committed ─▶ its messages ─▶ FromShard records, in the order of each channel
-
-It keeps nothing that is not in `coord.outbox`: at its start it reads what waits there, after older
-drivers were fenced. What it writes twice, or an older driver late, does nothing (`channels.py`). A
-record that the log did not take is written again, and all of its channel behind it: a shard
-judges no message before the one before it. So are those that a shard has in its log and does not
-judge, since too many of its outputs cannot be read yet (`answered.py`).  # INV-95
-"""
+"""Messages of shards, once they are committed, written into the logs of their shards."""
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordlib.core.engine.channels import HEARD, SENT
-from coordlib.core.engine.routing import OUTBOX, Output
-from coordlib.core.wire.outbox import HeardValue, SentValue
-from coordlib.core.wire.requests import FromShard
-from coordlib.job.background.turns import Turns
+from coordlib.core.engine.effects import OUTBOX, Output
+from coordlib.core.wire.api import FromShard
+from coordlib.core.wire.control import HeardValue, SentValue
+from coordlib.job.background.loop import Turns
 from coordlib.job.crash import Crash
+from coordlib.kafka.clients import reader_config
+from coordlib.kafka.reading import PASSING
 
 _log = structlog.get_logger()
 
@@ -312,3 +306,89 @@ class FeederThread(Turns):
             "Start the job again; at its start it feeds what waits in the outbox.",
         )
         self.feeder = feeder
+
+
+_AT_ONCE: Final = 2_000
+_WAIT_S: Final = 0.05
+
+
+class Hearing(Protocol):
+    """Who is told of what other cells have written."""
+
+    def message(self, pair: Pair, number: int, body: bytes) -> None:
+        """A message to a shard of this job."""
+
+    def heard(self, source: int, shard: int, number: int) -> None:
+        """A shard of another cell has judged the messages of this job's `source` up to this."""
+
+
+def tell(
+    shard: int, key: bytes, value: bytes | None, owned: Container[int], hearing: Hearing
+) -> None:
+    """One record of a shard's outbox. Raises msgspec.MsgspecError: the job has not written it."""
+    if value is None:
+        return
+    match _decode_key(key):
+        case (str(what), int(source)) if what == HEARD and source in owned:
+            hearing.heard(source, shard, _decode_heard(value).heard)
+        case (int(source), int(to), int(number)) if to in owned:
+            hearing.message((source, to), number, value)
+
+
+class OutboxLog:
+    """Follows the outboxes with a consumer of its own, from their beginnings.
+
+    Args:
+        others: the shards of other cells.
+    """
+
+    def __init__(
+        self,
+        client_options: Mapping[str, Any],
+        prefix: str,
+        owned: Container[int],
+        others: Sequence[int],
+        hearing: Hearing,
+    ) -> None:
+        self._owned, self._hearing = owned, hearing
+        options = {**reader_config(client_options, log_level=2), "fetch.wait.max.ms": 20}
+        self._consumer = Consumer(options)
+        topic = f"{prefix}.{OUTBOX}"
+        self._consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in others])
+
+    def turn(self) -> None:
+        """Hand on what has come. Raises KafkaException."""
+        failure: KafkaException | None = None
+        for record in self._consumer.consume(_AT_ONCE, _WAIT_S):
+            error = record.error()
+            if error is None:
+                self._take(record.partition() or 0, record.key() or b"", record.value())
+            elif error.code() not in (KafkaError._PARTITION_EOF, *PASSING):
+                failure = failure or KafkaException(error)  # those behind it are consumed, too
+        if failure is not None:
+            raise failure
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _take(self, shard: int, key: bytes, value: Any) -> None:
+        try:
+            tell(shard, key, value, self._owned, self._hearing)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+            _log.warning("a record of an outbox is not the job's", shard=shard, error=str(problem))
+
+
+class OutboxThread(Turns):
+    """Lets an OutboxLog have its turns, beside the query."""
+
+    def __init__(self, log: OutboxLog) -> None:
+        super().__init__(
+            log,
+            "messages of other cells",
+            "Start the job again; at its start it reads what waits in the outboxes.",
+        )
+        self._log_of_others = log
+
+    def stop(self) -> None:
+        super().stop()
+        self._log_of_others.close()

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message
 from msgspec import UNSET, UnsetType
 
 from coordlib.core.wire import codec
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import LagLine, LagSample
 from coordlib.job.background.committed_log import CommittedOffsets
 from coordlib.kafka.lag import (
@@ -24,7 +24,7 @@ from coordlib.kafka.lag import (
     gap_ms,
     measure,
 )
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from coordlib.kafka.producer import LastingProducer
 from coordlib.limits import MIB
 

@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 from confluent_kafka import KafkaException
 from msgspec import UNSET
 
-from coordlib.core.engine.shard import Status
-from coordlib.core.wire.requests import Tick
-from coordlib.job.background.turns import Turns
+from coordlib.core.engine.fold import Status
+from coordlib.core.wire.api import Tick
+from coordlib.job.background.loop import Turns
 from coordlib.job.control import ControlWriter
 from coordlib.job.crash import Crash
 from coordlib.job.sink import Written

@@ -1,24 +1,4 @@
-"""The cluster's topics, listed to every shard in its own log.
-
-Partitions of server-assigned groups are assigned in the core, whose only input is the log. So the
-driver looks at the cluster every few seconds and writes changes as TopicMetadata records. The
-planning is a pure class; the thread around it looks and writes.
-
-Brokers may answer with less than there is: one that has just started, or a topic whose leader is
-being elected. To trust that would take partitions away from all members. So a topic counts as gone
-only when two looks in a row do not have it, and one whose state is uncertain stays as it was. The
-whole listing is repeated from time to time, so that late records of an older driver cannot stay.
-
-A topic that was deleted and made anew has another id. Its listing shows that, also where it has as
-many partitions as before and no look found it gone. A broker that is behind answers with the id
-before: a changed one is listed when two looks in a row agree on it, and until the first two do,
-topics are listed without one. Ids are asked for where a look differs from the one before, and all
-of them only at every IDS_LOOKS-th look, since each question describes all partitions. Where they
-cannot be asked for, topics are listed with the ids that are known.
-
-A shard keeps TOPICS_MAX topics, those first that it has already: only the log decides which. So the
-driver lists more than that, and all of them again when there may be room.
-"""
+"""The cluster's topics, listed to every shard; and whether the job's own are as it left them."""
 
 import threading
 import time
@@ -33,15 +13,92 @@ from confluent_kafka import KafkaException
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.core.wire.own_topics import is_users, own_topics
-from coordlib.core.wire.requests import Topic, TopicMetadata
-from coordlib.job.background.troubles import Troubles
+from coordlib.core.wire.api import Topic, TopicMetadata
+from coordlib.core.wire.topics import is_users, own_topics
+from coordlib.errors import CoordError
+from coordlib.job.background.loop import Troubles
 from coordlib.job.control import ControlWriter
-from coordlib.job.shown_ids import ShownIds
+from coordlib.job.sink import ShownIds
 from coordlib.kafka.clients import open_admin, reason_of
-from coordlib.kafka.topic_ids import read_topic_ids
+from coordlib.kafka.cluster import read_topic_ids
+from coordlib.kafka.layout import Grown
 
 _log = structlog.get_logger()
+LOOK_EVERY_S: Final = 30.0
+#: Its name among the troubles.
+CHECKPOINT: Final = "checkpoint"
+
+
+class Owner(Protocol):
+    """The part of `PlaneQuery` that is used here."""
+
+    def lost_checkpoint(self) -> str: ...
+
+    def grown(self) -> Sequence[Grown]: ...
+
+
+class OwnWatch:
+    """The thread. Trouble "checkpoint": the next start will not find it.
+
+    Args:
+        owner: the query that runs now; None: none does.
+        word: how the trouble is worded for this plane.
+    """
+
+    def __init__(
+        self,
+        owner: Callable[[], Owner | None],
+        troubles: Troubles,
+        word: Callable[[str], str] = str,
+    ) -> None:
+        self._owner, self._troubles, self._word = owner, troubles, word
+        #: What was named before.
+        self._grown: Sequence[Grown] = ()
+        self._lost = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="own-watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(15)
+
+    def turn(self) -> None:
+        """One look at both."""
+        if (owner := self._owner()) is None:
+            return
+        self._look_at_checkpoint(owner)
+        try:
+            found = owner.grown()
+        except (KafkaException, CoordError) as problem:
+            _log.warning("the job's topics are not looked at", error=reason_of(problem))
+            return
+        for each in found:
+            if each not in self._grown:
+                _log.warning("partitions were added, and are not read", **each._asdict())
+        self._grown = found
+
+    def _look_at_checkpoint(self, owner: Owner) -> None:
+        lost = self._word(owner.lost_checkpoint())
+        if lost and lost != self._lost:
+            _log.error("the next start will not find its checkpoint", error=lost)
+        self._lost = lost
+        self._troubles.note(CHECKPOINT, lost)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_EVERY_S):
+            try:
+                self.turn()
+            except Exception as problem:  # noqa: BLE001  in the job's status; the job goes on
+                if self._stop.is_set():
+                    return  # Spark ends under it
+                _log.warning("the checkpoint is not looked at", error=repr(problem))
+                self._troubles.failed(CHECKPOINT, f"cannot be looked at: {problem!r}")
+
+
 #: The whole listing is repeated after this time.
 SAY_AGAIN_S: Final = 600.0
 #: Looks for which a first listing waits for a topic that cannot be counted.

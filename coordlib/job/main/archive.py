@@ -9,9 +9,9 @@ import sys
 from coordlib import exit_codes
 from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
-from coordlib.job import failures, logs
-from coordlib.job.lifecycle import stop_flag_on_signals, write_pid
+from coordlib.job import failures, process
 from coordlib.job.main.arguments import Parser, positive, require_places, seconds
+from coordlib.job.process import stop_flag_on_signals, write_pid
 from coordlib.kafka.options import KafkaOptions
 from coordlib.redaction import secrets_of, without
 
@@ -20,7 +20,7 @@ def main() -> int:
     """Run until a signal (exit 0) or a failure; returns the exit code."""
     stop_flag = stop_flag_on_signals()
     write_pid()
-    logs.configure()
+    process.configure()
     try:
         options = _options()
     except CoordError as error:

@@ -14,8 +14,8 @@ from coordlib.errors import SetupError
 from coordlib.folders import folder_named
 from coordlib.history.archive import ArchiveOptions
 from coordlib.installation import settings_file
-from coordlib.job.claims_options import ClaimsOptions
-from coordlib.job.main.query import CoordinatorOptions
+from coordlib.job.main.claims_query import ClaimsOptions
+from coordlib.job.main.coordinator import CoordinatorOptions
 from coordlib.kafka.coordination import require_name
 from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.topics import require_prefix

@@ -11,20 +11,18 @@ from pyspark.sql import SparkSession
 
 from coordlib import exit_codes
 from coordlib.errors import CoordError
-from coordlib.job import lifecycle, logs
-from coordlib.job.background.status_file import StatusFile
-from coordlib.job.background.troubles import Troubles
-from coordlib.job.claims_options import ClaimsOptions
+from coordlib.job import process
+from coordlib.job.background.loop import StatusFile, Troubles
 from coordlib.job.main.arguments import claims_options, parse_claims_arguments
-from coordlib.job.main.claims_query import ClaimsQuery
+from coordlib.job.main.claims_query import ClaimsOptions, ClaimsQuery
 from coordlib.redaction import secrets_of, without
 
 
 def main() -> int:
     """Run until a signal (exit 0) or a failure; returns the exit code."""
-    stop_flag = lifecycle.stop_flag_on_signals()
-    lifecycle.write_pid()
-    logs.configure()
+    stop_flag = process.stop_flag_on_signals()
+    process.write_pid()
+    process.configure()
     arguments = parse_claims_arguments(sys.argv[1:])
     try:
         options = claims_options(arguments)

@@ -1,48 +1,83 @@
-"""The claims query: a coordination topic of others, folded beside the groups or in a job alone.
-
-topics are as they must be -> was the log cut? then a new checkpoint, from the snapshots -> fence
-older drivers -> run
-
-It answers nobody: its clients judge by themselves. It keeps history, owners, positions, lag, and
-the snapshots from which clients begin.
-"""
+"""The claims query: a coordination topic of others, folded beside the groups or in a job alone."""
 
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 from confluent_kafka import KafkaException
 
-from coordlib.core.claims.blob import Coordination
+from coordlib.config import CoordinatorConfig
+from coordlib.core.claims.fold import Coordination
 from coordlib.core.claims.history import SPACE
-from coordlib.core.engine.shard import ShardSettings
-from coordlib.core.wire.own_topics import claims_prefix
+from coordlib.core.engine.fold import ShardSettings
 from coordlib.core.wire.stored import Layout, Marker
+from coordlib.core.wire.topics import claims_prefix
 from coordlib.errors import CoordError, LogCut, StartRefused
 from coordlib.job import failures
 from coordlib.job.background.lag_sampler import Whose
+from coordlib.job.background.loop import ClaimsStatus, StatusFile, Troubles
 from coordlib.job.background.offset_watch import OffsetWatch
-from coordlib.job.background.own_watch import OwnWatch
-from coordlib.job.background.status_file import ClaimsStatus, StatusFile
-from coordlib.job.background.troubles import Troubles
+from coordlib.job.background.topic_watch import OwnWatch
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import CheckpointFolder
-from coordlib.job.claims_options import ClaimsOptions
-from coordlib.job.executors import require_executors
 from coordlib.job.judged_log import JudgedLog, KafkaInputs
 from coordlib.job.plane import claims
-from coordlib.job.plane_query import PlaneQuery
-from coordlib.job.replay import KafkaInput, Replay
+from coordlib.job.query import PlaneQuery, QueryOptions
+from coordlib.job.rebuild import KafkaInput, Replay
 from coordlib.job.sink import Written
 from coordlib.job.start import refuse_other_topics
+from coordlib.job.workers import require_executors
 from coordlib.kafka import coordination
 from coordlib.kafka import topics as kafka_topics
+from coordlib.kafka.options import KafkaOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsOptions:
+    """What the claims query reads, and where it keeps its state."""
+
+    bootstrap_servers: str
+    #: Of the groups; the topics of claims lie below it.
+    prefix: str = "coord"
+    #: Folder or URI of this query's checkpoint.
+    checkpoint: str
+    #: `claims.topic` must name the coordination topic.
+    config: CoordinatorConfig
+    kafka: KafkaOptions = field(default_factory=KafkaOptions)
+    #: Begin a new checkpoint from the snapshots; refused where the folder holds one.
+    is_rebuild: bool = False
+    #: The same, where the folder is empty; else go on.
+    rebuilds_if_empty: bool = False
+
+    @property
+    def topic(self) -> str:
+        """The coordination topic."""
+        return self.config.claims.topic
+
+    @property
+    def of_query(self) -> QueryOptions:
+        """Those of the query: the engine's, but for the sizes of batches."""
+        own = self.config.claims
+        engine = msgspec.structs.replace(
+            self.config.engine,
+            trigger_interval_ms=own.trigger_interval_ms,
+            max_offsets_per_trigger=own.max_offsets_per_trigger,
+            mirror_offsets=(),  # Marshal's clients commit to Kafka themselves
+        )
+        return QueryOptions(
+            bootstrap_servers=self.bootstrap_servers,
+            checkpoint=self.checkpoint,
+            engine=engine,
+            kafka=self.kafka,
+        )
+
 
 _log = structlog.get_logger()
 #: Name of the query among the troubles of its job.

@@ -13,19 +13,17 @@ from coordlib import exit_codes
 from coordlib.core.wire.cells import named
 from coordlib.errors import CoordError
 from coordlib.history.archive import Archive, ArchiveOptions
-from coordlib.job import failures, lifecycle, logs
-from coordlib.job.background.archive_watch import ArchiveWatch
-from coordlib.job.background.claims_watch import ClaimsWatch
-from coordlib.job.claims_options import ClaimsOptions
+from coordlib.job import failures, process
+from coordlib.job.background.threads import ArchiveWatch, ClaimsWatch
 from coordlib.job.main.arguments import (
     archive_options,
     claims_beside,
     coordinator_options,
     parse_arguments,
 )
-from coordlib.job.main.claims_query import ClaimsQuery
-from coordlib.job.main.query import Coordinator, CoordinatorOptions
-from coordlib.job.start_times import StartTimes, wait_to_begin
+from coordlib.job.main.claims_query import ClaimsOptions, ClaimsQuery
+from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
+from coordlib.job.process import StartTimes, wait_to_begin
 from coordlib.redaction import secrets_of, without
 from coordlib.spark_reasons import reason_of
 
@@ -34,9 +32,9 @@ def main() -> int:
     """Run until a signal (exit 0) or a failure; returns the exit code."""
     times = StartTimes()
     times.reach("launch")
-    stop_flag = lifecycle.stop_flag_on_signals()
-    lifecycle.write_pid()
-    logs.configure()
+    stop_flag = process.stop_flag_on_signals()
+    process.write_pid()
+    process.configure()
     arguments = parse_arguments(sys.argv[1:])
     try:
         options = coordinator_options(arguments)
@@ -75,7 +73,7 @@ def _run(
     coordinator, archive, claims = None, None, None
     try:
         coordinator = Coordinator(spark, options, times)
-        with suppress(lifecycle.StopAsked):
+        with suppress(process.StopAsked):
             queries = [coordinator.start(stop_flag.is_set)]
             if not arguments.without_archive:
                 archive = _start_archive(spark, archive_options(arguments, options), coordinator)
@@ -86,7 +84,7 @@ def _run(
                 coordinator.check()
                 queries[0] = coordinator.query or queries[0]  # it may go on as another one
 
-            lifecycle.run_until_stopped(
+            process.run_until_stopped(
                 queries, stop_flag, check, partial(coordinator.note_end, None)
             )
     except Exception as problem:

@@ -13,15 +13,14 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from coordlib.client.claims import signals as sg
-from coordlib.client.claims.transport import Coordination, Described, Handler
-from coordlib.client.claims.view import LogView
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.claims import events as sg
+from coordlib.client.claims.transport import Coordination, Described, Handler, LogView
+from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.world import World
-from coordlib.core.wire import marshal
-from coordlib.core.wire.marshal import AnyMessage
+from coordlib.core.wire import claims
+from coordlib.core.wire.claims import AnyMessage
 from coordlib.errors import CannotReach
-from coordlib.kafka.places import Bounds
+from coordlib.kafka.logs import Bounds
 from coordlib.testing.fake_log import refuse_as_kafka
 
 EPOCH_MS: Final = 1_700_000_000_000  # log time at the beginning
@@ -76,7 +75,7 @@ class FakeClaimsLog:
         now_ms: int = 0,
     ) -> None:
         self.topics = dict(topics)
-        interval_ms = marshal.heartbeat_interval_ms(topic)
+        interval_ms = claims.heartbeat_interval_ms(topic)
         self.place = Coordination(topic, partitions, "FakeClaims0", interval_ms)
         self.now_ms = now_ms
         #: What the broker's clock is ahead of everybody else's.
@@ -110,8 +109,8 @@ class FakeClaimsLog:
 
     def say(self, message: AnyMessage) -> int:
         """Write a message as some other process does; its offset."""
-        partition = marshal.partition_of(message.topic, self.place.partitions)
-        return self.append(partition, marshal.encode(message))
+        partition = claims.partition_of(message.topic, self.place.partitions)
+        return self.append(partition, claims.encode(message))
 
     def put(self, topic: str, partition: int, count: int) -> None:
         """Write records to a partition that is claimed; each is its own offset as text."""
@@ -136,7 +135,7 @@ class FakeClaimsLog:
 
     def world(self, topic: str) -> World:
         """The fold of a topic's whole coordination partition."""
-        partition = marshal.partition_of(topic, self.place.partitions)
+        partition = claims.partition_of(topic, self.place.partitions)
         world = World(self.place.topic, partition, self.place.partitions)
         for record in self.records[partition]:
             world.judge(record)
@@ -144,9 +143,9 @@ class FakeClaimsLog:
 
     def messages_of(self, topic: str) -> list[AnyMessage]:
         """All that was written about a topic, in the order of the log."""
-        partition = marshal.partition_of(topic, self.place.partitions)
-        read = (marshal.read(record.value) for record in self.records[partition])
-        return [each for each in read if not isinstance(each, marshal.Rejected)]
+        partition = claims.partition_of(topic, self.place.partitions)
+        read = (claims.read(record.value) for record in self.records[partition])
+        return [each for each in read if not isinstance(each, claims.Rejected)]
 
     def pump(self) -> None:
         """Run everything that needs no time."""
@@ -206,7 +205,7 @@ class FakeClaimsTransport:
         return Random(self._log.new_instance())
 
     def view_of(self, topic: str) -> LogView:
-        partition = marshal.partition_of(topic, self.place.partitions)
+        partition = claims.partition_of(topic, self.place.partitions)
         if partition not in self._views:
             first = self.begins.get(partition, 0)
             world = World(self.place.topic, partition, self.place.partitions, is_late=bool(first))
@@ -297,7 +296,7 @@ class FakeClaimsTransport:
                 self.fail_next -= 1
                 handler.feed(sg.NotWritten(self.now_ms(), id_, "given up"))
                 continue
-            offset = self._log.append(partition, marshal.encode(message))
+            offset = self._log.append(partition, claims.encode(message))
             self._unheard.append(partial(self._acknowledge, handler, id_, offset, produced_ms))
         while self._unheard and not self.is_unacknowledged:
             self._unheard.popleft()()

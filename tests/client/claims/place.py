@@ -9,8 +9,8 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from coordlib.client.claims import ConsumerOptions, MarshalConsumer, Marshaler
-from coordlib.client.claims.survey import Survey
-from coordlib.core.claims.pages import pages_of
+from coordlib.client.claims.admin import Survey
+from coordlib.core.claims.snapshots import pages_of
 from coordlib.core.claims.world import World
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from coordlib.client.claims.admin import ClaimsAdmin, _Work
-from coordlib.client.claims.reset_plan import Outcome, ResetPlan
-from coordlib.client.claims.resetting import Step
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.claims.resetting import Outcome, ResetPlan, Step
+from coordlib.client.kit.events import TopicPartition
 from coordlib.errors import SetupError
-from coordlib.kafka.denied import missing
+from coordlib.kafka.clients import missing
 from coordlib.kafka.roles import Kind, Operation, Right
 from tests.client.claims.fake_claims import FakeClaimsTransport
 from tests.client.claims.world import GROUP, HEARTBEAT, HI_MS, World, t

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from coordlib.core.claims.slot import NO_EPOCH, Slot
-from coordlib.core.wire import marshal
+from coordlib.core.claims.slots import NO_EPOCH, Slot
+from coordlib.core.wire import claims
 from coordlib.errors import CannotReach
 from tests.client.claims.world import GROUP, HI_MS, User, World, t
 
@@ -19,7 +19,7 @@ def test_a_batch_is_announced_judged_committed_and_signed_before_it_is_handed_ou
     a = world.enter("a", **AMO)
     world.run(2_000)
 
-    told = [m for m in world.log.messages_of("t") if not isinstance(m, marshal.ClaimingPartition)]
+    told = [m for m in world.log.messages_of("t") if not isinstance(m, claims.ClaimingPartition)]
     steps = [(type(each).__name__, each.offset) for each in told]  # type: ignore[union-attr]
     assert steps[:3] == [("Heartbeat", 0), ("ClaimingMessages", 5), ("Heartbeat", 5)]
     assert world.log.committed[GROUP, t(0)[0]] == 5
@@ -33,7 +33,7 @@ def test_a_batch_has_a_bound() -> None:
     a = world.enter("a", **AMO, max_message_queue=2)
     world.run(3_000)
 
-    announced = [m for m in world.log.messages_of("t") if isinstance(m, marshal.ClaimingMessages)]
+    announced = [m for m in world.log.messages_of("t") if isinstance(m, claims.ClaimingMessages)]
     assert [each.offset for each in announced] == [2, 4, 5]
     assert a.offsets(0) == [0, 1, 2, 3, 4]
 
@@ -187,7 +187,7 @@ def test_kafkas_position_is_newer_than_that_of_an_old_snapshot(
     world.log.put("t", 0, 15)
     place = t(0)[0]
     for _ in range(3):
-        world.log.say(marshal.ClaimingMessages(2, 1, "0badc0de", "x", GROUP, "t", 0, 1))
+        world.log.say(claims.ClaimingMessages(2, 1, "0badc0de", "x", GROUP, "t", 0, 1))
     if committed is not None:
         world.log.committed[GROUP, place] = committed
     a = world.enter("a", begins={0: 2, 1: 2}, **AMO)
@@ -208,7 +208,7 @@ def test_a_snapshot_of_the_topic_of_before_does_not_void_kafkas_position(
     world.log.make_anew("t")
     world.log.put("t", 0, 15)
     for _ in range(3):
-        world.log.say(marshal.ClaimingMessages(2, 1, "0badc0de", "x", GROUP, "t", 0, 1))
+        world.log.say(claims.ClaimingMessages(2, 1, "0badc0de", "x", GROUP, "t", 0, 1))
     if committed is not None:
         world.log.committed[GROUP, t(0)[0]] = committed
     a = world.enter("a", begins={0: 2, 1: 2}, **AMO)

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from coordlib.client.claims.errors import ClaimLost, ForeignToken, UnseenOffset
+from coordlib.client.claims.events import ClaimLost, ForeignToken, UnseenOffset
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.core.wire import marshal
+from coordlib.core.wire import claims
 from coordlib.errors import CoordError, SetupError
 from tests.client.claims.fake_claims import FakeClaimsLog
 from tests.client.claims.world import (
@@ -495,7 +495,7 @@ def test_a_late_reader_waits_until_it_knows_all_owners() -> None:
     world = World({"t": 2})
     a = world.enter("a", maximum_claims=1)
     world.run(HI_MS)
-    partition = marshal.partition_of("t", 2)
+    partition = claims.partition_of("t", 2)
     begins = {partition: len(world.log.records[partition])}
     b = world.enter("b", begins=begins, greedy_claims=True)
     world.run(2 * HI_MS)

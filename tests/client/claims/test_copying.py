@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.client.claims.admin import ClaimsAdmin
 from coordlib.client.claims.resetting import Step
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.errors import CannotReach
 from tests.client.claims.test_admin import Admin, reading
 from tests.client.claims.test_interrupted_admin import time_goes_on

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.claims import data as shell_data
-from coordlib.client.claims.data import KNOWN_FOR_S, Data
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.claims import options as shell_data
+from coordlib.client.claims.options import KNOWN_FOR_S, Data
+from coordlib.client.kit.events import TopicPartition
 
 AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT))
 

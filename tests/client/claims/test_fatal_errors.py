@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.claims import signals as sg
+from coordlib.client.claims import events as sg
 from coordlib.client.claims.kafka import KafkaClaims
 from coordlib.client.claims.transport import Coordination
-from coordlib.core.wire.marshal import Heartbeat
+from coordlib.core.wire.claims import Heartbeat
 from coordlib.errors import CannotReach
 from tests.kafka.queue_producer import Queue
 

@@ -127,14 +127,14 @@ def test_a_flush_whose_time_was_up_leaves_nothing_behind() -> None:
 
 
 def _flush(world: World, ticket: int) -> object:
-    from coordlib.client.claims import signals as sg
+    from coordlib.client.claims import events as sg
 
     return sg.Flush(world.log.now_ms, ticket)  # type: ignore[return-value]
 
 
 def test_a_late_reader_gives_up_what_somebody_else_says_to_have() -> None:
     """Section 5: below 8 intervals it may be the reader who is wrong."""
-    from coordlib.core.wire import marshal
+    from coordlib.core.wire import claims
 
     world = World({"t": 1})
     for _ in range(3):
@@ -144,19 +144,19 @@ def test_a_late_reader_gives_up_what_somebody_else_says_to_have() -> None:
     while not a.claims:
         world.run(500)
     epoch = world.log.world("t").slots[GROUP, "t", 0].epoch
-    sign = marshal.Heartbeat(2, 1, f"ffffffff-{epoch - 1}", "other", GROUP, "t", 0, 0)
+    sign = claims.Heartbeat(2, 1, f"ffffffff-{epoch - 1}", "other", GROUP, "t", 0, 0)
     world.log.say(sign)
     world.run(200)
     assert a.told[-1] == ("lost", t(0))
 
 
 def test_one_that_began_exactly_does_not() -> None:
-    from coordlib.core.wire import marshal
+    from coordlib.core.wire import claims
 
     world = World({"t": 1})
     a = world.enter("a")
     world.run(2_000)
-    world.log.say(marshal.Heartbeat(2, 1, "ffffffff-0", "other", GROUP, "t", 0, 0))
+    world.log.say(claims.Heartbeat(2, 1, "ffffffff-0", "other", GROUP, "t", 0, 0))
     world.run(2_000)
 
     assert a.told == [("claimed", t(0))]

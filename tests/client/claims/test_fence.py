@@ -1,6 +1,6 @@
 """INV-51: a claim is worked on for one interval after its newest proof, and never again."""
 
-from coordlib.client.claims.fence import Fence, Stop
+from coordlib.client.claims.claim import Fence, Stop
 
 
 def test_the_produce_call_counts_and_not_the_acknowledgement() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.client.claims.health import Health, Verdict, velocity
+from coordlib.client.claims.claim import Health, Verdict, velocity
 
 OK, BEHIND, RELEASE = Verdict.HEALTHY, Verdict.BEHIND, Verdict.RELEASE
 

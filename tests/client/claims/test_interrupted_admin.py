@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from coordlib.client.claims import admin
-from coordlib.client.claims import signals as sg
+from coordlib.client.claims import events as sg
 from coordlib.client.claims.admin import ClaimsAdmin, StillPaused
-from coordlib.core.wire import marshal
+from coordlib.core.wire import claims
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.exit_codes import FAILED, of_command
-from coordlib.kafka.denied import missing, writing
+from coordlib.kafka.clients import missing, writing
 from tests.client.claims.test_admin import Admin, reading
 from tests.client.claims.world import GROUP, HI_MS, RELEASE, World, t
 
@@ -22,7 +22,7 @@ POSITIONS = {t(0)[0]: 3, t(1)[0]: 4}
 
 def is_end_of_pause(message: Any) -> bool:
     """Of a message that was made at the time 0."""
-    return isinstance(message, marshal.ReleaseGroup) and message.expire_s == 0
+    return isinstance(message, claims.ReleaseGroup) and message.expire_s == 0
 
 
 @pytest.mark.parametrize("after_ms", [0, 50, 100, 200, 300, 400, 700, 1_000, 1_500, 2_500, 4_000])
@@ -62,7 +62,7 @@ def test_an_attempt_that_was_under_way_is_let_go_of_when_it_is_won() -> None:
     def deafen(handler: Any, id_: int, partition: int, made: Any) -> None:
         """Its attempt is written, and not judged yet."""
         send(handler, id_, partition, made)
-        work.transport.is_deaf = isinstance(made(0), marshal.ClaimingPartition)
+        work.transport.is_deaf = isinstance(made(0), claims.ClaimingPartition)
 
     work.transport.send = deafen  # type: ignore[method-assign]
     for _ in range(100):

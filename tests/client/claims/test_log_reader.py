@@ -15,9 +15,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from coordlib.client.claims import log_reader
-from coordlib.client.claims.errors import CoordinationTopicChanged
-from coordlib.client.claims.log_reader import ASK_INTERVAL_MS, LogReader
+from coordlib.client.claims import reading
+from coordlib.client.claims.events import CoordinationTopicChanged
+from coordlib.client.claims.reading import ASK_INTERVAL_MS, LogReader
 
 TURN_MS = 20
 
@@ -64,8 +64,8 @@ class Ends:
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> LogReader:
     """Of two partitions, read up to 5."""
-    monkeypatch.setattr(log_reader, "Consumer", Silent)
-    monkeypatch.setattr(log_reader, "Admin", Ends)
+    monkeypatch.setattr(reading, "Consumer", Silent)
+    monkeypatch.setattr(reading, "Admin", Ends)
     made = LogReader({}, "c", "__marshal")
     made.add(0, 5)
     made.add(1, 5)

@@ -12,19 +12,17 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.claims import beginning
+from coordlib.client.claims import reading as beginning
 from coordlib.client.claims.admin import ClaimsAdmin
-from coordlib.client.claims.beginning import Beginnings
-from coordlib.client.claims.data import Data
-from coordlib.client.claims.kafka import KafkaClaims, _poll
-from coordlib.client.claims.log_reader import LogReader
-from coordlib.client.claims.offsets import KafkaOffsets
+from coordlib.client.claims.kafka import KafkaClaims, KafkaOffsets, _poll
+from coordlib.client.claims.options import Data
+from coordlib.client.claims.reading import Beginnings, LogReader
 from coordlib.client.claims.transport import Coordination
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.claims.pages import Snapshot
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.claims.snapshots import Snapshot
 from coordlib.errors import CannotReach, NotAllowed
-from coordlib.kafka.denied import missing, reading, writing
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.clients import missing, reading, writing
+from coordlib.kafka.logs import Bounds, Place
 from tests.client.claims.fake_claims import FakeMessage
 from tests.client.claims.world import GROUP, World
 

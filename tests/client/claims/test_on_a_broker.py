@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 
-from coordlib.client.claims import (
-    ClaimsAdmin,
-    CoordinationTopicChanged,
-    Marshaler,
-    kafka,
-)
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.claims import ClaimsAdmin, CoordinationTopicChanged, Marshaler, kafka
+from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.world import World
 from coordlib.errors import CannotReach, SetupError, StartRefused
 from coordlib.kafka.cluster import create_topic

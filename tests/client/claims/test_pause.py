@@ -1,16 +1,16 @@
 """A paused group stops, and goes on by itself when the pause ends on the log's clock."""
 
-from coordlib.core.wire import marshal
+from coordlib.core.wire import claims
 from tests.client.claims.world import EPOCH_MS, GROUP, HI_MS, World, t
 
 
 def pause(world: World, for_s: int, client: str = "admin") -> None:
     time_s = (EPOCH_MS + world.log.now_ms) // 1_000
     for partition in range(world.log.place.partitions):
-        message = marshal.ReleaseGroup(
-            marshal.OUR_VERSION, time_s, "0a0a0a0a", client, GROUP, "", 0, time_s + for_s
+        message = claims.ReleaseGroup(
+            claims.OUR_VERSION, time_s, "0a0a0a0a", client, GROUP, "", 0, time_s + for_s
         )
-        world.log.append(partition, marshal.encode(message))
+        world.log.append(partition, claims.encode(message))
 
 
 def test_a_paused_group_releases_and_claims_nothing_until_it_is_resumed() -> None:

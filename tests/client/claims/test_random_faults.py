@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from tests.client.claims.world import GROUP, HI_MS, World, t
 
 SWITCHES = ("is_cut", "is_deaf", "is_stopped", "is_unacknowledged")

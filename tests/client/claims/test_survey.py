@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.claims import survey
-from coordlib.client.claims.log_reader import LogRecord
-from coordlib.client.claims.view import LogView
+from coordlib.client.claims import admin
+from coordlib.client.claims.reading import LogRecord
+from coordlib.client.claims.transport import LogView
 from coordlib.core.claims.world import World
 from coordlib.errors import CannotReach
 
@@ -35,8 +35,8 @@ def test_a_partition_that_is_silent_is_named_whatever_others_say(
 ) -> None:
     """`coord claims list` read for as long as consumers of other topics gave signs of life."""
     seconds = itertools.count(0, 0.1)
-    monkeypatch.setattr(survey, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    looks: Any = survey.Survey.__new__(survey.Survey)
+    monkeypatch.setattr(admin, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    looks: Any = admin.Survey.__new__(admin.Survey)
     looks._reader, looks.place = Reader(), SimpleNamespace(topic="__marshal")
     views = {number: LogView(World("__marshal", number, 2), 0) for number in range(2)}
 

@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 
 from coordlib.client.claims.options import AT_LEAST_ONCE, AT_MOST_ONCE, Delivery
-from coordlib.client.kit.seen_ids import LAG_MS
-from coordlib.core.wire import marshal
+from coordlib.client.kit.data import LAG_MS
+from coordlib.core.wire import claims
 from coordlib.errors import CannotReach
 from tests.client.claims.fake_claims import EPOCH_MS
 from tests.client.claims.world import GROUP, HI_MS, World, t
@@ -55,8 +55,8 @@ def test_a_position_without_an_id_is_of_the_topic_of_now() -> None:
     world = World({"t": 1})
     world.log.put("t", 0, 10)
     time_s = EPOCH_MS // 1_000
-    world.log.say(marshal.Heartbeat(1, time_s, "go", "go", GROUP, "t", 0, 6))
-    world.log.say(marshal.ReleasingPartition(1, time_s, "go", "go", GROUP, "t", 0, 6))
+    world.log.say(claims.Heartbeat(1, time_s, "go", "go", GROUP, "t", 0, 6))
+    world.log.say(claims.ReleasingPartition(1, time_s, "go", "go", GROUP, "t", 0, 6))
     user = world.enter("b")
     world.run(HI_MS)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.client.claims.tracking import CommitTracker
+from coordlib.client.claims.claim import CommitTracker
 
 
 def tracker_of(*offsets: int, position: int = 0) -> CommitTracker:

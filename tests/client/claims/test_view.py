@@ -3,7 +3,7 @@
 import pytest
 
 from coordlib import limits
-from coordlib.client.claims.view import LogView
+from coordlib.client.claims.transport import LogView
 from coordlib.core.claims.world import World
 from tests.tools.claims.driving import START_MS, message, record
 

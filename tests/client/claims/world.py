@@ -3,11 +3,10 @@
 import itertools
 from typing import Any
 
-from coordlib.client.claims.consumer import MarshalConsumer
-from coordlib.client.claims.marshaler import Marshaler
+from coordlib.client.claims.consumer import MarshalConsumer, Marshaler
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.wire import marshal
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.wire import claims as marshal
 from tests.client.claims.fake_claims import EPOCH_MS, FakeClaimsLog, FakeClaimsTransport, FakeReader
 
 HI_MS = 6_000

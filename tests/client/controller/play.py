@@ -2,15 +2,21 @@
 
 from typing import Any
 
-from coordlib.client.controller import signals as bs
-from coordlib.client.controller.life import BrokerLife
-from coordlib.client.controller.signals import Call, Callback, Following, Leadership
-from coordlib.client.controller.wording import BrokerTiming, Registration
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.client.kit.wording import Identity
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.controller import requests as bs
+from coordlib.client.controller.machine import BrokerLife
+from coordlib.client.controller.requests import (
+    BrokerTiming,
+    Call,
+    Callback,
+    Following,
+    Leadership,
+    Registration,
+)
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.kit.requests import Identity
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 
 IDENTITY = Identity("shop", "app", "cafe", shard=1, reply=3, incarnation="AbCdEfGh")
 MEMBER = "app-AbCdEfGh-1-40"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from coordlib.client import BrokerAgent, BrokerReplaced, BrokerTiming, Endpoint
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError, GroupError, NotReady, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.controller.world import CLUSTER, T0, TIMING, World, outcome

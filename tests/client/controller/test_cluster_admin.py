@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from coordlib.client import Endpoint
-from coordlib.client.admin import Admin, _Question
-from coordlib.client.controller.cluster_admin import CLUSTER_TIMEOUT_S
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.wire import requests as rq
+from coordlib.client.admin import CLUSTER_TIMEOUT_S, Admin, _Question
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.wire import api as rq
 from coordlib.errors import GroupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_admin import log

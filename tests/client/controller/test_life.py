@@ -3,14 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from coordlib.client.controller import signals as bs
-from coordlib.client.controller.errors import BrokerFenced, BrokerReplaced
-from coordlib.client.controller.signals import Call, Callback
-from coordlib.client.controller.standing import State
-from coordlib.client.kit import signals as sg
+from coordlib.client.controller import requests as bs
+from coordlib.client.controller.requests import BrokerFenced, BrokerReplaced, Call, Callback
+from coordlib.client.controller.state import State
+from coordlib.client.kit import events as sg
 from coordlib.client.kit.fence import Stop
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import GroupError
 from tests.client.controller.play import (
     ENDPOINT,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.controller import signals as bs
-from coordlib.client.controller.errors import BrokerFenced, MetadataRefused
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.controller import requests as bs
+from coordlib.client.controller.requests import BrokerFenced, MetadataRefused
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from tests.client.controller.play import ENDPOINT, MEMBER, T0, Play, row
 
 TOO_LARGE = {"error": "INVALID_REQUEST", "message": "more than 16 MiB"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.controller.errors import BrokerReplaced
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.wire import requests as rq
+from coordlib.client.controller.requests import BrokerReplaced
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.wire import api as rq
 from tests.client.controller.world import CLUSTER, Store, World
 from tests.tools import clusters as c
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from coordlib.client import BrokerAgent, BrokerFenced, Endpoint
+from coordlib.client.controller.agent import STOP_TIMEOUT_S
 from coordlib.client.controller.folder import Folder
-from coordlib.client.controller.running import STOP_TIMEOUT_S
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.controller.world import CLUSTER, T0, TIMING, World

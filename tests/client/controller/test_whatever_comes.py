@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.controller import signals as bs
-from coordlib.client.controller.standing import State
-from coordlib.client.kit import signals as sg
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.controller import requests as bs
+from coordlib.client.controller.state import State
+from coordlib.client.kit import events as sg
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode
 from tests.client.controller.play import MEMBER, T0, T1, Play, row
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from coordlib.client import BrokerAgent, BrokerTiming, Endpoint, Following, Leadership
 from coordlib.client.admin import Admin
-from coordlib.client.kit.signals import Partitions, TopicPartition
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.tools import clusters as c

@@ -4,13 +4,13 @@ from typing import Any, get_args
 
 import pytest
 
-from coordlib.client.groups.assigned_membership import AssignedMembership
-from coordlib.client.groups.assignor import BUILT_IN
-from coordlib.client.groups.classic_membership import ClassicMembership
-from coordlib.client.groups.life import Life
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.wording import Identity, Timing
-from coordlib.core.wire import responses as rs
+from coordlib.client.groups.assigned import AssignedMembership
+from coordlib.client.groups.assignors import BUILT_IN
+from coordlib.client.groups.classic import ClassicMembership
+from coordlib.client.groups.machine import Life
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.requests import Identity, Timing
+from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError
 
 PROGRESS = rs.Progress(shard=1, offset=7, time_ms=0)

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from coordlib.client.groups import member as shell_member
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import Callback
-from coordlib.client.kit.steps import State
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Callback
+from coordlib.client.kit.requests import State
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import CannotReach, ErrorCode, GroupError
 from tests.client import cooperative
 from tests.client.groups.assigned.play import Play as AssignedPlay

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from coordlib.client.groups.topic_ids import COMMITS_MS, LOOK_MS, TopicIds
-from coordlib.client.kit.seen_ids import LAG_MS
+from coordlib.client.groups.reading import COMMITS_MS, LOOK_MS, TopicIds
+from coordlib.client.kit.data import LAG_MS
 from coordlib.errors import CannotReach
 
 

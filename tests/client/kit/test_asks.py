@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.asks import Asks
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.requests import Asks
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode, GroupError
 
 THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from coordlib.client.kit.callbacks import Callbacks, OnePoller
+from coordlib.client.kit.calls import Callbacks, OnePoller
 from coordlib.errors import CoordError
 
 

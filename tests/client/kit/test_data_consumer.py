@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from coordlib.client.kit import data_consumer
-from coordlib.client.kit.data_consumer import DataConsumer, open_reader
+from coordlib.client.kit import data
+from coordlib.client.kit.data import DataConsumer, open_reader
 from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.errors import CannotReach, NotAllowed
 
@@ -26,7 +26,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
             raise found["problem"]
         return {name: found[name] for name in topics if name in found}
 
-    monkeypatch.setattr(data_consumer, "read_counts", read)
+    monkeypatch.setattr(data, "read_counts", read)
     return found
 
 

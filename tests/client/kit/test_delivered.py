@@ -12,12 +12,12 @@ from weakref import ref
 import pytest
 from confluent_kafka import Message
 
-from coordlib.client.claims import signals as claims
-from coordlib.client.claims.errors import CoordinationTopicChanged
+from coordlib.client.claims import events as claims
+from coordlib.client.claims.events import CoordinationTopicChanged
 from coordlib.client.claims.kafka import KafkaClaims
 from coordlib.client.claims.transport import Coordination
-from coordlib.client.kit import signals as members
-from coordlib.client.kit.proofs import Mark
+from coordlib.client.kit import events as members
+from coordlib.client.kit.reading import Mark
 from coordlib.client.kit.transport import KafkaTransport
 
 UNKNOWN = Message(topic="t", partition=0, offset=-1001)

@@ -13,7 +13,7 @@ from coordlib.client import BrokerAgent
 from coordlib.client.admin import Admin
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.groups.consumer import CoordinatedConsumer
-from coordlib.client.kit.failing import FailingTransport, while_used
+from coordlib.client.kit.transport import FailingTransport, while_used
 from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.testing.fake_log import FakeLog
 from tests.client.claims.fake_claims import FakeClaimsLog

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.response_reader import ResponsesGone
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.reading import ResponsesGone
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka import producer
 from tests.client.test_one_handler import BareTransport, Handler

@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 
 from coordlib.client import ClassicMember, TopicPartition
-from coordlib.client.groups.assigned_member import AssignedMember
+from coordlib.client.groups.member import AssignedMember
 from coordlib.client.kit.job_reads import LOOK_INTERVAL_MS, JobReads
 from coordlib.client.kit.later_fields import as_read
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.api_versions import LATER_FEATURES, LATER_FIELDS
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.admin import LATER_FEATURES, LATER_FIELDS
 from coordlib.core.wire.stored import FEATURES
 from coordlib.errors import CannotReach
 from coordlib.testing.fake_log import FakeLog

@@ -21,16 +21,15 @@ from coordlib.client import (
 )
 from coordlib.client.admin import Admin
 from coordlib.client.claims import ConsumerOptions, Marshaler
-from coordlib.client.claims.data import data_consumer_of
+from coordlib.client.claims.options import data_consumer_of
 from coordlib.client.kit import transport as shell_transport
-from coordlib.client.kit.data_consumer import open_reader
+from coordlib.client.kit.data import open_reader
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.client.transactions.data_cluster import open_idempotent
-from coordlib.client.transactions.transactional import open_transactional
+from coordlib.client.transactions.data_cluster import open_idempotent, open_transactional
 from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.kafka.client_keys import CONSUMERS, PRODUCERS, for_producer, shared
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.layout import Place
+from coordlib.kafka.options import CONSUMERS, PRODUCERS, for_producer, shared
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 #: Keys that librdkafka itself does not take: confluent-kafka's own, and one that has no warning.

@@ -4,8 +4,8 @@ from confluent_kafka import OFFSET_INVALID
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.kit import offsets as of
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.wire import api as rs
 
 
 def test_partitions_without_a_position_are_not_committed() -> None:

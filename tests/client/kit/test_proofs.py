@@ -1,6 +1,6 @@
 """What a Progress proves about reading, so that the end of the log need not be asked for."""
 
-from coordlib.client.kit.proofs import KEPT, STEP_MS, Mark, Proofs, Written
+from coordlib.client.kit.reading import KEPT, STEP_MS, Mark, Proofs, Written
 
 
 def test_a_progress_proves_a_reading_as_of_the_newest_request_that_it_covers() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.kit.response_reader import ResponseReader
+from coordlib.client.kit.reading import ResponseReader
 
 END = 7
 

@@ -5,10 +5,9 @@ from typing import Any
 
 from coordlib.client import AssignedMember, ClassicMember
 from coordlib.client.groups.member import Member
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.concerned import concerns
-from coordlib.client.kit.wording import Identity
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.requests import Identity, concerns
+from coordlib.core.wire import api as rs
 from coordlib.testing.fake_log import FakeLog
 
 

@@ -10,10 +10,10 @@ from time import monotonic
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordlib.client.groups.assignor import BUILT_IN, FunctionAssignor, GroupMemberView
-from coordlib.client.kit.topic_metadata import racks_of, read_racks
+from coordlib.client.groups.assignors import BUILT_IN, FunctionAssignor, GroupMemberView
+from coordlib.client.kit.data import racks_of, read_racks
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.core.groups.assignors import range as range_assignor
+from coordlib.core.groups.assignors import range_roundrobin as range_assignor
 from coordlib.core.groups.assignors.model import Member, ReplicaRacks
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import CannotReach

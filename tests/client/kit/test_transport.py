@@ -10,14 +10,14 @@ import pytest
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.clock import boottime_ms
-from coordlib.client.kit.response_reader import ResponseReader, ResponsesGone
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.process import boottime_ms
+from coordlib.client.kit.reading import ResponseReader, ResponsesGone
+from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.client.kit.wording import Identity
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.core.wire.stored import FEATURES, Layout
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import find_place

@@ -4,8 +4,8 @@ import logging
 import threading
 from typing import Any
 
-from coordlib.client.kit.data_consumer import open_reader
-from coordlib.client.kit.uninterrupted import uninterrupted
+from coordlib.client.kit.calls import uninterrupted
+from coordlib.client.kit.data import open_reader
 
 LOG = logging.getLogger("coordlib.client")
 

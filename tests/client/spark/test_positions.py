@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.client.spark import positions as spark_positions
 from coordlib.client.spark.positions import (
     end_offsets,
@@ -17,7 +17,7 @@ from coordlib.client.spark.positions import (
     spark_partitions,
     starting_offsets,
 )
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rs
 from coordlib.errors import SetupError
 from tests.client.world import t
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.client.spark import progress as spark_progress
 from coordlib.client.spark.progress import publish_progress
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import SetupError
 from coordlib.kafka import producer
 from coordlib.limits import OFFSETS_PER_REQUEST_MAX

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.client.spark import beginnings as spark_beginnings
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.spark import queries as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError, SetupError
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from tests.client.groups.assigned.by_hand import ByHand
 from tests.client.spark.world import FakeSpark, FakeWriter, ReaderWorld
 from tests.client.world import TIMING, t

@@ -4,12 +4,12 @@ from typing import Any, Self
 
 import pytest
 
-from coordlib.client.kit.errors import MemberFenced
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.client.spark import share as spark_share
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.kit.fence import MemberFenced
+from coordlib.client.spark import delta_writes as spark_share
 from coordlib.client.spark.delta import How
-from coordlib.client.spark.share import BATCHES_MAX, Share
-from coordlib.client.transactions.in_doubt import Written
+from coordlib.client.spark.delta_writes import BATCHES_MAX, Share
+from coordlib.client.transactions.delta_commits import Written
 from coordlib.errors import CoordError
 from tests.client.world import t
 

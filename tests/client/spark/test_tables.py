@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.spark.tables import Tables
+from coordlib.client.kit import events as sg
+from coordlib.client.spark.delta_writes import Tables
 from coordlib.errors import CannotReach, ErrorCode, GroupError
 
 

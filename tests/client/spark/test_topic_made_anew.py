@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.client.groups.topic_ids import LOOK_MS
-from coordlib.client.kit.seen_ids import LAG_MS
+from coordlib.client.groups.reading import LOOK_MS
+from coordlib.client.kit.data import LAG_MS
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.errors import CoordError
-from coordlib.kafka.places import Bounds
+from coordlib.kafka.logs import Bounds
 from tests.client.spark.test_writes import LakeReaders
 from tests.client.spark.world import ReaderWorld
 

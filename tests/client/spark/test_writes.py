@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.kit.errors import MemberFenced
+from coordlib.client.kit.fence import MemberFenced
+from coordlib.client.spark import delta_writes as spark_writes
 from coordlib.client.spark import reader as spark_reader
-from coordlib.client.spark import writes as spark_writes
 from coordlib.client.spark.delta import How
+from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.spark.share import Share
-from coordlib.client.transactions.in_doubt import Written, metadata_of
-from coordlib.core.wire import requests as rq
+from coordlib.client.transactions.delta_commits import Written, metadata_of
+from coordlib.core.wire import api as rq
 from coordlib.errors import AnotherTable, CoordError, SetupError
 from tests.client.spark.test_share import share as share_of
 from tests.client.spark.world import ReaderWorld

@@ -9,13 +9,13 @@ from typing import Any, Self
 import pytest
 
 from coordlib import spark_stopping as stopping
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.client.spark import beginnings as spark_beginnings
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.spark import queries as spark_beginnings
+from coordlib.client.spark import queries as spark_run
 from coordlib.client.spark import reader as spark_reader
-from coordlib.client.spark import run as spark_run
+from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.spark.share import Share
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from tests.client.groups.assigned.world import AssignedWorld
 from tests.client.world import TIMING
 

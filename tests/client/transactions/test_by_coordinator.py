@@ -8,19 +8,22 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from coordlib import limits
-from coordlib.client.kit import signals as sg
+from coordlib.client.kit import events as sg
 from coordlib.client.transactions import data_cluster
 from coordlib.client.transactions.by_coordinator import ByCoordinator
-from coordlib.client.transactions.data_cluster import DataCluster, MarkerWriter, write_markers
-from coordlib.client.transactions.errors import TransactionError
-from coordlib.client.transactions.exactly_once import exactly_once
-from coordlib.client.transactions.machine import State
-from coordlib.client.transactions.outgoing import Outgoing
+from coordlib.client.transactions.data_cluster import (
+    DataCluster,
+    MarkerWriter,
+    Outgoing,
+    write_markers,
+)
+from coordlib.client.transactions.life import Place, Unmarked
+from coordlib.client.transactions.machine import State, TransactionError
 from coordlib.client.transactions.producer import CoordinatedProducer
-from coordlib.client.transactions.unmarked import Place, Unmarked
-from coordlib.core.wire import requests as rq
+from coordlib.client.units import exactly_once
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.data_headers import Marker, Stamp, Txn
-from coordlib.core.wire.producers import ABORT, COMMIT, TRANSACTION
+from coordlib.core.wire.transactions import ABORT, COMMIT, TRANSACTION
 from coordlib.errors import CannotReach, SetupError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client.test_consumer import Program

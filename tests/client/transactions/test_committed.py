@@ -7,11 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.client.transactions.committed import ASK_AFTER_MS, PartitionReader
-from coordlib.client.transactions.verdict import GONE, OPEN, TornTransaction, verdict_of
-from coordlib.core.wire import responses as rs
+from coordlib.client.transactions.committed import (
+    ASK_AFTER_MS,
+    GONE,
+    OPEN,
+    PartitionReader,
+    TornTransaction,
+    verdict_of,
+)
+from coordlib.core.wire import api as rs
 from coordlib.core.wire.data_headers import Marker, Stamp, Txn
-from coordlib.core.wire.producers import ABORT, COMMIT, EndedTransaction
+from coordlib.core.wire.transactions import ABORT, COMMIT, EndedTransaction
 
 I = "FakeLog0"  # noqa: E741  # as the header has it
 

@@ -9,13 +9,13 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.transactions import committed_reader
+from coordlib.client.transactions.committed import TornTransaction, UndecidedTransaction
 from coordlib.client.transactions.committed_reader import CommittedReader
-from coordlib.client.transactions.errors import TransactionError
 from coordlib.client.transactions.idempotent import IdempotentProducer
-from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
-from coordlib.core.wire import requests as rq
+from coordlib.client.transactions.machine import TransactionError
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.data_headers import Marker, Stamp, header_of
-from coordlib.core.wire.producers import COMMIT
+from coordlib.core.wire.transactions import COMMIT
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import CONFIG

@@ -7,15 +7,14 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from coordlib.client.transactions import by_kafka
-from coordlib.client.transactions.errors import TransactionError
-from coordlib.client.transactions.exactly_once import exactly_once, send_offsets_to_transaction
-from coordlib.client.transactions.machine import State
+from coordlib.client.transactions.data_cluster import TRANSACTION_TIMEOUT_MS, transaction_error
+from coordlib.client.transactions.machine import State, TransactionError
 from coordlib.client.transactions.producer import CoordinatedProducer
-from coordlib.client.transactions.transactional import TRANSACTION_TIMEOUT_MS, transaction_error
+from coordlib.client.units import exactly_once, send_offsets_to_transaction
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.errors import CoordError, NotAllowed, SetupError
-from coordlib.kafka.late_ends import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MS
+from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MS
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program
 from tests.client.transactions.data import PATIENCE_S

@@ -11,10 +11,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordlib.client.transactions.delta_files import DeltaFiles
-from coordlib.client.transactions.in_doubt import (
+from coordlib.client.transactions.delta_commits import (
     CLAIMS_MAX,
     DAY_MS,
+    DeltaFiles,
     Unreadable,
     Written,
     metadata_of,
@@ -25,7 +25,7 @@ from coordlib.client.transactions.in_doubt import (
     takes_back,
 )
 from coordlib.errors import AnotherTable, CannotReach, SetupError
-from coordlib.history.commit import digest_of
+from coordlib.history.plan import digest_of
 
 WEEK = 7 * DAY_MS
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
-from coordlib.client.transactions.errors import TransactionError
-from coordlib.client.transactions.machine import State
+from coordlib.client.transactions.machine import State, TransactionError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.interrupting import interrupt_everywhere
 from tests.client.test_consumer import FakeReader

@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.kit.wording import Identity
-from coordlib.client.transactions.errors import TransactionError
-from coordlib.client.transactions.life import ENDS_WITHIN_MS, Life
-from coordlib.client.transactions.unmarked import Place
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit.requests import Identity
+from coordlib.client.transactions.life import ENDS_WITHIN_MS, Life, Place
+from coordlib.client.transactions.machine import TransactionError
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire.data_headers import Txn
-from coordlib.core.wire.producers import ABORT, COMMIT, EndedTransaction, rows_of_places
+from coordlib.core.wire.transactions import ABORT, COMMIT, EndedTransaction, rows_of_places
 
 OUT = Place("there", "out", 0)
 ME = Identity(group="a", client="c", token="t0", shard=1, reply=0, incarnation="FakeLog0")

@@ -2,7 +2,6 @@
 
 import pytest
 
-from coordlib.client.transactions.errors import Severity, TransactionError
 from coordlib.client.transactions.machine import (
     CALLS,
     DONE,
@@ -10,7 +9,9 @@ from coordlib.client.transactions.machine import (
     VALID_PREVIOUS_STATES,
     Call,
     Machine,
+    Severity,
     State,
+    TransactionError,
     severity_of,
 )
 from coordlib.errors import ErrorCode

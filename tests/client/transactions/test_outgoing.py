@@ -6,9 +6,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.client.transactions.data_cluster import DataCluster
-from coordlib.client.transactions.outgoing import Outgoing, Record
-from coordlib.client.transactions.unmarked import Place
+from coordlib.client.transactions.data_cluster import DataCluster, Outgoing, Record
+from coordlib.client.transactions.life import Place
 
 PLACE = Place("there", "out", 0)
 

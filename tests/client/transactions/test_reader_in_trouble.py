@@ -7,9 +7,8 @@ from confluent_kafka import TopicPartition
 
 from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.transactions import committed_reader
-from coordlib.client.transactions.committed_reader import CommittedReader
-from coordlib.client.transactions.describing import _Question
-from coordlib.client.transactions.verdict import TornTransaction, UndecidedTransaction
+from coordlib.client.transactions.committed import TornTransaction, UndecidedTransaction
+from coordlib.client.transactions.committed_reader import CommittedReader, _Question
 from coordlib.core.wire.data_headers import Stamp, Txn, header_of
 from coordlib.errors import CannotReach, CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport

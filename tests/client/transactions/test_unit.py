@@ -1,8 +1,8 @@
 """What belongs to a unit of work, and where a consumer goes back to when it was aborted."""
 
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.unit import Unit
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from coordlib import limits
-from coordlib.client.claims.tracking import CommitTracker
+from coordlib.client.claims.claim import CommitTracker
 from coordlib.core.claims import slots
-from coordlib.core.claims.slot import Judgement, Slot, Verdict
+from coordlib.core.claims.slots import Judgement, Slot, Verdict
 from coordlib.core.claims.world import World
-from coordlib.core.wire import marshal
+from coordlib.core.wire import claims
 from tests.tools.claims import driving
 from tests.tools.claims.driving import START_MS, record
 
@@ -40,7 +40,7 @@ class Log:
 
     def say(self, kind: str, after_ms: int = 0, **fields: Any) -> Judgement:
         self.now_ms += after_ms
-        return self.put(marshal.encode(driving.message(kind, self.now_ms, fields)))
+        return self.put(claims.encode(driving.message(kind, self.now_ms, fields)))
 
     def put(self, value: bytes | None) -> Judgement:
         self.records.append(record(self.world.offset + 1, self.now_ms, value))
@@ -136,7 +136,7 @@ def test_a_restart_takes_back_what_is_live() -> None:
 
 def test_the_hash_is_of_the_topic_alone() -> None:
     """All partitions of a topic have one order, so a key partition can stand for the topic."""
-    home = marshal.partition_of("t", 50)
+    home = claims.partition_of("t", 50)
     log = Log(partition=home, partitions=50)
 
     won = [log.say("ClaimingPartition", partition=n).verdict for n in range(10)]
@@ -155,7 +155,7 @@ def test_the_name_says_the_interval() -> None:
 
 def test_a_misplaced_message_is_none() -> None:
     """A client with another number of partitions in mind would own what another owns."""
-    home = marshal.partition_of("t", 4)
+    home = claims.partition_of("t", 4)
     log = Log(partition=(home + 1) % 4, partitions=4)
 
     judged = [log.say(kind) for kind in ("ClaimingPartition", "Heartbeat")]

@@ -8,14 +8,12 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.claims import restore
-from coordlib.core.claims.blob import StoredClaims, decode_blob, encode_blob
-from coordlib.core.claims.fold import CLOCK_TOLD_MS, fold
-from coordlib.core.claims.pages import Page, read_pages
+from coordlib.core.claims import fold as restore
+from coordlib.core.claims.fold import CLOCK_TOLD_MS, StoredClaims, decode_blob, encode_blob, fold
+from coordlib.core.claims.snapshots import Page, read_pages
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import UnknownStateVersion
-from coordlib.core.engine.refusal_lines import Refusals
-from coordlib.core.engine.routing import ASSIGNMENTS, COMMITTED, EVENTS, SNAPSHOTS, Output
+from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, EVENTS, SNAPSHOTS, Output, Refusals
+from coordlib.core.engine.state import UnknownStateVersion
 from tests.tools.claims import driving
 from tests.tools.claims.driving import START_MS, Talk, process_of, settings
 

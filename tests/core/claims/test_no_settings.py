@@ -9,8 +9,8 @@ from coordlib.config import ShardConfig
 from coordlib.core.claims import world
 from coordlib.core.claims.fold import fold
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import ShardSettings
-from coordlib.core.engine.routing import EVENTS
+from coordlib.core.engine.effects import EVENTS
+from coordlib.core.engine.state import ShardSettings
 from tests.tools.claims import driving, logs
 
 FOLDER = Path(world.__file__).parent
@@ -29,7 +29,7 @@ JUDGING = (
     "release_group",
 )
 #: Constants of the protocol, the wire, and the library that writes snapshots.
-ALLOWED = ("coordlib.limits", "coordlib.core.wire.marshal", "coordlib.core.claims")
+ALLOWED = ("coordlib.limits", "coordlib.core.wire.claims", "coordlib.core.claims")
 
 
 def imported(path: Path) -> set[str]:
@@ -48,7 +48,7 @@ def test_what_judges_imports_neither_settings_nor_configuration(name: str) -> No
     ours = {each for each in imported(FOLDER / f"{name}.py") if each.startswith("coordlib")}
 
     assert {each for each in ours if not each.startswith(ALLOWED)} == set()
-    assert "coordlib.core.claims.blob.Coordination" not in ours
+    assert "coordlib.core.claims.fold.Coordination" not in ours
 
 
 def test_a_world_is_made_of_the_logs_names_alone() -> None:

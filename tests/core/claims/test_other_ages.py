@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from coordlib.core.claims.slot import Verdict
+from coordlib.core.claims.slots import Verdict
 from coordlib.core.claims.world import World
-from coordlib.core.wire import marshal
+from coordlib.core.wire import claims
 from tests.tools.claims import driving
 from tests.tools.claims.driving import START_MS, record
 
@@ -22,16 +22,16 @@ def test_a_reader_without_ids_leaves_what_others_have_alone(
 ) -> None:
     """Any version but its own is Marshal's to a reader, as the longer instance id is: it believes
     the signs, and nobody wins the slot while they come, nor after the release of somebody else."""
-    monkeypatch.setattr(marshal, "_INSTANCE", WITHOUT_IDS)
-    monkeypatch.setattr(marshal, "_SENDERS", {})
+    monkeypatch.setattr(claims, "_INSTANCE", WITHOUT_IDS)
+    monkeypatch.setattr(claims, "_SENDERS", {})
     world = World("__marshal", 0, 1)
 
     def say(kind: str, **fields: object) -> Verdict:
-        value = marshal.encode(driving.message(kind, START_MS, fields))
+        value = claims.encode(driving.message(kind, START_MS, fields))
         return world.judge(record(world.offset + 1, START_MS, value)).verdict
 
     signs = {"client": "new", "version": version}
-    instance = marshal.instance_of("0badc0de", 0, topic_id)
+    instance = claims.instance_of("0badc0de", 0, topic_id)
     own = Verdict.SIGN if (version, topic_id) == (2, "") else Verdict.TAKEN_OVER
     assert say("ClaimingPartition", instance="0badc0de", **signs) is Verdict.WON
     assert say("Heartbeat", instance=instance, offset=7, **signs) is own

@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from coordlib.core.claims import restore
+from coordlib.core.claims import fold as restore
 from coordlib.core.claims.fold import fold
-from coordlib.core.claims.pages import read_pages
+from coordlib.core.claims.snapshots import read_pages
 from coordlib.core.claims.soundness import check_invariants
 from coordlib.core.claims.world import Verdict, World
-from coordlib.core.engine.blob import InputRecord, ShardSettings
-from coordlib.core.engine.routing import EVENTS, SNAPSHOTS, Output
+from coordlib.core.engine.effects import EVENTS, SNAPSHOTS, Output
+from coordlib.core.engine.state import InputRecord, ShardSettings
 from tests.tools.claims import driving, logs
 from tests.tools.claims.rules import Rules
 

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from coordlib import limits
-from coordlib.core.claims.slot import Judgement, Key, Verdict
+from coordlib.core.claims.slots import Judgement, Key, Verdict
 from coordlib.core.claims.world import World
 from tests.tools.claims import logs
 from tests.tools.claims.driving import START_MS, message, record

@@ -1,7 +1,7 @@
 """The states of a slot: the table, its page, and that dice come through all of it."""
 
-from coordlib.core.claims.slot import Verdict
-from coordlib.core.claims.state import TRANSITIONS, State, state_of
+from coordlib.core.claims.slots import Verdict
+from coordlib.core.claims.soundness import TRANSITIONS, State, state_of
 from coordlib.core.claims.world import World
 from tests.tools.claims import logs, page
 

@@ -5,13 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from coordlib.core.claims import restore
-from coordlib.core.claims.blob import STATE_VERSION, decode_blob
-from coordlib.core.claims.fold import fold
-from coordlib.core.claims.pages import read_pages
-from coordlib.core.claims.slot import Slot
+from coordlib.core.claims import fold as restore
+from coordlib.core.claims.fold import STATE_VERSION, decode_blob, fold
+from coordlib.core.claims.slots import Slot
+from coordlib.core.claims.snapshots import read_pages
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import UnknownStateVersion
+from coordlib.core.engine.state import UnknownStateVersion
 from tests.tools import stored_claims
 from tests.tools.claims.driving import TOPIC
 from tests.tools.stored_claims import HOWS, SETTINGS

@@ -3,9 +3,9 @@
 V10 to V18 are about a consumer's health, commits and options: tests of the client.
 """
 
-from coordlib.core.claims.slot import Slot, Verdict
+from coordlib.core.claims.slots import Slot, Verdict
 from coordlib.core.claims.world import World
-from coordlib.core.wire import marshal
+from coordlib.core.wire import claims
 from tests.tools.claims.driving import record
 
 KEY = ("gr", "test1", 0)
@@ -161,5 +161,5 @@ def test_v19_what_cannot_be_decoded_moves_the_time_alone() -> None:
     judgement = world.judge(record(1, 7_000, b"banana"))
 
     assert (judgement.verdict, judgement.error) == (Verdict.REJECTED, "UNKNOWN_TYPE")
-    assert isinstance(marshal.read(b"banana"), marshal.Rejected)
+    assert isinstance(claims.read(b"banana"), claims.Rejected)
     assert (world.clock_ms, list(world.slots)) == (7_000, [KEY])

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from coordlib.core.controller.rows import Partition
-from coordlib.core.controller.states import BrokerState, ReplicaState
-from coordlib.core.wire import requests as rq
+from coordlib.core.controller.states import BrokerState, Partition, ReplicaState
+from coordlib.core.wire import api as rq
 from tests.tools import clusters as c
 from tests.tools.clusters import MEMBERS
 from tests.tools.driving import Conversation

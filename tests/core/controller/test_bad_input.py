@@ -8,11 +8,10 @@ import pytest
 
 from coordlib import limits
 from coordlib.config import BrokersConfig
-from coordlib.core.controller.cluster import Broker
-from coordlib.core.controller.settings import BrokersSettings
-from coordlib.core.controller.states import BrokerState, ReplicaState
+from coordlib.core.controller.protocol import BrokersSettings
+from coordlib.core.controller.states import Broker, BrokerState, ReplicaState
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools import clusters as c
 from tests.tools.driving import SETTINGS, Conversation
 

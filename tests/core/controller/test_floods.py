@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from coordlib import limits
-from coordlib.core.controller.cluster import Cluster
+from coordlib.core.controller.states import Cluster
+from coordlib.core.engine.effects import EVENTS, RESPONSES
 from coordlib.core.engine.pages import PagesFold
-from coordlib.core.engine.routing import EVENTS, RESPONSES
-from coordlib.core.engine.throttle import BURST_MS
+from coordlib.core.engine.time import BURST_MS
 from tests.tools import clusters as c
 from tests.tools.bench.brokers_core import NAME, SETTINGS, Fleet
 from tests.tools.core import Shard

@@ -3,7 +3,7 @@
 from typing import Any
 
 from coordlib.core.controller.states import BrokerState
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools import clusters as c
 from tests.tools.clusters import MEMBERS, RELEASE_MS, SESSION_MS
 from tests.tools.driving import Conversation

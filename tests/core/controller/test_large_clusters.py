@@ -8,11 +8,10 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.client.controller.picture import Picture
-from coordlib.core.controller.rows import PARTITIONS, TOPICS, Partition, Topic
-from coordlib.core.controller.states import ReplicaState
+from coordlib.client.controller.metadata import Picture
+from coordlib.core.controller.states import PARTITIONS, TOPICS, Partition, ReplicaState, Topic
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools import clusters as c
 from tests.tools import core
 from tests.tools.driving import Conversation

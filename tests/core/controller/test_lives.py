@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.controller import departures, guards, leadership, register_broker, states
-from coordlib.core.engine.routing import Output
-from coordlib.core.wire.requests import DeletedReplica
+from coordlib.core.controller import arrivals, brokers, leadership, states
+from coordlib.core.engine.effects import Output
+from coordlib.core.wire.api import DeletedReplica
 from tests.tools import clusters as c
 from tests.tools import core
 from tests.tools.broker_logs import Life
@@ -206,7 +206,7 @@ def arrows_of(table: Any) -> set[tuple[Any, Any]]:
 
 def no_guard(patch: pytest.MonkeyPatch) -> None:
     """What a superseded or removed leader led is given to others at once."""
-    patch.setattr(guards, "place", lambda *_: -1)
+    patch.setattr(arrivals, "place", lambda *_: -1)
 
 
 def no_release(patch: pytest.MonkeyPatch) -> None:
@@ -221,21 +221,21 @@ def no_release(patch: pytest.MonkeyPatch) -> None:
 
 def restarted_stays_in_sync(patch: pytest.MonkeyPatch) -> None:
     """A new incarnation does not leave the ISRs of the one before it."""
-    enter = departures._leave
+    enter = arrivals._leave
 
     def leave(step: Any, place: Any, departure: Any) -> None:
-        if departure.reason != register_broker.SUPERSEDED:
+        if departure.reason != brokers.SUPERSEDED:
             enter(step, place, departure)
 
-    patch.setattr(departures, "_leave", leave)
+    patch.setattr(arrivals, "_leave", leave)
 
 
 def other_storage_stays_in_sync(patch: pytest.MonkeyPatch) -> None:
     """A replaced disk is elected as its ISR's last member."""
     patch.setattr(
-        departures,
+        arrivals,
         "apply",
-        lambda step, gone, apply=departures.apply: apply(
+        lambda step, gone, apply=arrivals.apply_departures: apply(
             step, [each._replace(has_lost_storage=False) for each in gone]
         ),
     )

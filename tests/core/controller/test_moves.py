@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.controller import deletion
-from coordlib.core.controller.rows import Partition
-from coordlib.core.wire import requests as rq
+from coordlib.core.controller import topics
+from coordlib.core.controller.states import Partition
+from coordlib.core.wire import api as rq
 from tests.tools import clusters as c
 from tests.tools.clusters import MEMBERS, SESSION_MS
 from tests.tools.driving import Conversation
@@ -89,13 +89,13 @@ def test_a_move_is_not_cancelled_while_a_former_leader_may_act() -> None:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Partition]:
     """The rows that somebody looks at, whether they are deleted."""
     looked: list[Partition] = []
-    is_deleted = deletion._is_deleted
+    is_deleted = topics._is_deleted
 
     def look(row: Partition) -> bool:
         looked.append(row)
         return is_deleted(row)
 
-    monkeypatch.setattr(deletion, "_is_deleted", look)
+    monkeypatch.setattr(topics, "_is_deleted", look)
     return looked
 
 

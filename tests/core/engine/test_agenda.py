@@ -5,10 +5,10 @@ from random import Random
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.agenda import Agenda, note
-from coordlib.core.engine.clock import NEVER
-from coordlib.core.engine.kind import Facts
-from coordlib.core.engine.transition import Key
+from coordlib.core.engine.effects import Key
+from coordlib.core.engine.rows import Agenda, note
+from coordlib.core.engine.step import Facts
+from coordlib.core.engine.time import NEVER
 
 INTERVAL_MS = 100
 

@@ -15,16 +15,14 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine import answered
-from coordlib.core.engine.answered import Answered, Asked, bytes_max, counted_bytes
-from coordlib.core.engine.outbox import size_of
-from coordlib.core.engine.routing import COMMITTED, EVENTS, GROUPS, RESPONSES, Output
-from coordlib.core.engine.rows import Rows
-from coordlib.core.engine.transition import REQUESTS, At
-from coordlib.core.groups.offsets import offset_commit
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.engine import outputs as answered
+from coordlib.core.engine.effects import COMMITTED, EVENTS, GROUPS, REQUESTS, RESPONSES, At, Output
+from coordlib.core.engine.entities import Rows
+from coordlib.core.engine.outputs import Answered, Asked, bytes_max, counted_bytes, size_of
+from coordlib.core.groups.offsets import commit as offset_commit
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.errors import ErrorCode
 from tests.core.groups.test_properties import compacted, run_in_batches, said
 from tests.tools import assigned_logs, producers, random_logs

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine.answered import FREE_BYTES
-from coordlib.core.engine.routing import EVENTS, RESPONSES
+from coordlib.core.engine.effects import EVENTS, RESPONSES
+from coordlib.core.engine.outputs import FREE_BYTES
 from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.api_versions import LATER_FIELDS, fields_by_type
+from coordlib.core.wire.admin import LATER_FIELDS, fields_by_type
 from tests.tools.driving import SETTINGS, Conversation, settings
 
 PAGE = (Path(codec.__file__).parent / "README.md").read_text()

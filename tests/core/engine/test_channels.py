@@ -12,20 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.core.engine.blob import InputRecord, ShardSettings, decode_blob
-from coordlib.core.engine.family import Decide, Family, Registry
-from coordlib.core.engine.kind import Facts, Kind, Known
-from coordlib.core.engine.restore import restore, topics_of
-from coordlib.core.engine.routing import OUTBOX, Output
-from coordlib.core.engine.row import Row
-from coordlib.core.engine.shard import Shard
-from coordlib.core.engine.step import Step
-from coordlib.core.engine.transition import REQUESTS, At
+from coordlib.core.engine.effects import OUTBOX, REQUESTS, At, Output
+from coordlib.core.engine.fold import Shard
+from coordlib.core.engine.protocol import Decide, Family, Registry
+from coordlib.core.engine.rows import Row
+from coordlib.core.engine.state import InputRecord, ShardSettings, decode_blob, restore, topics_of
+from coordlib.core.engine.step import Facts, Kind, Known, Step
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.envelope import Message
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import Message, shard_of
 from coordlib.errors import ErrorCode
 from tests.tools import core
 

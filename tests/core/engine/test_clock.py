@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine import clock as deadlines
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine import time as deadlines
+from coordlib.core.wire import api as rq
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,

@@ -7,12 +7,11 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.control import ControlRecords
-from coordlib.core.engine.routing import COMMITTED, GROUPS
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.engine.effects import COMMITTED, GROUPS, REQUESTS
+from coordlib.core.engine.refusals import ControlRecords
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.testing.signing import Keyholder, verify
 from tests.core.engine.test_stored_states import FOLDER
 from tests.tools import driving, stored_state

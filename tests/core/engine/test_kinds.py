@@ -9,20 +9,19 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from coordlib.core.engine import effect as fx
-from coordlib.core.engine.clock import Timer
-from coordlib.core.engine.family import Registry
-from coordlib.core.engine.kind import Facts, Known, UnknownSavedVersion
-from coordlib.core.engine.routing import COMMITTED, GROUPS
+from coordlib.core.engine import effects as fx
+from coordlib.core.engine.effects import COMMITTED, GROUPS
+from coordlib.core.engine.protocol import Registry
+from coordlib.core.engine.step import Facts, Known, UnknownSavedVersion
+from coordlib.core.engine.time import Timer
 from coordlib.core.groups.classic.group import Group
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.family import Groups
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.group import GroupStep
 from coordlib.core.groups.kind import OF_ALL_GROUPS, UNKNOWN_WISHES, GroupKind
-from coordlib.core.groups.offsets.offset_commit import offset_commit
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.groups.offsets.table import OFFSETS
-from coordlib.core.groups.step import GroupStep
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.offsets.commit import offset_commit
+from coordlib.core.groups.offsets.tables import OFFSETS
+from coordlib.core.groups.protocol import COMMITS, Groups
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import CommittedValue, ShardPosition
 from coordlib.errors import ErrorCode
 from tests.core.groups.test_topics import listing

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.core.engine.routing import EVENTS
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.engine.effects import EVENTS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools import assigned_groups as assigned
 from tests.tools.assigned_groups import let_go, subscribe
 from tests.tools.core import UNTRUSTED_TIME_MS, InputRecord

@@ -12,18 +12,16 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from coordlib.core.engine.clock import Due
-from coordlib.core.engine.family import Decide, Family, Input, Registry
-from coordlib.core.engine.kind import ANY_GENERATION, Facts, Kind, Known, UnknownSavedVersion
-from coordlib.core.engine.routing import Output
-from coordlib.core.engine.row import Row
-from coordlib.core.engine.step import Step
-from coordlib.core.engine.table import Table
-from coordlib.core.engine.transition import At
-from coordlib.core.groups.family import Groups
+from coordlib.core.engine.effects import At, Output
+from coordlib.core.engine.protocol import Decide, Family, Input, Registry
+from coordlib.core.engine.rows import Row
+from coordlib.core.engine.step import ANY_GENERATION, Facts, Kind, Known, Step, UnknownSavedVersion
+from coordlib.core.engine.tables import Table
+from coordlib.core.engine.time import Due
+from coordlib.core.groups.protocol import Groups
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode
 from tests.tools import core
 from tests.tools.driving import Conversation, describe, join, release, settled

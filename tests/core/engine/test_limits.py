@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.classic.soundness import check_invariants
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.classic.group import check_invariants
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.wire import api as rq
 from tests.core.engine.refusals import OTHER_GENERATION, refused
 from tests.tools.assigned_groups import let_go
 from tests.tools.core import offsets_of

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.core.engine import rejection
-from coordlib.core.engine.family import Registry
-from coordlib.core.groups.family import Groups
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine import refusals
+from coordlib.core.engine.protocol import Registry
+from coordlib.core.groups.protocol import Groups
+from coordlib.core.wire import api as rq
 from coordlib.errors import ErrorCode
 from tests.core.engine.test_least_kinds import (
     ClubFamily,
@@ -86,6 +86,6 @@ def test_another_kind_of_the_same_space() -> None:
     talk = Conversation()
     request, value = asks(Count), Counter(group="g")
     kinds = Counters(), Clubs()
-    told, _ = rejection.inapplicable(request, talk.shard._here(), kinds[0], value, kinds[1])
+    told, _ = refusals.inapplicable(request, talk.shard._here(), kinds[0], value, kinds[1])
     why = "This counter is counter, not club: use another name, or stop its members first."
     assert told.response.message == why  # type: ignore[union-attr]

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from coordlib.core.engine import pages
-from coordlib.core.engine.blob import UnknownStateVersion
-from coordlib.core.engine.page_row import page_row
 from coordlib.core.engine.pages import (
     PAGE_ROWS,
     BrokenPages,
@@ -27,8 +25,10 @@ from coordlib.core.engine.pages import (
     page_of,
     whole,
 )
+from coordlib.core.engine.rows import page_row
+from coordlib.core.engine.state import UnknownStateVersion
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools import assigned_logs, pending_logs, random_logs
 from tests.tools.core import InputRecord, ShardSettings, fold, of_groups, with_groups
 from tests.tools.defects import DEADLINE, Defect, in_force

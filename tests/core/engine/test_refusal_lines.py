@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from coordlib import limits
-from coordlib.core.engine.routing import EVENTS, RESPONSES
+from coordlib.core.engine.effects import EVENTS, RESPONSES
 from tests.tools import assigned_groups as assigned
 from tests.tools.driving import Conversation, commit, heartbeat, join, settings, settled
 

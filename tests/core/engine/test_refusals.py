@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.errors import ErrorCode
 from tests.core.engine.refusals import refused
 from tests.tools.driving import (

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from coordlib.core.engine.routing import COMMITTED, GROUPS
+from coordlib.core.engine.effects import COMMITTED, GROUPS
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import CommittedValue, Marker, ShardPosition
 from coordlib.job import plane

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine import effect as fx
-from coordlib.core.engine.routing import EffectTooLarge, Output, route
-from coordlib.core.wire import responses as rs
+from coordlib.core.engine import effects as fx
+from coordlib.core.engine.effects import EffectTooLarge, Output, route
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
 
 EVENT = stored.Event(

@@ -6,17 +6,14 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine import effect as fx
-from coordlib.core.engine.answered import Answered
-from coordlib.core.engine.outbox import Outbox
-from coordlib.core.engine.refusal_lines import Refusals
-from coordlib.core.engine.routing import Output
-from coordlib.core.engine.table import Entries, StoredTable
-from coordlib.core.engine.transition import REQUESTS, At
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.groups.offsets.table import OFFSETS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine import effects as fx
+from coordlib.core.engine.effects import REQUESTS, At, Output, Refusals
+from coordlib.core.engine.outputs import Answered, Outbox
+from coordlib.core.engine.tables import Entries, StoredTable
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.offsets.tables import OFFSETS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from tests.core.engine.test_table import value
 from tests.tools.assigned_groups import subscribe, topics
 from tests.tools.core import decode_blob, restored

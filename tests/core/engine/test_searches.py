@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 import pytest
 
-from coordlib.core.engine.table import BLOCK_ENTRIES, Entries, Place, Table
+from coordlib.core.engine.tables import BLOCK_ENTRIES, Entries, Place, Table
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):

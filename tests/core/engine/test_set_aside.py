@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.core.engine.routing import COMMITTED, EVENTS, RESPONSES
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import COMMITTED, EVENTS, REQUESTS, RESPONSES
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from tests.core.engine.test_control import state_of
 from tests.tools.core import InputRecord, ShardSettings, fold
 from tests.tools.driving import (

@@ -7,9 +7,9 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.envelope import shard_of
 from tests.core.engine.refusals import JUDGED_BEFORE, OTHER_GENERATION, refused
 from tests.tools.core import (
     UNTRUSTED_TIME_MS,

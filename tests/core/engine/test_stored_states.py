@@ -13,15 +13,15 @@ from coordlib.core.controller.states import (
     partition_state,
 )
 from coordlib.core.groups.assigned.group import State as AssignedState
-from coordlib.core.groups.assigned.kind import ASSIGNED
+from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.classic.group import State
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.family import GroupsState
-from coordlib.core.groups.offsets.pending_table import PENDING
-from coordlib.core.transactions.states import State as TransactionState
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.offsets.tables import PENDING
+from coordlib.core.groups.protocol import GroupsState
+from coordlib.core.transactions.transaction import State as TransactionState
+from coordlib.core.wire.offsets import COORDINATOR, DELTA, KAFKA
 from coordlib.core.wire.stored import Marker
-from coordlib.core.wire.transactions import COORDINATOR, DELTA, KAFKA
+from coordlib.core.wire.transactions import TRANSACTION
 from coordlib.errors import StartRefused
 from coordlib.job import plane
 from coordlib.job.rebuild import seed_blobs

@@ -5,11 +5,11 @@ from random import Random
 import msgspec
 import pytest
 
-from coordlib.core.engine.row import Row
-from coordlib.core.engine.table import BLOCK_ENTRIES, NO_ENTRIES, Entries, Table
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.offsets.table import OFFSETS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.rows import Row
+from coordlib.core.engine.tables import BLOCK_ENTRIES, NO_ENTRIES, Entries, Table
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.offsets.tables import OFFSETS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import CommittedValue
 from tests.tools.core import offsets_of
 from tests.tools.driving import (

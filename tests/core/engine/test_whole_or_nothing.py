@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from coordlib.core.engine.family import Registry
-from coordlib.core.engine.kind import UnknownSavedVersion
-from coordlib.core.engine.routing import Output
-from coordlib.core.engine.table import Place, Table
-from coordlib.core.groups.family import Groups
+from coordlib.core.engine.effects import Output
+from coordlib.core.engine.protocol import Registry
+from coordlib.core.engine.step import UnknownSavedVersion
+from coordlib.core.engine.tables import Place, Table
+from coordlib.core.groups.protocol import Groups
 from tests.core.engine.test_least_kinds import (
     NOTES,
     Club,

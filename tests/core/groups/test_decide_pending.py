@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.core.groups.test_pending import committed, keys, rows, set_aside
 from tests.tools import assigned_groups as assigned
 from tests.tools import producers

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.core.engine.family import Registry
-from coordlib.core.engine.routing import COMMITTED
-from coordlib.core.engine.table import Table
-from coordlib.core.groups.family import Groups
+from coordlib.core.engine.effects import COMMITTED
+from coordlib.core.engine.protocol import Registry
+from coordlib.core.engine.tables import Table
 from coordlib.core.groups.kind import GroupKind
-from coordlib.core.groups.offsets.table import OFFSETS
+from coordlib.core.groups.offsets.tables import OFFSETS
+from coordlib.core.groups.protocol import Groups
 from tests.tools import assigned_groups as assigned
 from tests.tools import core
 from tests.tools.driving import Conversation, commit, delete, empty, settings, settled

@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.routing import RESPONSES
-from coordlib.core.groups.classic.group import State
-from coordlib.core.groups.classic.soundness import check_invariants
+from coordlib.core.engine.effects import RESPONSES
+from coordlib.core.groups.classic.group import State, check_invariants
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 from tests.tools.driving import (

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.routing import COMMITTED, GROUPS
-from coordlib.core.engine.table import Entries, name_bytes
-from coordlib.core.groups.classic import kept_bytes
-from coordlib.core.groups.offsets.table import OFFSETS, offset_bytes
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import COMMITTED, GROUPS
+from coordlib.core.engine.tables import Entries, name_bytes
+from coordlib.core.groups.classic import group as kept_bytes
+from coordlib.core.groups.offsets.tables import OFFSETS, offset_bytes
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import CommittedValue
 from tests.tools.core import Shard, facts_of, offsets_of, restore
 from tests.tools.driving import (
@@ -130,7 +130,7 @@ def test_a_full_shard_takes_no_positions_of_strangers() -> None:
 
     assert talk.send(commit("tool", group="h", offsets=(row(0),)))[0].startswith(
         "answer[h] tool#c OffsetCommit COORDINATOR_NOT_AVAILABLE"
-    ) == (10 * KB - size_of(talk) < kept_bytes.new_group("h"))
+    ) == (10 * KB - size_of(talk) < kept_bytes.new_group_bytes("h"))
     assert size_of(talk) <= 10 * KB
 
 

@@ -7,12 +7,12 @@ import pytest
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.core.engine.routing import COMMITTED, EVENTS, RESPONSES, Output
-from coordlib.core.groups.family import Groups
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.groups.topics import learn_ids, present_id
-from coordlib.core.wire import requests as rq
-from coordlib.job.shown_ids import ShownIds
+from coordlib.core.engine.effects import COMMITTED, EVENTS, RESPONSES, Output
+from coordlib.core.groups.group import learn_topic_ids as learn_ids
+from coordlib.core.groups.group import present_id
+from coordlib.core.groups.protocol import COMMITS, Groups
+from coordlib.core.wire import api as rq
+from coordlib.job.sink import ShownIds
 from tests.tools import core
 from tests.tools.assigned_groups import topic_id, topics
 from tests.tools.driving import (

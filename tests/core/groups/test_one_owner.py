@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordlib.core.engine.routing import EVENTS, RESPONSES
-from coordlib.core.groups.classic import guards, join_group
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import EVENTS, RESPONSES
+from coordlib.core.groups.classic import join as join_group
+from coordlib.core.groups.classic import leave as guards
+from coordlib.core.wire import api as rq
 from tests.tools import driving
 from tests.tools.driving import Conversation
 from tests.tools.examples import examples

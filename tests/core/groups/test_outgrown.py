@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.blob import ShardSettings
-from coordlib.core.engine.routing import EVENTS, GROUPS, EffectTooLarge, Output
+from coordlib.core.engine.effects import EVENTS, GROUPS, EffectTooLarge, Output
+from coordlib.core.engine.state import ShardSettings
 from coordlib.core.groups.assigned import timers as assigned_timers
-from coordlib.core.groups.assigned.kind import ASSIGNED
+from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.classic import timers as classic_timers
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.job.operator import judge_readable
 from coordlib.job.plane import fold_groups
 from tests.tools.assigned_groups import subscribe, topics

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine.routing import COMMITTED, EVENTS, RESPONSES, Output
-from coordlib.core.engine.table import name_bytes
-from coordlib.core.groups.offsets.table import offset_bytes
+from coordlib.core.engine.effects import COMMITTED, EVENTS, RESPONSES, Output
+from coordlib.core.engine.tables import name_bytes
+from coordlib.core.groups.offsets.tables import offset_bytes
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.errors import ErrorCode
 from tests.tools import assigned_groups, assigned_logs, driving, random_logs
 from tests.tools.assigned_groups import subscribe

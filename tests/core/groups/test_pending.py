@@ -5,9 +5,9 @@ import pytest
 
 from coordlib.config import TransactionsConfig
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.offsets.pending_table import PENDING
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.offsets.tables import PENDING
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from tests.tools import assigned_groups as assigned
 from tests.tools.core import ShardSettings, assert_as_new, fold, offsets_of, restored
 from tests.tools.driving import (

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from coordlib.core.engine.kind import NOT_INDEXED
-from coordlib.core.engine.table import Entries
+from coordlib.core.engine.step import NOT_INDEXED
+from coordlib.core.engine.tables import Entries
 from coordlib.core.groups.offsets import pending
-from coordlib.core.groups.offsets.pending_table import PENDING, KeptPending
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.offsets.tables import PENDING, KeptPending
+from coordlib.core.wire import api as rq
 from tests.tools.driving import Conversation, commit, pending_commit, settings
 
 

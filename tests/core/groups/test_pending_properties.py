@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordlib.core.engine.routing import COMMITTED, EVENTS, GROUPS, RESPONSES, TRANSACTIONS, Output
-from coordlib.core.groups.offsets.pending_table import PENDING, rows_of
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.transactions import KAFKA
+from coordlib.core.engine.effects import COMMITTED, EVENTS, GROUPS, RESPONSES, TRANSACTIONS, Output
+from coordlib.core.groups.offsets.tables import PENDING, rows_of
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.offsets import KAFKA
 from tests.tools import pending_logs as logs
 from tests.tools import random_logs
 from tests.tools.core import (

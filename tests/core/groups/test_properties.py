@@ -15,17 +15,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordlib import limits
-from coordlib.core.engine.clock import NEVER
-from coordlib.core.engine.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RESPONSES, Output
-from coordlib.core.engine.table import name_bytes
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.classic.group import Group
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.classic.soundness import check_invariants
-from coordlib.core.groups.offsets import retention
-from coordlib.core.groups.offsets.table import KeptOffset, offset_bytes
+from coordlib.core.engine.effects import (
+    ASSIGNMENTS,
+    COMMITTED,
+    EVENTS,
+    GROUPS,
+    REQUESTS,
+    RESPONSES,
+    Output,
+)
+from coordlib.core.engine.tables import name_bytes
+from coordlib.core.engine.time import NEVER
+from coordlib.core.groups import kind
+from coordlib.core.groups.classic.group import Group, check_invariants
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.offsets.tables import KeptOffset, offset_bytes
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools import random_logs as logs
 from tests.tools.core import (
     InputRecord,
@@ -236,7 +242,7 @@ def check_numbers(shard: Shard) -> None:
         assert facts.waits_from < 0 or facts.waits_from > shard.published
         offsets = list(offsets_of(cell))
         assert sum(cell.counts.values()) == len(offsets) == len({place[:2] for place in offsets})
-        assert facts.look_at_ms <= retention.first_expiry(group, offsets_of(cell), retention_ms)
+        assert facts.look_at_ms <= kind.first_expiry(group, offsets_of(cell), retention_ms)
         if facts.look_at_ms < NEVER:
             assert (shard._agenda.check_of(facts), key) in shard._agenda.looks
         assert_as_new(cell, shard)

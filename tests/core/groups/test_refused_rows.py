@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.routing import COMMITTED, EVENTS
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import COMMITTED, EVENTS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from tests.tools import assigned_groups as assigned
 from tests.tools.core import ShardSettings
 from tests.tools.driving import (

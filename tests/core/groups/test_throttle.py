@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.engine.routing import RESPONSES
-from coordlib.core.engine.throttle import BURST_MS, Rate
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import RESPONSES
+from coordlib.core.engine.time import BURST_MS, Rate
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.errors import ErrorCode
 from tests.tools.assigned_groups import subscribe
 from tests.tools.core import fold

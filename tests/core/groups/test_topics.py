@@ -3,8 +3,8 @@
 import pytest
 
 from coordlib import limits
-from coordlib.core.groups.topics import learn
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.group import learn_topics as learn
+from coordlib.core.wire import api as rq
 from tests.tools.assigned_groups import owned_in, subscribe
 from tests.tools.driving import Conversation, join
 

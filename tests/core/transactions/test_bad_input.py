@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.core.engine.routing import OUTBOX
-from coordlib.core.transactions.states import State
+from coordlib.core.engine.effects import OUTBOX
+from coordlib.core.transactions.transaction import State
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.core.transactions.test_differences import asked, error
 from tests.core.transactions.test_in_time import settings
 from tests.tools import producers as p

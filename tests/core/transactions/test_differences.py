@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from coordlib.core.engine.routing import EVENTS, RESPONSES
-from coordlib.core.transactions import states
-from coordlib.core.transactions.states import State
-from coordlib.core.wire.partitioner import shard_of
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.engine.effects import EVENTS, RESPONSES
+from coordlib.core.transactions import transaction
+from coordlib.core.transactions.transaction import State
+from coordlib.core.wire.envelope import shard_of
+from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools import core
 from tests.tools import producers as p
 from tests.tools.driving import SETTINGS
 
-PAGE = Path(str(states.__file__)).with_name("DIFFERENCES.md")
+PAGE = Path(str(transaction.__file__)).with_name("DIFFERENCES.md")
 
 
 def asked(talk: p.Talk, request: Any) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from coordlib.core.transactions.states import State
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.transactions.transaction import State
+from coordlib.core.wire.transactions import TRANSACTION
 from tests.core.transactions.test_differences import asked, error, producer
 from tests.tools import producers as p
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from coordlib.config import TransactionsConfig
-from coordlib.core.engine.routing import EVENTS
-from coordlib.core.transactions.settings import TransactionsSettings
-from coordlib.core.transactions.states import State
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.engine.effects import EVENTS
+from coordlib.core.transactions.protocol import TransactionsSettings
+from coordlib.core.transactions.transaction import State
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.transactions import TRANSACTION
 from coordlib.errors import ErrorCode
 from tests.core.transactions.test_differences import asked, error
 from tests.tools import core

@@ -8,12 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from coordlib.core.engine.blob import decode_blob
-from coordlib.core.engine.routing import COMMITTED, EVENTS, RESPONSES, TRANSACTIONS, Output
-from coordlib.core.transactions.states import AT_REST, DECIDED, State
-from coordlib.core.transactions.transaction import Transaction
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.engine.effects import COMMITTED, EVENTS, RESPONSES, TRANSACTIONS, Output
+from coordlib.core.engine.state import decode_blob
+from coordlib.core.transactions.transaction import AT_REST, DECIDED, State, Transaction
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools import core
 from tests.tools import producers as p
 

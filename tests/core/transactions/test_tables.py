@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from coordlib.core.engine.routing import RESPONSES
+from coordlib.core.engine.effects import RESPONSES
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.transactions import states
-from coordlib.core.transactions.states import VALID_PREVIOUS_STATES, State
+from coordlib.core.transactions import transaction
 from coordlib.core.transactions.tables import (
     ABORTS,
     INIT,
@@ -23,7 +22,7 @@ from coordlib.core.transactions.tables import (
     init_of,
     sender_of,
 )
-from coordlib.core.transactions.transaction import Transaction
+from coordlib.core.transactions.transaction import VALID_PREVIOUS_STATES, State, Transaction
 from coordlib.errors import ErrorCode
 from tests.tools import producer_diagram, state_diagram
 from tests.tools import producers as p
@@ -206,22 +205,22 @@ def test_what_is_not_in_the_table_breaks_the_step() -> None:
     """INV-92: a defect puts one id into quarantine, and no decision is changed."""
     for before, after in product((None, *State), State):
         if before in VALID_PREVIOUS_STATES[after]:
-            states.move(before, after)
+            transaction.check_transition(before, after)
         else:
             with pytest.raises(BrokenInvariant):
-                states.move(before, after)
+                transaction.check_transition(before, after)
 
 
 def test_all_transitions_of_the_table_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
     """And no other: those of all conversations here, of time, and of expiry."""
     met: set[tuple[State | None, State]] = set()
-    really = states.move
+    really = transaction.check_transition
 
     def move(before: State | None, after: State) -> None:
         met.add((before, after))
         really(before, after)
 
-    monkeypatch.setattr(states, "move", move)
+    monkeypatch.setattr(transaction, "move", move)
     for name, ask, number in CELLS:
         talk = p.STATES[name]()
         talk.send(ASKS[ask](*list(senders(value_of(talk)))[number]))

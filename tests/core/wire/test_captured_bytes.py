@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from coordlib.core.groups.assignors import sticky_data
+from coordlib.core.groups.assignors import ownership
 from coordlib.core.groups.assignors.model import member_of
-from coordlib.core.groups.assignors.sticky_data import Said
+from coordlib.core.groups.assignors.ownership import Said
 from coordlib.core.wire import consumer_protocol as cp
 from tests.core.wire import capture_consumer_bytes as capture
 from tests.core.wire.capture_consumer_bytes import Captured
@@ -122,10 +122,10 @@ def test_sticky_members_tell_the_leader_what_they_had(row: Captured) -> None:
     if row.assignor == "sticky":
         is_new = row.came_from < 0
         expected = Said() if is_new else Said(partitions(row.had), row.came_from)
-        assert sticky_data.said_to_sticky(member) == expected
+        assert ownership.said_to_sticky(member) == expected
     else:
         expected = Said(partitions(row.kept), row.came_from)
-        assert sticky_data.said_to_cooperative(member) == expected
+        assert ownership.said_to_cooperative(member) == expected
 
 
 @sticky_rows
@@ -136,13 +136,13 @@ def test_user_data_are_those_that_coordlib_writes(row: Captured) -> None:
     is_new = row.came_from < 0
     if row.assignor == "sticky":
         had = None if is_new else partitions(row.had)
-        assert told == sticky_data.encode_sticky(had, row.came_from)
+        assert told == ownership.encode_sticky(had, row.came_from)
     elif is_java(row):
-        assert told == sticky_data.encode_cooperative(row.came_from)
+        assert told == ownership.encode_cooperative(row.came_from)
     elif is_new:
         assert told == b""
     else:
-        said = sticky_data.decode_sticky(told)
+        said = ownership.decode_sticky(told)
         assert (partitions(said.owned), said.generation) == (partitions(row.had), row.came_from)
 
 

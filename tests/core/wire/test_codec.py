@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.wire import checks, codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
+from coordlib.core.wire import codec, envelope
 from coordlib.errors import ErrorCode
 from tests.tools import driving
 
@@ -205,7 +205,7 @@ def test_a_message_that_quotes_its_sender_can_be_printed() -> None:
 )
 def test_names_have_1_to_249_bytes_without_control_characters(text: str, expected: bool) -> None:
     """Kafka's own limit of topic names; bytes and not characters."""
-    assert checks.is_name(text, 249) is expected
+    assert envelope.is_name(text, 249) is expected
 
 
 def test_a_response_reads_as_it_was_written_and_ignores_new_fields() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec, control
-from coordlib.core.wire import requests as rq
 
 UNSIGNED = b'{"type":"Tick","v":1,"n":[2,7],"key":"a1","published":41}'
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from coordlib.core.claims.world import World
-from coordlib.core.controller import alter_partition
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.classic.step import Step
+from coordlib.core.controller import isr
+from coordlib.core.groups.classic.members import Step
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
 from coordlib.errors import ErrorCode
 from tests.tools.fuzz import brokers, claims, corpus, decoding, inputs, shards, transactions
 from tests.tools.fuzz.targets import ACCEPTED, BY_NAME, TARGETS
@@ -67,7 +67,7 @@ def test_a_cluster_that_lets_anybody_in_is_seen(monkeypatch: pytest.MonkeyPatch)
     """Blindness again: the leader's word is not asked for, nor who is a replica."""
     inputs.of_brokers()  # what is mutated comes from lives without the bug
     nothing_wrong = (ErrorCode.NONE, None)
-    monkeypatch.setattr(alter_partition, "_fault", lambda *_: nothing_wrong)
+    monkeypatch.setattr(isr, "_fault", lambda *_: nothing_wrong)
 
     assert brokers.fold(seed=1, count=2_000).failures
 

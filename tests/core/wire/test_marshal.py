@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coordlib import limits
-from coordlib.core.wire import marshal
-from coordlib.core.wire.marshal import (
+from coordlib.core.wire import claims
+from coordlib.core.wire.claims import (
     BARE,
     AnyMessage,
     ClaimingMessages,
@@ -160,7 +160,7 @@ def test_odd_names_that_harm_nobody_are_read(text: str) -> None:
 
 def test_every_fault_has_a_sentence_that_says_what_is_wrong() -> None:
     """History and `coord claims decode` show it."""
-    assert set(marshal.SENTENCES) == set(Fault)
+    assert set(claims.SENTENCES) == set(Fault)
     assert Rejected(Fault.NAME).sentence.startswith("A name has more than 249 bytes")
     assert limits.CLAIM_BYTES_MAX == 2_048
 
@@ -266,15 +266,15 @@ def test_the_comparison_with_marshal_sees(
 
 def test_what_is_remembered_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood of ever-new names, which anybody may write, must not fill a client's memory."""
-    monkeypatch.setattr(marshal, "_BODIES", {})
-    monkeypatch.setattr(marshal, "_BODIES_MAX", 3)
-    monkeypatch.setattr(marshal, "_SENDERS", {})
-    monkeypatch.setattr(marshal, "_SENDERS_MAX", 3)
+    monkeypatch.setattr(claims, "_BODIES", {})
+    monkeypatch.setattr(claims, "_BODIES_MAX", 3)
+    monkeypatch.setattr(claims, "_SENDERS", {})
+    monkeypatch.setattr(claims, "_SENDERS_MAX", 3)
     for number in range(10):
         value = f"Heartbeat/2/1/{number:08x}-1/client/group/topic/0/7".encode()
-        message = marshal.read(value)
-        assert message == marshal.read(value) == marshal.read_any(value)
-        assert isinstance(message, marshal.Heartbeat)
-        assert marshal.sender_of(message, 2) == (f"{number:08x}", 1, "")
-    assert 0 < len(marshal._BODIES) <= 3
-    assert 0 < len(marshal._SENDERS) <= 3
+        message = claims.read(value)
+        assert message == claims.read(value) == claims.read_any(value)
+        assert isinstance(message, claims.Heartbeat)
+        assert claims.sender_of(message, 2) == (f"{number:08x}", 1, "")
+    assert 0 < len(claims._BODIES) <= 3
+    assert 0 < len(claims._SENDERS) <= 3

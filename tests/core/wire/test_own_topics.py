@@ -10,8 +10,8 @@ import pytest
 import coordlib
 from coordlib.client import AssignedMember, ClassicMember
 from coordlib.client.groups.member import Member
-from coordlib.core.engine import routing
-from coordlib.core.wire.own_topics import (
+from coordlib.core.engine import effects
+from coordlib.core.wire.topics import (
     ARCHIVED,
     CLAIMS_OUTPUTS,
     CLAIMS_OWN,
@@ -54,7 +54,7 @@ def test_the_list_is_the_plan() -> None:
 
 def test_the_list_is_what_batches_are_written_to_and_what_the_archive_reads() -> None:
     """A topic that is written and not in the list would be read by groups that match everything."""
-    assert routing.OUTPUT_TOPICS == OUTPUTS
+    assert effects.OUTPUT_TOPICS == OUTPUTS
     every = {*OWN, *(f"claims.{name}" for name in CLAIMS_OWN)}
     assert set(CLAIMS_OUTPUTS) < set(CLAIMS_OWN)
     assert set(ARCHIVED) < every

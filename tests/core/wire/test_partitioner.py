@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.core.wire.partitioner import java_hash, reply_partition_of, shard_of
+from coordlib.core.wire.envelope import java_hash, reply_partition_of, shard_of
 
 
 @pytest.mark.parametrize(

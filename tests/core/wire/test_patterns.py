@@ -3,8 +3,8 @@
 import pytest
 
 from coordlib import limits
-from coordlib.core.wire import patterns
-from coordlib.core.wire.patterns import STEPS_MAX, BadPattern, compile_pattern, resolve
+from coordlib.core.wire import topics as patterns
+from coordlib.core.wire.topics import STEPS_MAX, BadPattern, compile_pattern, resolve
 from tests.tools.assigned_groups import group_of, subscribe, topics
 from tests.tools.driving import Conversation
 

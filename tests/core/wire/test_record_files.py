@@ -11,10 +11,10 @@ import pytest
 
 from coordlib.core import wire as records
 from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.producers import ProducerResponse
+from coordlib.core.wire.transactions import ProducerResponse
 from tests.tools import driving
 
 MODULES = [

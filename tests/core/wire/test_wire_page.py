@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.wire import clusters, codec, stored
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
+from coordlib.core.wire import codec, stored
 from coordlib.core.wire.cells import CellValue
-from coordlib.core.wire.outbox import HeardValue, SentValue
-from coordlib.core.wire.partitioner import java_hash, shard_of
-from coordlib.core.wire.topic_ids import TopicIdsValue
+from coordlib.core.wire.control import HeardValue, SentValue
+from coordlib.core.wire.envelope import java_hash, shard_of
+from coordlib.core.wire.stored import TopicIdsValue
 from coordlib.errors import ErrorCode
-from coordlib.job.signatures import ED25519
+from coordlib.job.control import ED25519
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 
@@ -27,9 +27,9 @@ STORED: dict[str, type[msgspec.Struct]] = {
     "coord.assignments": stored.AssignmentValue,
     "coord.committed": stored.CommittedValue,
     "coord.transactions: pending": stored.PendingValue,
-    "coord.metadata: broker": clusters.BrokerValue,
-    "coord.metadata: topic": clusters.TopicValue,
-    "coord.metadata: partition": clusters.PartitionValue,
+    "coord.metadata: broker": stored.BrokerValue,
+    "coord.metadata: topic": stored.TopicValue,
+    "coord.metadata: partition": stored.PartitionValue,
     "coord.outbox: sent": SentValue,
     "coord.outbox: heard": HeardValue,
     "coord.events": stored.Event,
@@ -142,7 +142,7 @@ def fields_of(kind: Any) -> set[str]:
     found = set(kind.__struct_encode_fields__)
     for field in msgspec.structs.fields(kind):
         for part in re.findall(r"coordlib\.records\.\w+\.(\w+)", str(field.type)):
-            inner = next(getattr(m, part) for m in (rq, rs, stored, clusters) if hasattr(m, part))
+            inner = next(getattr(m, part) for m in (rq, rs, stored, stored) if hasattr(m, part))
             found |= set(inner.__struct_encode_fields__)
     return found
 

@@ -7,14 +7,9 @@ import pytest
 
 from coordlib.errors import CannotReach, StartRefused
 from coordlib.history.plan import Backlog
-from coordlib.job.background import archive_watch
-from coordlib.job.background.archive_watch import (
-    RETRY_FIRST_S,
-    RETRY_MAX_S,
-    ArchiveWatch,
-    retry_after,
-)
-from coordlib.job.background.troubles import Troubles
+from coordlib.job.background import threads
+from coordlib.job.background.loop import Troubles
+from coordlib.job.background.threads import RETRY_FIRST_S, RETRY_MAX_S, ArchiveWatch, retry_after
 
 INTERVAL_S = 30.0
 
@@ -128,7 +123,7 @@ def test_what_fails_while_the_job_ends_is_no_failure() -> None:
 def test_the_thread_goes_on_after_a_failure_and_ends_when_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(archive_watch, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(threads, "RETRY_FIRST_S", 0.001)
     second = threading.Event()
     scene = Scene(OSError("once"), Backlog())
     turn = scene.turn

@@ -12,8 +12,8 @@ from coordlib.errors import (
     SetupError,
     StartRefused,
 )
-from coordlib.job.background.claims_watch import CLAIMS, ClaimsWatch
-from coordlib.job.background.troubles import Troubles
+from coordlib.job.background.loop import Troubles
+from coordlib.job.background.threads import CLAIMS, ClaimsWatch
 
 
 class Runs:

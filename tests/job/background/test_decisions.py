@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib import limits
-from coordlib.core.engine.shard import Status
-from coordlib.core.wire.requests import TxnDecided
+from coordlib.core.engine.fold import Status
+from coordlib.core.wire.api import TxnDecided
 from coordlib.core.wire.stored import ShardPosition
 from coordlib.errors import CannotReach
 from coordlib.job.background.decisions import (
@@ -24,8 +24,8 @@ from coordlib.job.background.decisions import (
     Seen,
     outcomes,
 )
-from coordlib.job.background.troubles import Troubles
-from coordlib.job.main.query import Coordinator, CoordinatorOptions
+from coordlib.job.background.loop import Troubles
+from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 

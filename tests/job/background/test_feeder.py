@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from coordlib.core.engine.routing import OUTBOX, RESPONSES, Output
-from coordlib.core.wire.requests import FromShard
+from coordlib.core.engine.effects import OUTBOX, RESPONSES, Output
+from coordlib.core.wire.api import FromShard
 from coordlib.job.background import feeder
 from coordlib.job.background.feeder import Channel, Feeder, Waiting, waiting_in
 

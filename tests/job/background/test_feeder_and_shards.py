@@ -11,14 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.core.engine.blob import InputRecord, ShardSettings
-from coordlib.core.engine.routing import COMMITTED, OUTBOX, RESPONSES, Output
-from coordlib.core.engine.shard import Status, fold
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.effects import COMMITTED, OUTBOX, REQUESTS, RESPONSES, Output
+from coordlib.core.engine.fold import Status, fold
+from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.job.background.feeder import Feeder, waiting_in
 from coordlib.job.background.ticks import TickWriter
 from tests.tools import producers as p

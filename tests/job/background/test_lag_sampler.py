@@ -12,7 +12,7 @@ from coordlib.job.background.committed_log import CommittedOffsets, read_record
 from coordlib.job.background.lag_sampler import LagSampler, LagTopic, samples_max
 from coordlib.kafka import producer
 from coordlib.kafka.lag import SAMPLES_MAX, LogEnds
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from tests.kafka.mortal import MortalProducer
 from tests.tools.bench.lag import sample_bytes
 

@@ -7,11 +7,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.errors import SetupError
 from coordlib.job.background import committed_log
-from coordlib.job.background import mirror as module
+from coordlib.job.background import offset_watch as module
 from coordlib.job.background.committed_log import CommittedOffsets
-from coordlib.job.background.mirror import Mirror, chosen
-from coordlib.job.background.troubles import Troubles
-from coordlib.kafka.places import Place
+from coordlib.job.background.loop import Troubles
+from coordlib.job.background.offset_watch import Mirror, chosen
+from coordlib.kafka.logs import Place
 
 ORDERS, OTHERS = Place("orders", 0), Place("others", 0)
 BUSY = KafkaError(KafkaError.UNKNOWN_MEMBER_ID)

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlib.job.background import committed_log
-from coordlib.job.background.committed_log import CommittedOffsets
-from coordlib.job.background.offset_shares import Exists, shares
-from coordlib.kafka.places import Place
+from coordlib.job.background.committed_log import CommittedOffsets, Exists, shares
+from coordlib.kafka.logs import Place
 
 
 def _bound(monkeypatch: pytest.MonkeyPatch, followed: int, over: int = 0) -> None:

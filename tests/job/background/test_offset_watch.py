@@ -12,17 +12,17 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.config import EngineConfig
 from coordlib.core.wire import codec
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import CommittedValue, LagLine, LagSample
 from coordlib.job.background import committed_log, offset_watch
 from coordlib.job.background.committed_log import CommittedOffsets
+from coordlib.job.background.loop import Trouble, Troubles
 from coordlib.job.background.offset_watch import OffsetWatch
-from coordlib.job.background.troubles import Trouble, Troubles
-from coordlib.kafka import lag_samples, topics
+from coordlib.kafka import lag, topics
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
-from coordlib.kafka.compacted import newest_by_key
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
+from coordlib.kafka.reading import newest_by_key
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker
@@ -295,7 +295,7 @@ def test_only_the_newest_samples_are_read_and_the_others_counted(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the topic is, a start costs the same."""
-    monkeypatch.setattr(lag_samples, "SAMPLES_READ_MAX", 2)
+    monkeypatch.setattr(lag, "SAMPLES_READ_MAX", 2)
     from confluent_kafka import Producer
 
     producer, topic = Producer(engine.options), f"{engine.prefix}.lag"
@@ -305,7 +305,7 @@ def test_only_the_newest_samples_are_read_and_the_others_counted(
     assert producer.flush(60) == 0
     cut: list[int] = []
 
-    found = lag_samples.newest_samples(engine.options, topic, 0, on_cut=cut.append)
+    found = lag.newest_samples(engine.options, topic, 0, on_cut=cut.append)
 
     assert [sample.time_ms for sample in found] == [3, 4]
     assert cut == [3]

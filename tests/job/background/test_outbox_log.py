@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordlib.core.engine.routing import Output
-from coordlib.core.wire.requests import FromShard
-from coordlib.job.background.feeder import Feeder, Waiting, waiting_in
-from coordlib.job.background.outbox_log import tell
+from coordlib.core.engine.effects import Output
+from coordlib.core.wire.api import FromShard
+from coordlib.job.background.feeder import Feeder, Waiting, tell, waiting_in
 from coordlib.job.background.ticks import TickWriter
 
 OWNED = range(2)

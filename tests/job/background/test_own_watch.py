@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
 from coordlib.errors import NotAllowed
-from coordlib.job.background import own_watch
-from coordlib.job.background.own_watch import CHECKPOINT, OwnWatch
-from coordlib.job.background.troubles import Troubles
+from coordlib.job.background import topic_watch
+from coordlib.job.background.loop import Troubles
+from coordlib.job.background.topic_watch import CHECKPOINT, OwnWatch
 from coordlib.kafka.layout import Grown
 
 LOST = "the checkpoint has been removed"
@@ -98,7 +98,7 @@ def test_between_two_runs_of_a_query_nothing_is_looked_at() -> None:
 def test_a_file_system_that_fails_ends_neither_the_job_nor_the_watch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(own_watch, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.01)
     query, troubles, looked = Query(), Troubles(), threading.Event()
     query.lost = RuntimeError("no name node")
     watch = OwnWatch(lambda: query, troubles)

@@ -3,10 +3,10 @@
 from typing import Any
 
 from coordlib import limits
-from coordlib.core.wire import topic_ids
-from coordlib.core.wire.requests import Topic, TopicMetadata
+from coordlib.core.wire import stored
+from coordlib.core.wire.api import Topic, TopicMetadata
 from coordlib.job.background.topic_watch import TopicWatch
-from coordlib.job.shown_ids import ShownIds
+from coordlib.job.sink import ShownIds
 from tests.job.background.test_topic_watch import FakeCluster
 
 OLD, NEW = "A" * 21 + "Q", "B" * 21 + "Q"
@@ -22,7 +22,7 @@ def test_ids_are_kept_before_their_listing_can_be_judged() -> None:
 
     class Cluster(FakeCluster):
         def write(self, record: TopicMetadata, told: Any) -> None:
-            order.append([topic_ids.read(dict(shown.take())), record.topics[0].topic_id])
+            order.append([stored.read_topic_ids(dict(shown.take())), record.topics[0].topic_id])
             super().write(record, told)
 
     cluster = Cluster()
@@ -42,22 +42,22 @@ def test_a_start_goes_on_with_what_is_kept() -> None:
     first = ShownIds({})
     for each in (OLD, NEW):
         first.note(listing("t", each), {"t"})
-    again = ShownIds(topic_ids.read(dict(first.take())))
+    again = ShownIds(stored.read_topic_ids(dict(first.take())))
     again.note(listing("t", NEW), {"t"})
 
     assert (first.take(), again.take()) == ([], []), "nothing has changed"
     again.note(listing("u", NEW), {"t", "u"})
     pages = dict(again.take())
     assert len(pages) == 1
-    assert topic_ids.read(pages) == {"u": (NEW,)}
+    assert stored.read_topic_ids(pages) == {"u": (NEW,)}
 
 
 def test_a_record_has_a_bound() -> None:
     """Names that meet in one page: nobody's topics may end the job."""
     name = "n" * 240
-    same = [f"{name}{n}" for n in range(200_000) if topic_ids.page_of(f"{name}{n}") == 7]
+    same = [f"{name}{n}" for n in range(200_000) if stored.topic_id_page_of(f"{name}{n}") == 7]
     ids = dict.fromkeys(same, (OLD,) * limits.TOPIC_IDS_MAX)
-    ((_, value),) = topic_ids.written(ids, [7])
+    ((_, value),) = stored.topic_id_records(ids, [7])
 
-    assert len(same) > topic_ids.PAGE_TOPICS_MAX
+    assert len(same) > stored.PAGE_TOPICS_MAX
     assert len(value) < limits.OUTPUT_BYTES_MAX - limits.KIB

@@ -11,10 +11,9 @@ from unittest.mock import MagicMock
 import pytest
 
 from coordlib.job.batch import assemble
-from coordlib.job.lifecycle import StopAsked
 from coordlib.job.main import coordinate
-from coordlib.job.main.query import Coordinator, CoordinatorOptions
-from coordlib.job.start_times import StartTimes
+from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
+from coordlib.job.process import StartTimes, StopAsked
 
 
 def test_troubles_are_told_also_when_no_batch_comes(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.core.wire.requests import Tick
+from coordlib.core.wire.api import Tick
 from coordlib.core.wire.stored import ShardPosition
 from coordlib.job.background import ticks
 from coordlib.job.background.ticks import ShardTicks, TickWriter

@@ -8,9 +8,10 @@ from msgspec import UNSET
 from structlog.testing import capture_logs
 
 from coordlib import limits
-from coordlib.core.groups.topics import learn
+from coordlib.core.groups.group import learn_topics as learn
 from coordlib.core.wire import codec
-from coordlib.core.wire.requests import TopicMetadata
+from coordlib.core.wire.api import TopicMetadata
+from coordlib.job.background.loop import Troubles
 from coordlib.job.background.topic_watch import (
     CHANGES_MAX,
     IDS_LOOKS,
@@ -22,7 +23,6 @@ from coordlib.job.background.topic_watch import (
     Seen,
     TopicWatch,
 )
-from coordlib.job.background.troubles import Troubles
 from coordlib.job.control import ControlWriter
 from coordlib.kafka import producer
 from coordlib.testing.signing import Keyholder

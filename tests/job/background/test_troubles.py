@@ -1,6 +1,6 @@
 """What fails: since when, the last error, and until when."""
 
-from coordlib.job.background.troubles import Trouble, Troubles
+from coordlib.job.background.loop import Trouble, Troubles
 
 
 def test_a_trouble_keeps_its_beginning_and_has_the_last_error() -> None:

@@ -19,7 +19,7 @@ from coordlib.checking.history import Happened, write
 from coordlib.errors import SetupError
 from coordlib.job import crash
 from coordlib.local.job import READY_TIMEOUT_S
-from coordlib.local.programs import Program, belonging_to
+from coordlib.local.processes import Program, belonging_to
 from coordlib.local.stack import Stack
 from tests.stack.conftest import JOB_ARGS, wait_until
 from tests.stack.crew import Crew

@@ -18,10 +18,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from coordlib.client.kit import signals as sg
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.client.kit.wording import Identity
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
 from coordlib.local.progress import silent

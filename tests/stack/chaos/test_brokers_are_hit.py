@@ -10,7 +10,7 @@ import pytest
 
 from coordlib.checking import history, stores
 from coordlib.checking.history import Happened
-from coordlib.client.kit.clock import boottime_ms
+from coordlib.client.kit.process import boottime_ms
 from coordlib.demo.brokers_course import BROKERS, KILLED, SESSION_MS, SUSPENDED, TIMING, Course
 from coordlib.demo.brokers_verdict import partition_of, store_of
 from coordlib.demo.members import Members

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from coordlib.local.programs import Program
+from coordlib.local.processes import Program
 from coordlib.local.stack import Stack
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import MEMBER, TOLD

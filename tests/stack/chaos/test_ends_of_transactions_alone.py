@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from coordlib.cli.main.main import main
 from coordlib.core.wire import codec
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.wire import Wire

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from coordlib import limits
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import SetupError
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until

@@ -11,8 +11,7 @@ from typing import Final
 
 import pytest
 
-from coordlib.local.ports import free_ports, is_answering
-from coordlib.local.programs import belonging_to, environment_of
+from coordlib.local.processes import belonging_to, environment_of, free_ports, is_answering
 from coordlib.local.stack import Stack
 from tests.architecture.test_tidy import ROOT
 from tests.stack.cluster_page import blocks, commands

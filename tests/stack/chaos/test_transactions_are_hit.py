@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from coordlib.checking.history import Happened, write
-from coordlib.core.wire.transactions import COORDINATOR, KAFKA
+from coordlib.core.wire.offsets import COORDINATOR, KAFKA
 from coordlib.demo.table_facts import rows_in
 from coordlib.local.stack import Stack
 from tests.stack.chaos.conftest import Tell

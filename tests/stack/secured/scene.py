@@ -14,30 +14,28 @@ from typing import Any, Final
 from confluent_kafka.admin import AdminClient
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions.transaction_view import find_id
+from coordlib.cli.transactions.view import find_id
 from coordlib.client import BrokerAgent, CoordinatedConsumer, CoordinatedProducer, exactly_once
 from coordlib.client.admin import Admin
 from coordlib.client.claims import ConsumerOptions, Marshaler
-from coordlib.client.claims.survey import Survey
+from coordlib.client.claims.admin import Survey
 from coordlib.client.spark.progress import Publication
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.cells import ShardRange
-from coordlib.core.wire.producers import COMMIT, TRANSACTION
+from coordlib.core.wire.offsets import COORDINATOR, KAFKA
 from coordlib.core.wire.stored import Layout
-from coordlib.core.wire.transactions import COORDINATOR, KAFKA
+from coordlib.core.wire.transactions import COMMIT, TRANSACTION
 from coordlib.errors import CoordError, NotAllowed
 from coordlib.history.topics_read import ArchivedTopics
 from coordlib.job.plane import Plane, claims, groups
 from coordlib.job.progress import OtherCells
-from coordlib.job.replay import KafkaInput
-from coordlib.job.sink import TransactionalSink
-from coordlib.job.sink_producer import open_producer
+from coordlib.job.rebuild import KafkaInput
+from coordlib.job.sink import TransactionalSink, open_producer
 from coordlib.kafka import coordination, topics
-from coordlib.kafka.compacted import newest_by_key, newest_decided
-from coordlib.kafka.fencing import fence
-from coordlib.kafka.reading import read_to_end
+from coordlib.kafka.reading import newest_by_key, newest_decided, read_to_end
 from coordlib.kafka.roles import Right, Role, options_of, rights
-from coordlib.local.private_files import write_private
+from coordlib.kafka.transactions import fence
+from coordlib.local.home import write_private
 from coordlib.local.stack import Stack
 from tests.stack.secured.principals import Principals
 

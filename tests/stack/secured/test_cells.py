@@ -9,8 +9,8 @@ import pytest
 
 from coordlib import exit_codes
 from coordlib.client import CoordinatedConsumer
-from coordlib.core.wire.partitioner import shard_of
-from coordlib.core.wire.transactions import COORDINATOR
+from coordlib.core.wire.envelope import shard_of
+from coordlib.core.wire.offsets import COORDINATOR
 from coordlib.errors import NotAllowed
 from coordlib.kafka import topics
 from coordlib.kafka.roles import Kind, Operation, Right, Role, rights

@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.client import CoordinatedConsumer
 from coordlib.client.admin import Admin
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.errors import NotAllowed
 from coordlib.kafka.roles import Kind, Operation, Right, Role
 from coordlib.local.stack import Stack

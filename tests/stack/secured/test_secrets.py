@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coordlib.local.programs import belonging_to
+from coordlib.local.processes import belonging_to
 from coordlib.local.stack import Stack
 
 pytestmark = pytest.mark.stack

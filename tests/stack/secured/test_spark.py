@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.spark.share import Share
 from coordlib.errors import CoordError, NotAllowed
 from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.kafka.options import SERVERS, KafkaOptions

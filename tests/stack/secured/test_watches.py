@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from coordlib.config import EngineConfig
+from coordlib.job.background.loop import Troubles
 from coordlib.job.background.offset_watch import OffsetWatch
-from coordlib.job.background.troubles import Troubles
 from coordlib.kafka.acls import grant
 from coordlib.kafka.roles import Kind, Operation, Right, Role, rights
 from coordlib.local.stack import Stack

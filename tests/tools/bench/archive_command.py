@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from coordlib.cli.kit.numbers import Count
+from coordlib.cli.kit.options import Count
 from tests.tools.bench import commands
 
 Way = Literal["now", "lookup", "codegen", "unpacked", "nocrc"]

@@ -21,8 +21,8 @@ from coordlib.history.archive import Archive, ArchiveOptions
 from coordlib.history.delta_append import Append
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.topics_read import ArchivedTopics
-from coordlib.job import lifecycle, logs
-from coordlib.job.background.status_file import StatusFile
+from coordlib.job import process
+from coordlib.job.background.loop import StatusFile
 from coordlib.kafka import topics
 from tests.tools.bench.archive import Plan, read
 from tests.tools.bench.batch_figures import spent_s
@@ -236,8 +236,8 @@ def main() -> int:
         parser.add_argument(name, type=Path, required=True)
     given, _ = parser.parse_known_args()
     plan = read(given.plan)
-    lifecycle.write_pid()
-    logs.configure()
+    process.write_pid()
+    process.configure()
     spark = SparkSession.builder.appName("coordlib-bench").getOrCreate()
     try:
         status = StatusFile(given.status_file)

@@ -31,7 +31,7 @@ import msgspec
 
 from coordlib.errors import NotReady, SetupError
 from coordlib.installation import checkout
-from coordlib.local import quiet_files
+from coordlib.local import class_archive
 from coordlib.local.progress import to_stderr
 from coordlib.local.stack import Stack
 from tests.tools.bench.batch_figures import summary
@@ -93,7 +93,7 @@ def run(
 
 
 def _jar() -> Path:
-    jar = quiet_files.build(to_stderr)
+    jar = class_archive.build(to_stderr)
     if jar is None:
         raise SetupError(
             "The lever `files` needs a Java compiler.",

@@ -22,10 +22,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from coordlib.config import load_config
 from coordlib.errors import NotReady
 from coordlib.history.archive import Archive, ArchiveOptions
-from coordlib.job import lifecycle, logs
-from coordlib.job.background.archive_watch import ArchiveWatch
-from coordlib.job.background.status_file import JobStatus, StatusFile
-from coordlib.job.main.query import Coordinator, CoordinatorOptions
+from coordlib.job import process
+from coordlib.job.background.loop import JobStatus, StatusFile
+from coordlib.job.background.threads import ArchiveWatch
+from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
 from coordlib.kafka import topics
 from coordlib.spark_stopping import stop_between_batches
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, spent_s
@@ -203,8 +203,8 @@ def main() -> int:
         parser.add_argument(name, type=Path, required=True)
     given, _ = parser.parse_known_args()
     plan = msgspec.json.decode(given.plan, type=Plan)
-    lifecycle.write_pid()
-    logs.configure()
+    process.write_pid()
+    process.configure()
     spark = SparkSession.builder.appName("coordlib-bench").getOrCreate()
     loader = Loader()
     try:

@@ -9,16 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from coordlib.job import keys, operator, plane, plane_query, source
-from coordlib.job.main import query
-from coordlib.local import quiet_files
+from coordlib.job import checkpoint, operator, plane
+from coordlib.job import query as plane_query
+from coordlib.job import query as source
+from coordlib.job.main import coordinator
+from coordlib.local import class_archive
 from tests.tools.bench import batch_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _HADOOPS: Final = "org.apache.hadoop.fs.LocalFileSystem"
-_FILES: Final = quiet_files.PROPERTY.removeprefix("spark.hadoop.")
+_FILES: Final = class_archive.PROPERTY.removeprefix("spark.hadoop.")
 #: Otherwise the first block's file system would be everybody's.
 _FILES_UNCACHED: Final = "fs.file.impl.disable.cache"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -36,16 +38,16 @@ def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
     spark.conf.set(_PARTITIONS, "1" if "partitions" in on else "2")
     spark.conf.set(_RETAINED, "2" if "retained" in on else "10")
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    hadoop.set(_FILES, quiet_files.CLASS if "files" in on else _HADOOPS)
+    hadoop.set(_FILES, class_archive.CLASS if "files" in on else _HADOOPS)
     hadoop.set(_FILES_UNCACHED, "true")
     with ExitStack() as stack:
-        stack.enter_context(patch.object(query, "groups", _folding(on)))
+        stack.enter_context(patch.object(coordinator, "groups", _folding(on)))
         if "codegen" not in on:
             stack.enter_context(patch.object(plane_query, "QUERY_CONF", {}))
         if "fetched" in on:
             stack.enter_context(patch.object(plane_query, "read_inputs", _fetching_more))
         if "keys" not in on:
-            stack.enter_context(patch.object(keys, "balanced", _shard_numbers))
+            stack.enter_context(patch.object(checkpoint, "balanced", _shard_numbers))
         if "codec" not in on:  # the workers get the function by its own name
             stack.enter_context(patch.object(operator, "pack_state", batch_worker.pack_zlib))
         yield

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordlib.core.wire.stored import decode_marker
 from coordlib.errors import CannotReach
-from coordlib.job.marker import MARKER_KEY
+from coordlib.job.progress import MARKER_KEY
 from tests.tools.bench.figures import spread
 from tests.tools.bench.gauges import Pace
 

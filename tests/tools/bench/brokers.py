@@ -20,9 +20,9 @@ from uuid import uuid4
 from coordlib.cli.kit.where import Where
 from coordlib.client import BrokerFenced, BrokerTiming
 from coordlib.client.admin import Admin
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.transport import Transport
-from coordlib.core.wire.requests import NewTopic
+from coordlib.core.wire.api import NewTopic
 from coordlib.errors import CannotReach, SetupError
 from coordlib.local.progress import phase, to_stderr
 from coordlib.local.stack import Stack

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from coordlib import limits
-from coordlib.core.controller.rows import PARTITIONS, Partition
+from coordlib.core.controller.states import PARTITIONS, Partition
+from coordlib.core.engine.effects import EVENTS, REQUESTS, RESPONSES
 from coordlib.core.engine.pages import Kept, PagesFold, StoredPages, fold_pages, whole
-from coordlib.core.engine.routing import EVENTS, RESPONSES
-from coordlib.core.engine.table import Place
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.tables import Place
 from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools.bench.core_state import PACKING
 from tests.tools.bench.figures import Took, percentile, summary, tell, tell_machine, timed
 from tests.tools.core import InputRecord, Shard, ShardSettings

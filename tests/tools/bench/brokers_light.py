@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 from coordlib.client import BrokerAgent, Endpoint, Leadership
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import Partitions
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Partitions
 from coordlib.client.kit.transport import KafkaTransport, Transport
 from coordlib.errors import CoordError
 from tests.tools.bench.brokers_terms import Terms

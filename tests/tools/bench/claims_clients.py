@@ -19,18 +19,18 @@ from confluent_kafka import Producer
 
 from coordlib.cli.kit.output import say
 from coordlib.client.claims import ConsumerOptions, MarshalConsumer, Marshaler
-from coordlib.client.claims import signals as sg
+from coordlib.client.claims import events as sg
 from coordlib.client.claims.kafka import KafkaClaims
-from coordlib.client.claims.view import LogView
-from coordlib.client.claims.writing import made_of
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.claims.slot import Judgement
-from coordlib.core.wire import marshal
+from coordlib.client.claims.member import made_of
+from coordlib.client.claims.transport import LogView
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.claims.slots import Judgement
+from coordlib.core.wire import claims
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import PARTITIONS
-from coordlib.kafka.places import Place
+from coordlib.kafka.logs import Place
 from coordlib.local.stack import Stack
 from tests.tools.bench.figures import spread, tell, tell_machine
 from tests.tools.bench.stand import JOB_ARGS, fresh_stack
@@ -108,7 +108,7 @@ class _Prober:
     def probe(self, number: int) -> float:
         write = sg.Write(number, sg.Kind.ATTEMPT, TopicPartition(self.topics[0], number))
         made = made_of(write, self._instance, "prober", self._group)
-        shard = marshal.partition_of(self.topics[0], self._transport.place.partitions)
+        shard = claims.partition_of(self.topics[0], self._transport.place.partitions)
         began = time.perf_counter()
         with self.changed:
             self._transport.send(self, number, shard, made)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from coordlib.cli.kit.numbers import Count, Rate, whole
+from coordlib.cli.kit.options import Count, Rate, whole
 from coordlib.errors import SetupError
 from tests.tools.bench.commands import run
 

@@ -12,12 +12,11 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from coordlib.core.claims.blob import Coordination
-from coordlib.core.claims.fold import fold
+from coordlib.core.claims.fold import Coordination, fold
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord, ShardSettings
-from coordlib.core.wire import marshal
-from coordlib.core.wire.marshal import ClaimingPartition, Heartbeat, instance_of
+from coordlib.core.engine.state import InputRecord, ShardSettings
+from coordlib.core.wire import claims as marshal
+from coordlib.core.wire.claims import ClaimingPartition, Heartbeat, instance_of
 from tests.tools.bench.figures import percentile, tell, tell_machine
 
 BENCH: Final = "claims"

@@ -8,7 +8,7 @@ claimed partitions. Each client judges all messages, as in reality.
 import time
 from typing import Final
 
-from coordlib.client.claims.marshaler import Marshaler
+from coordlib.client.claims.consumer import Marshaler
 from coordlib.client.claims.options import ConsumerOptions
 from tests.client.claims.fake_claims import FakeClaimsLog, FakeReader
 from tests.tools.bench.figures import tell, tell_machine

@@ -18,7 +18,7 @@ from unittest.mock import patch
 from py4j.protocol import Py4JError
 
 from coordlib.job.plane import CLAIMS
-from coordlib.job.plane_query import PlaneQuery
+from coordlib.job.query import PlaneQuery
 
 #: Batches of claims that take less than the trigger end further apart.
 LOOK_EVERY_S: Final = 0.1

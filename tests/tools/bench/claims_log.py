@@ -6,8 +6,8 @@ messages an attempt of somebody who waits. Pure; `claims_writer` puts it into a 
 
 from typing import Final, NamedTuple
 
-from coordlib.core.wire import marshal
-from coordlib.core.wire.marshal import OUR_VERSION, ClaimingPartition, instance_of
+from coordlib.core.wire import claims as marshal
+from coordlib.core.wire.claims import OUR_VERSION, ClaimingPartition, instance_of
 
 CLIENTS: Final = 200
 GROUPS: Final = 20

@@ -16,16 +16,16 @@ from uuid import uuid4
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
-from coordlib.core.wire.own_topics import claims_prefix
 from coordlib.core.wire.stored import decode_marker
+from coordlib.core.wire.topics import claims_prefix
 from coordlib.errors import CannotReach
 from coordlib.installation import checkout
-from coordlib.job.marker import MARKER_KEY
+from coordlib.job.progress import MARKER_KEY
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reader_config
-from coordlib.kafka.compacted import newest_of_each
 from coordlib.kafka.coordination import PARTITIONS
-from coordlib.kafka.places import Place
+from coordlib.kafka.logs import Place
+from coordlib.kafka.reading import newest_of_each
 from coordlib.local.stack import Stack
 from tests.tools.bench.batch_figures import Progress
 from tests.tools.bench.claims_writer import Clients

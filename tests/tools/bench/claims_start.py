@@ -15,18 +15,18 @@ from uuid import uuid4
 from confluent_kafka import Producer, TopicPartition
 
 from coordlib.client.claims import ConsumerOptions, Marshaler
+from coordlib.client.claims.admin import Survey
 from coordlib.client.claims.kafka import KafkaClaims
-from coordlib.client.claims.survey import Survey
-from coordlib.client.claims.view import LogView
-from coordlib.core.claims.pages import pages_of
-from coordlib.core.engine.routing import Output, route
-from coordlib.core.wire.own_topics import claims_prefix
+from coordlib.client.claims.transport import LogView
+from coordlib.core.claims.snapshots import pages_of
+from coordlib.core.engine.effects import Output, route
+from coordlib.core.wire.topics import claims_prefix
 from coordlib.errors import CannotReach
 from coordlib.kafka import coordination
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.cluster import create_topic
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from coordlib.local.progress import phase, to_stderr
 from tests.tools.bench.claims_log import topics_of_all
 from tests.tools.bench.claims_writer import Clients

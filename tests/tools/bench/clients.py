@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from confluent_kafka import TopicPartition
 
-from coordlib.client.kit import response_reader
-from coordlib.client.kit.clock import boottime_ms
-from coordlib.client.kit.response_reader import ResponseReader
+from coordlib.client.kit import reading
+from coordlib.client.kit.process import boottime_ms
+from coordlib.client.kit.reading import ResponseReader
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import responses as rs
 
 STATISTICS_MS: Final = 5_000
 START_TIMEOUT_S: Final = 60.0
@@ -115,8 +115,8 @@ def main(arguments: list[str]) -> int:
     topic, partitions, bootstrap, count, heartbeat_ms, asking = arguments
     lasts_ms = 0 if asking == ALWAYS else LASTS_MS
     if asking == ALWAYS:
-        response_reader.CONFIG["fetch.wait.max.ms"] = FETCH_WAIT_BEFORE_MS
-    response_reader.WAIT_S = 0.0  # one thread goes round all of them
+        reading.CONFIG["fetch.wait.max.ms"] = FETCH_WAIT_BEFORE_MS
+    reading.WAIT_S = 0.0  # one thread goes round all of them
     statistics = Statistics()
     clients = []
     for number in range(int(count)):

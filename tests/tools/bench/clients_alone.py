@@ -14,9 +14,9 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from coordlib.client.kit.clock import boottime_ms
+from coordlib.client.kit.process import boottime_ms
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import responses as rs
 from tests.tools.bench.clients import Clients
 from tests.tools.bench.figures import tell, tell_machine
 

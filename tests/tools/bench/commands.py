@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from coordlib.cli.kit.numbers import Count, Millis, Partitions, Rate, Seconds, whole
+from coordlib.cli.kit.options import Count, Millis, Partitions, Rate, Seconds, whole
 from coordlib.cli.kit.where import HERE, Where
 from tests.tools.bench.batch_variants import STATE_MB_MAX, TOGETHER, Lever
 

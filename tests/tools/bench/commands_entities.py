@@ -5,7 +5,7 @@ As in `commands`, what starts a stack of its own deletes it.
 
 from typing import Final, Literal
 
-from coordlib.cli.kit.numbers import Count, Rate, Seconds
+from coordlib.cli.kit.options import Count, Rate, Seconds
 from coordlib.cli.kit.where import HERE, Where
 from tests.tools.bench.commands import Peer, run
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools.bench import core_against, core_transactions
 from tests.tools.bench.figures import percentile, tell, tell_machine
 from tests.tools.core import Fold, InputRecord, ShardSettings, fold, of_groups

@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from coordlib.config import ShardConfig
-from coordlib.core.engine.blob import InputRecord
 from coordlib.core.engine.pages import Kept, Packing, fold_pages
+from coordlib.core.engine.state import InputRecord
 from coordlib.core.registry import REGISTRY
-from coordlib.job.state import pack_pages, pack_state, unpack_pages, unpack_state
+from coordlib.job.operator import pack_pages, pack_state, unpack_pages, unpack_state
 from tests.tools.bench import core
 from tests.tools.bench.figures import Took, percentile, tell, tell_machine, timed
 from tests.tools.core import fold

@@ -13,16 +13,14 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.core.engine.routing import COMMITTED, OUTBOX, Output
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.transactions.settings import TransactionsSettings
+from coordlib.core.engine.effects import COMMITTED, OUTBOX, REQUESTS, Output
+from coordlib.core.transactions.protocol import TransactionsSettings
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.wire.offsets import KAFKA
 from coordlib.core.wire.stored import ControlKey
-from coordlib.core.wire.transactions import KAFKA
-from coordlib.job.control import Signer
-from coordlib.job.signatures import ED25519
+from coordlib.core.wire.transactions import TRANSACTION
+from coordlib.job.control import ED25519, Signer
 from tests.tools.bench.figures import percentile
 from tests.tools.core import InputRecord, ShardSettings, fold, of_groups
 

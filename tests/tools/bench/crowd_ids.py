@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordlib.config import TransactionsConfig
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.bench.crowd import Record
 
 PARTITIONS: Final = 4

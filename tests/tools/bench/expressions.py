@@ -13,8 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.patterns import compile_pattern, resolve
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.topics import compile_pattern, resolve
 from tests.tools.assigned_groups import group_of, subscribe, topics
 from tests.tools.bench.figures import Took, summary, tell, timed
 from tests.tools.driving import SETTINGS, Conversation

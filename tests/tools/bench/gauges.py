@@ -9,7 +9,7 @@ from typing import Final
 import psutil
 
 from coordlib.core.wire.stored import Marker
-from coordlib.local.programs import belonging_to
+from coordlib.local.processes import belonging_to
 from coordlib.local.stack import Stack
 from tests.tools.bench.figures import percentile, spread
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from coordlib.client.kit.failing import PRODUCER_CONFIG
+from coordlib.client.kit.transport import PRODUCER_CONFIG
 from coordlib.core.wire import cells, codec
 from coordlib.core.wire.stored import Marker, decode_marker
 from coordlib.errors import CannotReach

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from coordlib.cli.kit.where import Where
 from coordlib.errors import CannotReach
-from coordlib.job.marker import KEYS_KEY, decode_keys
+from coordlib.job.progress import KEYS_KEY, decode_keys
 from coordlib.local.progress import phase, to_stderr
 from tests.tools.bench.crowd import Record
 from tests.tools.bench.figures import spread, tell, tell_machine

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from coordlib.core.engine.blob import InputRecord
+from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.engine.pages import fold_pages
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.state import InputRecord
 from coordlib.core.registry import REGISTRY
 from tests.tools.bench import core_transactions
 from tests.tools.bench.core_state import PACKING

@@ -11,13 +11,13 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 
 from coordlib.config import BrokersConfig, GroupConfig, TransactionsConfig
-from coordlib.core.engine.throttle import BURST_MS
+from coordlib.core.engine.time import BURST_MS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.core.wire.control import with_signature
-from coordlib.core.wire.partitioner import shard_of
-from coordlib.core.wire.producers import TxnMarker
-from coordlib.core.wire.transactions import KAFKA
+from coordlib.core.wire.envelope import shard_of
+from coordlib.core.wire.offsets import KAFKA
+from coordlib.core.wire.transactions import TxnMarker
 from tests.tools import driving
 from tests.tools.bench.crowd import METADATA, Record
 

@@ -19,7 +19,7 @@ from coordlib.core.wire.stored import LagSample
 from coordlib.job.background.committed_log import CommittedOffsets
 from coordlib.job.background.lag_sampler import LagSampler, samples_max
 from coordlib.kafka.lag import LogEnds
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from tests.tools.bench.figures import summary, tell, tell_machine, timed
 
 BENCH: Final = "lag"

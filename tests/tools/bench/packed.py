@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from tests.tools.bench.figures import tell, tell_machine
 
 COUNT: Final = 1_000

@@ -5,10 +5,10 @@ produce() of the JoinGroup ── log ── batch ── transaction ──▶ 
 
 from dataclasses import dataclass, field
 
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.bench.crowd import METADATA, Record
 
 #: Groups that take turns: when one's turn comes again, its last member has long left.

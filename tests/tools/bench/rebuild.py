@@ -15,17 +15,16 @@ from typing import Any, Final
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from coordlib.core.engine.routing import RESPONSES, Output
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.transactions.settings import TransactionsSettings
+from coordlib.core.engine.effects import REQUESTS, RESPONSES, Output
+from coordlib.core.transactions.protocol import TransactionsSettings
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
-from coordlib.core.wire.producers import TRANSACTION
 from coordlib.core.wire.stored import Marker
+from coordlib.core.wire.transactions import TRANSACTION
 from coordlib.errors import CannotReach, SetupError
 from coordlib.job.background.feeder import messages_of
-from coordlib.job.marker import MARKER_KEY
+from coordlib.job.progress import MARKER_KEY
 from coordlib.kafka import topics
 from coordlib.local.progress import phase, to_stderr
 from coordlib.local.stack import Stack

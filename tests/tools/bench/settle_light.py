@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from coordlib.client.groups.assigned_member import AssignedMember
 from coordlib.client.groups.consumer import SLICE_S
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import Partitions
+from coordlib.client.groups.member import AssignedMember
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Partitions
 from coordlib.client.kit.transport import KafkaTransport, Transport
 from coordlib.errors import CoordError
 from tests.tools.bench.settled import Ownership, Share

@@ -27,8 +27,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from coordlib.cli.kit.where import Where
 from coordlib.client import CoordinatedConsumer
+from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.client.spark.share import Share
 from coordlib.errors import CannotReach
 from coordlib.kafka.cluster import create_topic
 from coordlib.local.progress import phase, to_stderr

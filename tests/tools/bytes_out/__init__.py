@@ -34,8 +34,8 @@ each row, and fails where a type has none. The inputs are the worst that are acc
 names, of characters that JSON writes twice as long, and no field that may be left out. Bytes are
 rounded.
 
-What bounds the outputs of a batch (`coordlib/job/batch_size.py`,
-`coordlib/core/engine/answered.py`):
+What bounds the outputs of a batch (`coordlib/job/batch.py`,
+`coordlib/core/engine/outputs.py`):
 
 - **the plan**: so many outputs are planned for each record;
 - **it waits**: what is beyond the plan is counted until readers can see it. Where a shard has said

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from coordlib import limits
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools import clusters
 from tests.tools.bytes_out.measure import (
     ALL_NAMED,

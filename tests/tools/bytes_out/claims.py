@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from coordlib.core.engine.routing import Output
-from coordlib.core.wire import marshal
+from coordlib.core.engine.effects import Output
+from coordlib.core.wire import claims as marshal
 from tests.tools.bytes_out.measure import CLAIMED, NAME, TOPIC, Made, case
 from tests.tools.claims import driving as claims
 

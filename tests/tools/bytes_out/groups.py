@@ -5,7 +5,7 @@ from functools import partial
 import msgspec
 
 from coordlib import limits
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools import assigned_groups as assigned
 from tests.tools.bytes_out.measure import (
     CLIENT,

@@ -9,14 +9,13 @@ from typing import Any, Final, NamedTuple, get_args
 import msgspec
 
 from coordlib import limits
-from coordlib.core.engine.answered import FREE_BYTES, FREE_SHARE, bytes_max
-from coordlib.core.engine.outbox import size_of
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.engine.outputs import FREE_BYTES, FREE_SHARE, bytes_max, size_of
+from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import marshal
-from coordlib.core.wire import requests as rq
-from coordlib.job.batch_size import WRITTEN_SHARE_BESIDE
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import claims
+from coordlib.job.batch import WRITTEN_SHARE_BESIDE
 from tests.tools.driving import SETTINGS, Conversation
 
 PAGE: Final = Path("tests/BYTES.md")
@@ -163,14 +162,14 @@ def case(type_: str, what: str, **how: Any) -> Callable[[Callable[[], Made]], Ca
 def types() -> list[str]:
     """Every type of the wire: requests, control records, messages of shards, messages of claims."""
     messages = (each for kind in REGISTRY.kinds.values() for each in kind.MESSAGES)
-    found = [*get_args(rq.AnyRequest), *dict.fromkeys(messages), *get_args(marshal.AnyMessage)]
+    found = [*get_args(rq.AnyRequest), *dict.fromkeys(messages), *get_args(claims.AnyMessage)]
     inputs = [each.topic for each in REGISTRY.inputs.values() if each.letter != REQUESTS]
     beside = [f"{each}: OffsetCommit" for each in inputs]
     return [*(_name(each) for each in found if each is not rq.FromShard), *beside]
 
 
 def _name(each: type[Any]) -> str:
-    if each in get_args(marshal.AnyMessage):
+    if each in get_args(claims.AnyMessage):
         return f"claims: {each.__name__}"
     if issubclass(each, rq.Message):
         return f"FromShard: {each.__name__}"

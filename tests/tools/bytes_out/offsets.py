@@ -2,9 +2,9 @@
 
 import msgspec
 
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from tests.tools import assigned_groups as assigned
 from tests.tools.bytes_out.groups import members_of, synced
 from tests.tools.bytes_out.measure import (

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib import limits
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools import producers
 from tests.tools.bytes_out.measure import ALL_ROWS, NAME, PRODUCTION, TOPIC, Made, case
 from tests.tools.bytes_out.offsets import some_rows

@@ -7,13 +7,12 @@ talk.send(talk.text("claim", "a", "t/0"))
 import hashlib
 from typing import Any, Final
 
-from coordlib.core.claims.blob import Coordination
-from coordlib.core.claims.fold import Claims
-from coordlib.core.claims.slot import Judgement
+from coordlib.core.claims.fold import Claims, Coordination
+from coordlib.core.claims.slots import Judgement
 from coordlib.core.claims.world import UNTRUSTED_TIME_MS
-from coordlib.core.engine.blob import InputRecord, ShardSettings
-from coordlib.core.engine.routing import Output
-from coordlib.core.wire import marshal
+from coordlib.core.engine.effects import Output
+from coordlib.core.engine.state import InputRecord, ShardSettings
+from coordlib.core.wire import claims
 
 START_MS: Final = 1_500_000_000_000
 TOPIC: Final = "__marshal"
@@ -37,9 +36,9 @@ def process_of(client: str) -> str:
     return hashlib.md5(client.encode(), usedforsecurity=False).hexdigest()[:8]
 
 
-def record(offset: int, now_ms: int, value: bytes | marshal.AnyMessage | None) -> InputRecord:
+def record(offset: int, now_ms: int, value: bytes | claims.AnyMessage | None) -> InputRecord:
     """A record as the broker stamps it."""
-    text = value if isinstance(value, bytes | None) else marshal.encode(value)
+    text = value if isinstance(value, bytes | None) else claims.encode(value)
     return InputRecord("m", offset, now_ms, text)
 
 
@@ -56,7 +55,7 @@ class Talk:
         self._seen = 0
 
     def send(
-        self, value: bytes | marshal.AnyMessage | None, after_ms: int = 0, is_stamped: bool = True
+        self, value: bytes | claims.AnyMessage | None, after_ms: int = 0, is_stamped: bool = True
     ) -> Judgement:
         """Append a record and judge it."""
         self.now_ms += after_ms
@@ -86,12 +85,12 @@ class Talk:
         self.claims, self._seen = Claims(blob, self.settings), 0
 
 
-def message(kind: str, now_ms: int, fields: dict[str, Any]) -> marshal.AnyMessage:
+def message(kind: str, now_ms: int, fields: dict[str, Any]) -> claims.AnyMessage:
     """A message of one of the five types; `fields`: what is not usual."""
-    what = getattr(marshal, kind)
+    what = getattr(claims, kind)
     extra = {"expire_s": 0} if kind == "ReleaseGroup" else {"offset": 0}
     usual = {
-        "version": marshal.OUR_VERSION,
+        "version": claims.OUR_VERSION,
         "time_s": now_ms // 1_000,
         "instance": "0123abcd",
         "client": "a",
@@ -100,5 +99,5 @@ def message(kind: str, now_ms: int, fields: dict[str, Any]) -> marshal.AnyMessag
         "partition": 0,
         **({} if kind == "ClaimingPartition" else extra),
     }
-    made: marshal.AnyMessage = what(**{**usual, **fields})
+    made: claims.AnyMessage = what(**{**usual, **fields})
     return made

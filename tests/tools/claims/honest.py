@@ -11,9 +11,9 @@ from random import Random
 from typing import Final
 
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.wire import marshal
-from coordlib.core.wire.marshal import instance_of
+from coordlib.core.engine.state import InputRecord
+from coordlib.core.wire import claims
+from coordlib.core.wire.claims import instance_of
 from tests.tools.claims import driving
 
 HI_MS: Final = 60_000
@@ -42,7 +42,7 @@ class Sent:
 
     sender: "Consumer"
     partition: int
-    message: marshal.AnyMessage
+    message: claims.AnyMessage
     produced_ms: int
     arrives_ms: int
 

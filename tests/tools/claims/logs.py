@@ -4,8 +4,8 @@ from random import Random
 from typing import Any, Final
 
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.wire import marshal
+from coordlib.core.engine.state import InputRecord
+from coordlib.core.wire import claims
 from tests.tools.claims import driving
 from tests.tools.claims.driving import record
 
@@ -39,7 +39,7 @@ def hostile(
         if dice.random() < 0.05:
             value = dice.choice(_RAW)
         else:
-            value = marshal.encode(_message(dice, world, offset, now_ms))
+            value = claims.encode(_message(dice, world, offset, now_ms))
         if dice.random() < 0.02 and value:
             place = dice.randrange(len(value))
             value = value[:place] + bytes([dice.randrange(256)]) + value[place + 1 :]
@@ -56,7 +56,7 @@ def _step_ms(dice: Random, interval_ms: int) -> int:
     return dice.randrange(interval_ms // 3)
 
 
-def _message(dice: Random, world: World, offset: int, now_ms: int) -> marshal.AnyMessage:
+def _message(dice: Random, world: World, offset: int, now_ms: int) -> claims.AnyMessage:
     kind = dice.choice(KINDS)
     fields: dict[str, Any] = {"client": dice.choice("ab"), "group": dice.choice("gggh")}
     fields["version"] = 2 if dice.random() < 0.7 else dice.choice((0, 1, 4))

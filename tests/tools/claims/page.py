@@ -7,10 +7,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from coordlib.core.claims import state
-from coordlib.core.claims.state import TRANSITIONS, State
+from coordlib.core.claims import soundness
+from coordlib.core.claims.soundness import TRANSITIONS, State
 
-PAGE: Final = Path(str(state.__file__)).with_name("README.md")
+PAGE: Final = Path(str(soundness.__file__)).with_name("README.md")
 BEGIN: Final = "<!-- drawn from the code by `make diagrams`: begin -->"
 END: Final = "<!-- end -->"
 

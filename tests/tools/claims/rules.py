@@ -8,8 +8,8 @@ import re
 from typing import Any
 
 from coordlib.core.claims.world import Slot, World
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.wire import marshal
+from coordlib.core.engine.state import InputRecord
+from coordlib.core.wire import claims
 
 _OURS = re.compile(r"[0-9a-f]{8}(-(0|[1-9]\d{0,18})(?:\.([\w-]{22}))?)?", re.ASCII)
 _DAY_MS = 86_400_000
@@ -40,13 +40,13 @@ class Rules:
                 step_ms = max(0, record.timestamp_ms - self.stamp_ms)
                 self.clock_ms += min(step_ms, self.interval_ms * 2 // 5)
             self.stamp_ms = record.timestamp_ms
-        message: Any = marshal.read(record.value)
-        if isinstance(message, marshal.Rejected):
+        message: Any = claims.read(record.value)
+        if isinstance(message, claims.Rejected):
             return
-        if isinstance(message, marshal.ReleaseGroup):
+        if isinstance(message, claims.ReleaseGroup):
             self._pause(message)
             return
-        if marshal.partition_of(message.topic, self.partitions) != self.partition:
+        if claims.partition_of(message.topic, self.partitions) != self.partition:
             return
         key = (message.group, message.topic, message.partition)
         found = _OURS.fullmatch(message.instance) if message.version == 2 else None
@@ -66,7 +66,7 @@ class Rules:
             return False
         return bool(self.clock_ms - slot["heard"] < 2 * self.interval_ms)
 
-    def _pause(self, message: marshal.ReleaseGroup) -> None:
+    def _pause(self, message: claims.ReleaseGroup) -> None:
         duration_ms = min(1_000 * (message.expire_s - message.time_s), 7 * _DAY_MS)
         if duration_ms > 0:
             self.pauses[message.group] = (self.clock_ms + duration_ms, message.client)

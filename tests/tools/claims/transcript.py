@@ -23,13 +23,12 @@ import shlex
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from coordlib.core.claims import restore
-from coordlib.core.claims.pages import read_pages
-from coordlib.core.claims.slot import Judgement, Key, Slot, Verdict
-from coordlib.core.claims.slots import Slots
+from coordlib.core.claims import fold
+from coordlib.core.claims.slots import Judgement, Key, Slot, Slots, Verdict
+from coordlib.core.claims.snapshots import read_pages
 from coordlib.core.claims.world import World
-from coordlib.core.engine.routing import SNAPSHOTS
-from coordlib.core.wire import marshal
+from coordlib.core.engine.effects import SNAPSHOTS
+from coordlib.core.wire import claims as marshal
 from tests.tools.claims import driving
 from tests.tools.claims.driving import Talk, process_of
 from tests.tools.notation import render
@@ -152,10 +151,10 @@ class ClaimsSession:
         lines = self.batch([])
         pages = {each.key: each.value for each in self.talk.outputs if each.topic == SNAPSHOTS}
         snapshot = read_pages(value for value in pages.values() if value is not None)
-        blob = None if snapshot is None else restore.begin_at(snapshot)
+        blob = None if snapshot is None else fold.begin_at(snapshot)
         after = -1 if snapshot is None else snapshot.offset
         behind = [each for each in self.talk.log if each.offset > after]
-        self.talk.load(restore.catch_up(blob, behind, self.talk.settings))
+        self.talk.load(fold.catch_up(blob, behind, self.talk.settings))
         return lines
 
     def show(self, _words: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ What `tests.tools.one_mutant` runs for a world `kind=claims`.
 import hashlib
 from collections.abc import Iterator
 
-from coordlib.core.claims import restore
+from coordlib.core.claims import fold as restore
 from coordlib.core.claims.fold import fold
 from coordlib.core.claims.soundness import check_invariants
 from coordlib.core.claims.world import World

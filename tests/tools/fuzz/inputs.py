@@ -5,10 +5,10 @@ from functools import cache
 
 import msgspec
 
-from coordlib.core.engine.routing import RESPONSES
+from coordlib.core.engine.effects import RESPONSES
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
 from coordlib.core.wire.data_headers import Marker, Stamp, header_of
 from tests.tools import clusters as c
 from tests.tools import driving, producers

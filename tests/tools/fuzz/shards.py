@@ -13,11 +13,10 @@ from typing import Final
 
 import msgspec
 
-from coordlib.core.engine.routing import EVENTS
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.engine.effects import EVENTS, REQUESTS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec, stored
-from coordlib.core.wire import requests as rq
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 from tests.tools.driving import Conversation

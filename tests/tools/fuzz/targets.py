@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from coordlib.core.groups.assignors import sticky_data
-from coordlib.core.wire import codec, marshal
+from coordlib.core.groups.assignors import ownership
+from coordlib.core.wire import claims, codec
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.data_headers import (
     MARKER_HEADER,
@@ -75,18 +75,18 @@ def _unless_unreadable(decode: Callable[[bytes], object], value: bytes) -> str:
 
 
 def _user_data(value: bytes) -> str:
-    sticky_data.decode_sticky(value)
-    sticky_data.decode_cooperative(value)
+    ownership.decode_sticky(value)
+    ownership.decode_cooperative(value)
     return ACCEPTED
 
 
 def _message(value: bytes) -> str:
     """Claims: the short way of short messages must come to what the long way comes to."""
-    found = marshal.read(value)
-    assert found == marshal.read_any(value), "two ways, two outcomes"
-    if isinstance(found, marshal.Rejected):
+    found = claims.read(value)
+    assert found == claims.read_any(value), "two ways, two outcomes"
+    if isinstance(found, claims.Rejected):
         return f"{found.error.value} {found.sentence}"
-    assert marshal.decode(marshal.encode(found)) == found
+    assert claims.decode(claims.encode(found)) == found
     return f"{ACCEPTED} {type(found).__name__}"
 
 

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, Final
 
 from coordlib.core.transactions.transaction import Transaction
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import TRANSACTION
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools import driving, pending_logs
 from tests.tools import producers as p
 from tests.tools.core import ShardSettings

@@ -7,7 +7,7 @@ It refuses topics that do not exist, since the broker is the one who knows them.
 from collections.abc import Mapping
 
 from coordlib.core.groups.assignors.model import Assignments, Subscriber
-from coordlib.core.groups.assignors.range import divide, takers_of
+from coordlib.core.groups.assignors.range_roundrobin import divide, takers_of
 
 
 class NotAssignable(ValueError):

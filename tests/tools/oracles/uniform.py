@@ -13,8 +13,7 @@ here both go by name. Different subscriptions: see `uniform_different`. Source:
 from collections.abc import Mapping, Sequence
 
 from coordlib.core.groups.assignors.model import Assignments, Member, java_order
-from coordlib.core.groups.assignors.targets import Targets
-from coordlib.core.groups.assignors.uniform import divide_alike
+from coordlib.core.groups.assignors.server_sticky import Targets, divide_alike
 from tests.tools.oracles import uniform_different
 from tests.tools.oracles.server_range import refuse_unknown
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from coordlib.core.groups.assignors.model import Assignments, Member, java_order
-from coordlib.core.groups.assignors.targets import Targets
+from coordlib.core.groups.assignors.server_sticky import Targets
 from tests.tools.oracles.scales import Scales
 from tests.tools.oracles.server_range import refuse_unknown
 

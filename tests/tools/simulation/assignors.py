@@ -9,8 +9,8 @@ from random import Random
 from typing import Any, Final
 
 from coordlib.client import GroupMember
-from coordlib.client.groups.assignor import Assignor
-from coordlib.client.groups.classic_membership import RETRY_MS
+from coordlib.client.groups.assignors import Assignor
+from coordlib.client.groups.classic import RETRY_MS
 from tests.tools.simulation.late import Mend, join, somebody
 from tests.tools.simulation.plan import CLASSIC
 from tests.tools.simulation.program import Program

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from coordlib.checking.history import Happened
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from tests.tools.core import config_of
 from tests.tools.simulation import overdue
 from tests.tools.simulation.crowds import CROWD

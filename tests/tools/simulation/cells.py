@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.core.wire.cells import Owned, ShardRange
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.job.batch import assemble
 from coordlib.job.operator import judge_rows
 from coordlib.job.plane import fold_groups

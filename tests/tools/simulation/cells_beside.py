@@ -9,11 +9,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from coordlib.core.engine.routing import OUTBOX, Output
-from coordlib.core.engine.shard import Status
-from coordlib.core.wire.partitioner import shard_of
-from coordlib.job.background.feeder import Feeder, Pair, waiting_in
-from coordlib.job.background.outbox_log import tell
+from coordlib.core.engine.effects import OUTBOX, Output
+from coordlib.core.engine.fold import Status
+from coordlib.core.wire.envelope import shard_of
+from coordlib.job.background.feeder import Feeder, Pair, tell, waiting_in
 from tests.tools.simulation.driver_io import Beside
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from typing import Any, Final
 
 from coordlib.checking import checkers
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools.simulation import (
     bystanders,
     commits,

@@ -256,7 +256,7 @@ class Cluster:
         return partition.append(key, value, wall_ms, true_ms, transaction, is_marker)
 
     def newest_by_key(self, topic: str, partition: int, first: int = 0) -> dict[bytes, bytes]:
-        """As `coordlib.kafka.compacted` reads it."""
+        """As `coordlib.kafka.reading` reads it."""
         self.require_up()
         records, _ = self.partitions[(topic, partition)].read(first)
         found: dict[bytes, bytes] = {}
@@ -268,7 +268,7 @@ class Cluster:
         return found
 
     def newest_decided(self, topic: str, partition: int, first: int = 0) -> dict[bytes, bytes]:
-        """As `coordlib.kafka.compacted`, without its patience: the supervisor has some."""
+        """As `coordlib.kafka.reading`, without its patience: the supervisor has some."""
         log = self.partitions[topic, partition]
         if log.last_stable < log.end:
             self.write_markers()

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.wire import api as rq
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.plan import CLASSIC
 from tests.tools.simulation.teams import Team

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.defects import Defect
 from tests.tools.simulation.late import Mend
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC, MODES, STRATEGIES

@@ -1,6 +1,6 @@
 """INV-09, INV-21: two programs never both may work on one partition, at any true time."""
 
-from coordlib.client.kit.signals import Partitions, TopicPartition
+from coordlib.client.kit.events import Partitions, TopicPartition
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.scheduler import Scheduler
 from tests.tools.simulation.teams import Team

@@ -6,9 +6,9 @@ from random import Random
 
 import msgspec
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.late import Mend
 from tests.tools.simulation.positions import ask
 from tests.tools.simulation.strangers import ELSEWHERE, name_in

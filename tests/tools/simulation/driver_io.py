@@ -10,15 +10,15 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.core.engine.routing import Output
-from coordlib.core.engine.shard import Status
+from coordlib.core.engine.effects import Output
+from coordlib.core.engine.fold import Status
 from coordlib.core.wire import codec
-from coordlib.core.wire.requests import Control, Tick
+from coordlib.core.wire.api import Control, Tick
 from coordlib.job.background.feeder import Waiting
 from coordlib.job.control import Signer
 from coordlib.job.plane import Plane
-from coordlib.job.source import chosen
-from coordlib.kafka.late_ends import RETRY_BACKOFF_MS
+from coordlib.job.query import chosen
+from coordlib.kafka.transactions import RETRY_BACKOFF_MS
 from tests.tools.core import InputRecord
 from tests.tools.simulation.checkpoint import Ranges, StateGone
 from tests.tools.simulation.cluster import Cluster, LateEnd, Outcome, Place, Transaction

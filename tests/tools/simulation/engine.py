@@ -17,16 +17,13 @@ from coordlib.core.wire.cells import Owned
 from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import CoordError, DriverFenced, ReplayDiffers, StartRefused, TooMuchAtOnce
 from coordlib.job.background.ticks import TickWriter
-from coordlib.job.batch import Batch, assemble
-from coordlib.job.batch_size import PLANNED_MAX, BatchSize
+from coordlib.job.batch import PLANNED_MAX, Batch, BatchSize, assemble
 from coordlib.job.checkpoint import Ended, Identity
-from coordlib.job.control_keys import begin
+from coordlib.job.control import Signatures, begin
 from coordlib.job.judged_log import JudgedLog
-from coordlib.job.main.query import output_partitions, positions_at_start
-from coordlib.job.marker import next_marker
+from coordlib.job.main.coordinator import output_partitions, positions_at_start
 from coordlib.job.plane import Plane, groups
-from coordlib.job.progress import OtherCells
-from coordlib.job.signatures import Signatures
+from coordlib.job.progress import OtherCells, next_marker
 from coordlib.job.sink import TransactionalSink
 from coordlib.job.start import agree, begun_with, ended_before, not_committed
 from tests.tools.core import InputRecord, ShardSettings, UnknownStateVersion

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.core.wire.stored import Marker, decode_marker
-from coordlib.job.marker import MARKER_KEY
+from coordlib.job.progress import MARKER_KEY
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.world import GROUP, PREFIX

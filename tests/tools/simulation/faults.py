@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from random import Random
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.transactions import KAFKA
+from coordlib.core.wire.offsets import KAFKA
 from tests.tools.simulation import (
     assignors,
     broker_faults,

@@ -10,16 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.client.controller.signals import Leadership
-from coordlib.client.controller.wording import BrokerTiming
-from coordlib.core.controller import rows as kept
-from coordlib.core.controller.cluster import Cluster
-from coordlib.core.controller.rows import Partition
+from coordlib.client.controller.requests import BrokerTiming, Leadership
+from coordlib.core.controller import states as kept
+from coordlib.core.controller.states import Cluster, Partition
 from coordlib.core.registry import REGISTRY
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.clusters import PartitionValue
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
+from coordlib.core.wire.stored import PartitionValue
 from coordlib.kafka.layout import Place as Where
 from tests.tools.simulation.disks import Disk, Entry, Place
 from tests.tools.simulation.scheduler import Clock, Process, rate_of

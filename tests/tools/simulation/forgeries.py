@@ -11,10 +11,9 @@ from typing import Final
 
 import msgspec
 
-from coordlib.core.engine.routing import EVENTS, Output
-from coordlib.core.engine.transition import REQUESTS
+from coordlib.core.engine.effects import EVENTS, REQUESTS, Output
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.core.wire.control import with_signature
 from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools.simulation.evidence import Asked, Evidence, Told
 from tests.tools.simulation.plan import ASSIGNED, MEMBER_KINDS
 from tests.tools.simulation.rules import NOT_LET_GO, Ticks, Visible, clock_steps_ms

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaException
 
-from coordlib.core.engine.shard import InputRecord
+from coordlib.core.engine.fold import InputRecord
 from coordlib.core.wire.stored import JudgedRecord
 from coordlib.errors import CannotReach, StartRefused
 from coordlib.job.batch import judged_record
 from coordlib.job.judged_log import FILLER
-from coordlib.kafka.places import Bounds, Place
+from coordlib.kafka.logs import Bounds, Place
 from tests.tools.simulation.cluster import Cluster, Record
 
 

@@ -14,16 +14,14 @@ from unittest.mock import patch
 import msgspec
 
 from coordlib import limits
-from coordlib.core.engine import shard as shard_module
-from coordlib.core.engine.agenda import Agenda, note
-from coordlib.core.engine.restore import restore
-from coordlib.core.engine.routing import Output
-from coordlib.core.engine.row import Row, StoredRow
+from coordlib.core.engine import fold as shard_module
+from coordlib.core.engine.effects import At, Key, Output
+from coordlib.core.engine.rows import Agenda, Row, StoredRow, note
+from coordlib.core.engine.state import restore
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.engine.transition import At, Key
 from coordlib.core.groups.kind import GroupKind
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import ShardPosition
 from coordlib.job.operator import judge_rows
 from coordlib.job.plane import fold_groups

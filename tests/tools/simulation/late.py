@@ -6,9 +6,9 @@ They wait for the moment at which they hurt: an open join phase, a JoinGroup tha
 from collections.abc import Callable
 from random import Random
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.world import GROUP, MEMBERS_MAX, PREFIX, World

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from coordlib import limits
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.world import PREFIX

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from coordlib.core.wire.stored import EVENT_REQUESTS_LOST
-from coordlib.kafka.cut_logs import Why
+from coordlib.kafka.logs import Why
 from tests.tools.simulation.evidence import Evidence, newest_marker
 from tests.tools.simulation.late import Mend, job_away
 from tests.tools.simulation.world import PREFIX, World

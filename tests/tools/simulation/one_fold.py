@@ -15,12 +15,11 @@ from typing import Final
 
 import msgspec
 
-from coordlib.core.engine.restore import topics_of
-from coordlib.core.engine.routing import Output
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.engine.effects import REQUESTS, Output
+from coordlib.core.engine.state import topics_of
+from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force
 from tests.tools.simulation import inspection

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.wire import api as rq
 from coordlib.errors import ErrorCode
 from tests.tools.core import config_of
 from tests.tools.simulation.evidence import Evidence, Told, newest_marker

@@ -9,10 +9,10 @@ from collections import deque
 from random import Random
 from typing import Final
 
-from coordlib.core.engine.blob import Fold, InputRecord, ShardSettings
 from coordlib.core.engine.pages import Kept, Packing, StoredPages, fold_pages, whole
+from coordlib.core.engine.state import Fold, InputRecord, ShardSettings
 from coordlib.core.registry import REGISTRY
-from coordlib.job.state import pack_pages, unpack_pages
+from coordlib.job.operator import pack_pages, unpack_pages
 from tests.tools.simulation.violation import Violation
 
 #: What they cost is the same without compression.

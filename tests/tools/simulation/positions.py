@@ -5,9 +5,9 @@ from itertools import count
 from random import Random
 from typing import Any
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.company import unless_healing
 from tests.tools.simulation.late import Mend, somebody
 from tests.tools.simulation.strangers import ELSEWHERE, FAR, name_in

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from coordlib.checking.history import Happened
-from coordlib.client.kit.steps import ACTIVE
+from coordlib.client.kit.requests import ACTIVE
 from coordlib.errors import CoordError
 from tests.tools.simulation.cluster import Cluster
 from tests.tools.simulation.scheduler import Gone, Process

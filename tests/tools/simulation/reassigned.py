@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from random import Random
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.cluster import Place, Record
 from tests.tools.simulation.late import Mend, join, somebody
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC

@@ -1,9 +1,9 @@
 """A server-assigned group at rest: what its members believe is what its coordinator has kept."""
 
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.core.groups.assigned.group import Group, State
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.teams import Team
 from tests.tools.simulation.world import GROUP, PREFIX, Violation, World

@@ -8,8 +8,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from itertools import accumulate
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools.simulation.cluster import Place, Record, Transaction
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.plan import CLASSIC, CLOCK_KINDS, MEMBER_KINDS

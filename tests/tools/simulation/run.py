@@ -8,10 +8,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordlib.checking.history import Happened
-from coordlib.client.groups.classic_membership import RETRY_MS
+from coordlib.client.groups.classic import RETRY_MS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation import commits, faults, plan, signing
 from tests.tools.simulation.checks import (
     check_end,

@@ -7,9 +7,9 @@ in the log must fit to that, and so must all other lines of the history.
 from dataclasses import dataclass
 
 from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
-from coordlib.core.groups.step import SHARD_IS_THROTTLED
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.groups.group import SHARD_IS_THROTTLED
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import ErrorCode
 from tests.tools.defects import Poison
 from tests.tools.simulation.evidence import Asked, Evidence, Told

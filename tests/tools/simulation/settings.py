@@ -5,9 +5,9 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.config import BrokersConfig, GroupConfig, ShardConfig
-from coordlib.core.controller.settings import BrokersSettings
-from coordlib.core.groups.settings import GroupSettings
-from coordlib.core.wire.brokers import CLUSTER
+from coordlib.core.controller.protocol import BrokersSettings
+from coordlib.core.groups.group import GroupSettings
+from coordlib.core.wire.controller import CLUSTER
 from coordlib.core.wire.stored import FEATURES, GROUP_SPACE, Layout
 from tests.tools.core import ShardSettings
 from tests.tools.simulation.plan import ASSIGNED, Plan

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from coordlib.job.signatures import ED25519, Signatures
+from coordlib.job.control import ED25519, Signatures
 from coordlib.testing.signing import stand_in
 
 if TYPE_CHECKING:

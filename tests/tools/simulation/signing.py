@@ -1,7 +1,7 @@
 """Which control records must count, by what the world knows, and when drivers begin to sign."""
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools.simulation.signed_worlds import signatures_of
 from tests.tools.simulation.world import PREFIX, World
 

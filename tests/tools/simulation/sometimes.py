@@ -5,7 +5,7 @@ Counted from what a run has left; `python -m tests.tools.sim` adds them up over 
 
 from typing import Final
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools.defects import DEADLINE
 from tests.tools.simulation import (
     forgeries,

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools.simulation.broker_faults import INPUTS
 from tests.tools.simulation.bystanders import THROTTLED
 from tests.tools.simulation.crowds import CROWD, GREEDY, HOARDER

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.world import World
 

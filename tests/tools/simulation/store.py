@@ -12,15 +12,19 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from coordlib.client.controller import signals as bs
-from coordlib.client.controller.errors import BrokerFenced, BrokerReplaced
-from coordlib.client.controller.life import BrokerLife
-from coordlib.client.controller.wording import BrokerTiming, Registration
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.client.kit.wording import Identity
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.client.controller import requests as bs
+from coordlib.client.controller.machine import BrokerLife
+from coordlib.client.controller.requests import (
+    BrokerFenced,
+    BrokerReplaced,
+    BrokerTiming,
+    Registration,
+)
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.kit.requests import Identity
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import CoordError
 from tests.tools.simulation.disks import Disk, Entry, Log, Place
 from tests.tools.simulation.scheduler import Channel, Process, Scheduler

@@ -9,16 +9,14 @@ from typing import Final
 
 import msgspec
 
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.controller import rows as kept
-from coordlib.core.controller import telling
-from coordlib.core.controller.cluster import Cluster
-from coordlib.core.controller.rows import Partition
-from coordlib.core.controller.states import BrokerState
-from coordlib.core.engine.routing import METADATA, Output
-from coordlib.core.wire import requests as rq
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.controller import states as kept
+from coordlib.core.controller import step as telling
+from coordlib.core.controller.states import BrokerState, Cluster, Partition
+from coordlib.core.engine.effects import METADATA, Output
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import stored
-from coordlib.core.wire.clusters import PartitionValue
+from coordlib.core.wire.stored import PartitionValue
 from tests.tools.cluster_soundness import changes
 from tests.tools.simulation.disks import Place
 from tests.tools.simulation.evidence import Asked, Evidence, Told

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.brokers import CLUSTER
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.controller import CLUSTER
 from tests.tools.simulation import store_moments
 from tests.tools.simulation.fleet import UNCLEAN, Fleet
 from tests.tools.simulation.late import Mend

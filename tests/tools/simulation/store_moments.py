@@ -4,10 +4,10 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from coordlib.client.controller.standing import State
+from coordlib.client.controller.state import State
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.brokers import CLUSTER
+from coordlib.core.wire.controller import CLUSTER
 from tests.tools.simulation.disks import Place
 from tests.tools.simulation.fleet import Fleet
 from tests.tools.simulation.late import Mend

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools.simulation.world import PREFIX, World
 
 Line = tuple[int, int, str]

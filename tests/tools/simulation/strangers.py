@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.late import Mend, somebody
 from tests.tools.simulation.world import GROUP, INCARNATION, PREFIX, World
 

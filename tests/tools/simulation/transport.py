@@ -14,16 +14,16 @@ from random import Random
 
 import msgspec
 
-from coordlib.client.groups.topic_ids import TopicIds
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.concerned import concerns
+from coordlib.client.groups.reading import TopicIds
+from coordlib.client.kit import events as sg
 from coordlib.client.kit.later_fields import as_read
-from coordlib.client.kit.proofs import Mark, Proofs, Written
+from coordlib.client.kit.reading import Mark, Proofs, Written
+from coordlib.client.kit.requests import concerns
 from coordlib.client.kit.transport import TIMER_INTERVAL_MS, Handler
 from coordlib.core.groups.assignors.model import ReplicaRacks
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.core.wire.stored import FEATURES, Layout
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import Place as Where

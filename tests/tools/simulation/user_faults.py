@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from random import Random
 
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from tests.tools.simulation import reassigned, wishes
 from tests.tools.simulation.late import Mend, join, somebody
 from tests.tools.simulation.program import Program

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from coordlib.client.groups.member import Member
-    from coordlib.client.kit import signals as sg
+    from coordlib.client.kit import events as sg
 
 
 class VirtualCondition:

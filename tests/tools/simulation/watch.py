@@ -10,8 +10,8 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from coordlib.core.wire.own_topics import is_users, own_topics
-from coordlib.core.wire.requests import TopicMetadata
+from coordlib.core.wire.api import TopicMetadata
+from coordlib.core.wire.topics import is_users, own_topics
 from coordlib.job.background import topic_watch
 from tests.tools.simulation.cluster import Cluster
 from tests.tools.simulation.driver_io import SimulatedControl

@@ -7,7 +7,7 @@ others as little as can be: that is what makes a failing schedule shrink.
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from coordlib.core.engine.routing import OUTPUT_TOPICS, RESPONSES
+from coordlib.core.engine.effects import OUTPUT_TOPICS, RESPONSES
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from coordlib.kafka.layout import Place as Where
 from tests.tools.simulation import settings, wishes

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from coordlib import limits
 from coordlib.core.groups.assigned import reconciliation
 from coordlib.core.groups.assigned.group import Group, Member, State, count, text_bytes
-from coordlib.core.groups.assigned.matches import MATCHES, Expression
-from coordlib.core.groups.assigned.step import Step
-from coordlib.core.groups.assignors.chosen import divide
+from coordlib.core.groups.assigned.members import Step
+from coordlib.core.groups.assigned.subscriptions import MATCHES, Expression
+from coordlib.core.groups.assignors.registry import divide
 from coordlib.core.groups.assignors.server_model import Subscriber
-from coordlib.core.groups.generations import after
+from coordlib.core.groups.group import next_generation as after
 from coordlib.core.wire import stored
 
 #: So many members are named in one line of history; the rest are only counted.

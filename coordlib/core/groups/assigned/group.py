@@ -5,6 +5,7 @@ that it is to own by the newest division. *Demands* ask for surplus partitions; 
 granted when no other member has them. Source: seed 000; KIP-848 for the hand-over without a stop.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
@@ -13,10 +14,17 @@ from typing import Final
 import msgspec
 
 from coordlib import limits
-from coordlib.core.engine.clock import Timer
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.assigned.search import includes
+from coordlib.core.engine.time import Timer
 from coordlib.core.wire import consumer_protocol as cp
+
+
+def includes(partitions: Mapping[str, tuple[int, ...]], topic: str, number: int) -> bool:
+    """Whether a partition is one of these, each topic's in ascending order."""
+    some = partitions.get(topic, ())
+    place = bisect_left(some, number)
+    return place < len(some) and some[place] == number
+
 
 #: Topic to partitions, in ascending order; no topic without partitions.
 Partitions = dict[str, tuple[int, ...]]

@@ -14,8 +14,8 @@ count as owner.
 from collections.abc import Collection, Mapping
 
 from coordlib import limits
-from coordlib.core.engine import clock as deadlines
-from coordlib.core.engine import effect as fx
+from coordlib.core.engine import effects as fx
+from coordlib.core.engine import time as deadlines
 from coordlib.core.groups.assigned.group import (
     Demand,
     Grant,
@@ -26,10 +26,10 @@ from coordlib.core.groups.assigned.group import (
     minus,
     union,
 )
-from coordlib.core.groups.assigned.step import Step
-from coordlib.core.groups.generations import is_older
+from coordlib.core.groups.assigned.members import Step
+from coordlib.core.groups.group import is_older
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import responses as rs
 from coordlib.core.wire import stored
 
 

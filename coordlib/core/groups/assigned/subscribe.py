@@ -1,7 +1,12 @@
-"""Subscribe: enter the group, or want other topics. Seed 000's JoinGroupRequest, with no wait.
+"""Subscribe: enter the group, or want other topics. Release: meet a demand for partitions.
 
-Seed 000 parks it until all members have joined again. Here it is answered at once, with the
-partitions that are free. Demands ask other members for the rest, which follows as they release it.
+Subscribe is seed 000's JoinGroupRequest, with no wait. Seed 000 parks it until all members have
+joined again. Here it is answered at once, with the partitions that are free. Demands ask other
+members for the rest, which follows as they release it.
+
+With a Release a member meets a demand, and commits its offsets there, in one record. The demand is
+named by its cause (rule 12). A repeated Release, or one of a demand that is not open, changes
+nothing and is no error: the demand was met already.
 """
 
 from collections.abc import Mapping
@@ -11,19 +16,58 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib import limits
+from coordlib.core.engine.effects import reply_of
 from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
-from coordlib.core.engine.transition import reply_of
-from coordlib.core.groups.assigned import division, kept_bytes, reconciliation
-from coordlib.core.groups.assigned.group import Group, Member
-from coordlib.core.groups.assigned.membership import find_own
-from coordlib.core.groups.assigned.step import SESSION_TIMEOUT_TOO_HIGH, Step
+from coordlib.core.groups.assigned import division, members, reconciliation
+from coordlib.core.groups.assigned.group import Demand, Group, Member, includes
+from coordlib.core.groups.assigned.members import (
+    SESSION_TIMEOUT_TOO_HIGH,
+    Step,
+    fault_of_row,
+    find_own,
+)
 from coordlib.core.groups.assignors.server_model import DEFAULT
-from coordlib.core.groups.generations import after, is_older
-from coordlib.core.groups.step import SHARD_IS_THROTTLED
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.group import SHARD_IS_THROTTLED, is_older
+from coordlib.core.groups.group import next_generation as after
+from coordlib.core.groups.offsets import commit as offsets
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import stored
-from coordlib.core.wire.patterns import BadPattern, compile_pattern
+from coordlib.core.wire.topics import BadPattern, compile_pattern
 from coordlib.errors import ErrorCode
+
+
+def release(step: Step, request: rq.Release) -> None:
+    """Judge one Release."""
+    member = find_own(step, request)
+    if not isinstance(member, Member):
+        code, message = member
+        step.refuse(request, code, message)
+        return
+    before = step.live.members
+    step.touched.append(member.member)
+    demand = member.demand(request.cause)
+    # The offsets first: the partitions are still the member's own.
+    of_row = _of_demand(step, member, demand)
+    room_bytes = step.room_for(is_known=True)
+    offsets.store(step, request, room_bytes, of_row)
+    if demand is not None:
+        reconciliation.let_go(step, member, demand)
+        division.go_on(step)
+        reconciliation.tell(step, before)
+
+
+def _of_demand(step: Step, member: Member, demand: Demand | None) -> offsets.OfRow:
+    """Store offsets of this demand only: a late duplicate must restore none (rule 12)."""
+    as_commit = fault_of_row(step, member)
+    partitions = demand.partitions if demand is not None else {}
+
+    def judge(request: rq.Release, row: rq.CommittedOffset) -> ErrorCode:
+        if not includes(partitions, row.topic, row.partition):
+            return ErrorCode.PARTITION_NOT_OWNED
+        return as_commit(request, row)
+
+    return judge
+
 
 #: Of the topics that a member wants, those that its line of history names.
 TOPICS_NAMED_MAX: Final = 100
@@ -122,7 +166,7 @@ def _no_place(step: Step) -> tuple[ErrorCode, str | None] | None:
 
 def _has_room(step: Step, newcomer: Member, group: Group | None) -> bool:
     """Whether the shard's blob has room for a newcomer without partitions."""
-    grows_by = kept_bytes.of_newcomer(newcomer) + (step.new_group_bytes if group is None else 0)
+    grows_by = members.newcomer_bytes(newcomer) + (step.new_group_bytes if group is None else 0)
     return grows_by <= step.room_for(is_known=False)
 
 
@@ -254,7 +298,7 @@ def _fits_into_shard(step: Step, start: Group | None, is_known: bool) -> bool:
     """Whether the shard's blob has room for the member and its division; to shrink is allowed."""
     if step.room_bytes >= limits.OUTPUT_BYTES_MAX:
         return True  # more than any group has: spares the counting
-    grows_by = kept_bytes.of_group(step.live) - (kept_bytes.of_group(start) if start else 0)
+    grows_by = members.kept_bytes(step.live) - (members.kept_bytes(start) if start else 0)
     return grows_by <= max(step.room_for(is_known), 0)
 
 

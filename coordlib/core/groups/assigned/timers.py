@@ -13,11 +13,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from coordlib.core.engine.clock import NEVER, Due, rerun
-from coordlib.core.groups.assigned import division, guards, reconciliation
+from coordlib.core.engine.time import NEVER, Due, rerun
+from coordlib.core.groups.assigned import division, leave, reconciliation
 from coordlib.core.groups.assigned.group import Demand, Group, Guard, Member
-from coordlib.core.groups.assigned.membership import remove
-from coordlib.core.groups.assigned.step import Step
+from coordlib.core.groups.assigned.members import Step, remove
 
 SESSION: Final = "session"
 RELEASE: Final = "release"
@@ -53,14 +52,14 @@ def fire(step: Step, due: Due) -> None:
     for each in sorted(dues):
         step.cause = each.name
         if each.kind == GUARD:
-            guards.drop(step, each.member)
+            leave.drop_guard(step, each.member)
         elif each.member in step.live.members:
             reason = "session expired" if each.kind == SESSION else "did not let go in time"
             removed.append((before[each.member], reason))
             remove(step, before[each.member], reason)
     step.cause = due.name
     if not removed:
-        guards.conclude(step, before)
+        leave.conclude_guards(step, before)
         return
     member, reason = removed[0]
     detail = {"member": member.member, "client": member.client}

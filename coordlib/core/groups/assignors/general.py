@@ -1,26 +1,70 @@
-"""The sticky assignment of a group whose members want different topics.
+"""Which partitions went from whom to whom while a group is balanced.
 
-1. Everybody keeps what it owned and still wants; where racks matter, only what is near.
-2. Each free partition goes to the member with fewest of those who want its topic; topics that few
-   want come first. Where racks matter, near members come first.
-3. Partitions move from members to others with at least two fewer, until none can: to the owner of
-   an earlier generation if that helps, else to the member with fewest. If that leaves the group no
-   better balanced than after 2, it is undone.
-Source: `GeneralAssignmentBuilder` in `AbstractStickyAssignor.java`, whose search for a better owner
-is done here with heaps. Two differences: partitions never return to an earlier owner who does not
-want their topic any more; and step 3 ends after `ROUNDS_MAX` rounds that did not improve the
-balance, where Kafka would go on for ever.
+Two members should not swap partitions of one topic: when a partition is about to go back over a
+way that another one of its topic came, that other one is sent back instead. Source:
+`PartitionMovements` in `AbstractStickyAssignor.java`.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from coordlib.core.groups.assignors.layout import Layout
-from coordlib.core.groups.assignors.loads import Loads, spread
-from coordlib.core.groups.assignors.model import Member, java_order
-from coordlib.core.groups.assignors.movements import Movements
+from coordlib.core.groups.assignors.model import (
+    Layout,
+    Member,
+    PartitionSet,
+    java_order,
+    string_hash,
+)
 from coordlib.core.groups.assignors.ownership import Ownership
-from coordlib.core.groups.assignors.racks import RackInfo
+from coordlib.core.groups.assignors.racks import Loads, RackInfo, spread
+
+Way = tuple[int, int]  # from member, to member
+
+
+class Movements:
+    """Members are numbers, partitions places of the layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._hashes = [string_hash(topic) for topic in layout.topics]
+        #: Place -> from whom it came at first, and who has it now.
+        self._way_of: dict[int, Way] = {}
+        #: Number of topic -> way -> partitions that went it.
+        self._moved: dict[int, dict[Way, PartitionSet]] = {}
+
+    def instead_of(self, place: int, old: int, new: int) -> int:
+        """Which place should go to `new` so that `place` need not."""
+        number = self._layout.topic_at[place]
+        ways = self._moved.get(number)
+        if not ways:
+            return place
+        origin = self._way_of[place][0] if place in self._way_of else old
+        back = ways.get((new, origin))
+        if back is None:
+            return place
+        return self._layout.start[self._layout.topics[number]] + back.first()
+
+    def record(self, place: int, old: int, new: int) -> None:
+        """A place went from `old` to `new`; one that came home has not moved at all."""
+        origin = self._forget(place) if place in self._way_of else old
+        if origin == new:
+            return
+        number, way = self._layout.topic_at[place], (origin, new)
+        self._way_of[place] = way
+        ways = self._moved.setdefault(number, {})
+        if way not in ways:
+            ways[way] = PartitionSet(self._hashes[number])
+        ways[way].add(self._layout.partition(place))
+
+    def _forget(self, place: int) -> int:
+        """Forget how a place came; answer where it was at first."""
+        way = self._way_of.pop(place)
+        ways = self._moved[self._layout.topic_at[place]]
+        ways[way].remove(self._layout.partition(place))
+        if not ways[way]:
+            del ways[way]
+        return way[0]
+
 
 ROUNDS_MAX: Final = 16
 FREE: Final = -1

@@ -8,11 +8,17 @@ Nothing is kept on purpose: what members had does not matter. Source: `RangeAssi
 """
 
 from collections.abc import Mapping
+from heapq import heapify, heapreplace
+from typing import Final
 
-from coordlib.core.groups.assignors.quotas import quotas
-from coordlib.core.groups.assignors.range import takers_of
-from coordlib.core.groups.assignors.server_model import Shares, Subscriber
-from coordlib.core.groups.assignors.terms import in_assignors_terms
+from coordlib.core.groups.assignors.model import in_member_order
+from coordlib.core.groups.assignors.range_roundrobin import takers_of
+from coordlib.core.groups.assignors.server_model import (
+    Shares,
+    Subscriber,
+    in_assignors_terms,
+    quotas,
+)
 
 NAME = "range"
 
@@ -35,3 +41,53 @@ def assign(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> 
                 given[member][topic] = tuple(range(first, first + size))
             first += size
     return given
+
+
+ROUNDROBIN = "roundrobin"
+
+
+#: Its place on the way around, the member's number, which turn of its own this is, its capacity.
+#: Turns are taken in this order.
+_Turn = tuple[float, int, int, int]
+#: Before all turns.
+_START: Final[_Turn] = (0.0, -1, -1, 1)
+
+
+def assign_roundrobin(members: Mapping[str, Subscriber], partitions: Mapping[str, int]) -> Shares:
+    """Divide the partitions of all topics; `model` says what goes in and comes out."""
+    known = in_assignors_terms(members)
+    circle = in_member_order(known)
+    number = {member: at for at, member in enumerate(circle)}
+    dealt: dict[str, dict[str, list[int]]] = {member: {} for member in members}
+    last, turns = _START, list[_Turn]()
+    before: list[str] = []
+    for topic, takers in takers_of(known, partitions).items():
+        if takers is not before:  # else the same ones, in one list, go on with their next turns
+            if before:  # circles are all alike: counted within one, numbers stay small
+                last = _turn(last[1], last[2] % last[3], last[3])
+            turns = [_first_after(last, number[each], members[each].capacity) for each in takers]
+            heapify(turns)
+            before = takers
+        for partition in range(partitions[topic]):
+            last = turns[0]
+            _, member, turn, capacity = last
+            dealt[circle[member]].setdefault(topic, []).append(partition)
+            heapreplace(turns, _turn(member, turn + 1, capacity))
+    return {
+        member: {topic: tuple(some) for topic, some in rows.items()}
+        for member, rows in dealt.items()
+    }
+
+
+def _turn(member: int, turn: int, capacity: int) -> _Turn:
+    return (2 * turn + 1) / (2 * capacity), member, turn, capacity
+
+
+def _first_after(last: _Turn, member: int, capacity: int) -> _Turn:
+    """A member's first turn after the one that was taken last."""
+    place, last_member, last_turn, last_capacity = last
+    # The first one at the same place or later: (2 t + 1) / (2 c) >= (2 t' + 1) / (2 c').
+    behind = (2 * last_turn + 1) * capacity - last_capacity
+    found = _turn(member, max(0, -(-behind // (2 * last_capacity))), capacity)
+    is_taken = found[:2] <= (place, last_member)
+    return _turn(member, found[2] + 1, capacity) if is_taken else found

@@ -1,9 +1,15 @@
-"""A classic group as a value: its states and its members. What must always hold: soundness.py.
+"""A classic group as a value: its states, its members, their sizes, and what must always hold.
 
 Everything here is hard state: it survives crashes, is written to `coord.groups` whenever it
 changed, and is enough to restore the group. When a member was last heard is soft state and is
 kept by the shard; offsets are kept beside the group, so that neither slows the other.
 Source: seeds 002 and 004; `ClassicGroup.java` and `ClassicGroupState.java` of Apache Kafka.
+
+Two sizes are counted. `Group.size_bytes` bounds one record's JSON, where every character may be
+escaped. The kept bytes bound the group's hard state and its members' soft state in a shard's blob;
+they depend on the group alone, not on when it was written or how, so that the sum over a shard is
+the same however the log is cut into batches, and after a rebuild. `growth` is the one place by
+which both follow the members.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,7 +21,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from coordlib import limits
-from coordlib.core.engine.clock import Timer
+from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.time import Timer
 from coordlib.core.wire import consumer_protocol as cp
 
 
@@ -362,3 +369,192 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
             yield announced.timer
         for guard in self.guards.values():
             yield guard.told
+
+
+#: The rest of a row: its numbers, the fields of a group without members, and their names.
+GROUP_BYTES: Final = 768
+#: The fields of a member and their names, when it was heard, and a parked request.
+MEMBER_BYTES: Final = 512
+#: A member's field `host`, with its name.
+HOST_BYTES: Final = 8
+GUARD_BYTES: Final = 256
+#: The fields of a failed assignment, and their names.
+FAILURE_BYTES: Final = 32
+#: An announced id: three names of any length, and a timer.
+ANNOUNCED_BYTES: Final = 640
+#: One offered protocol beside its name and metadata.
+OFFERED_BYTES: Final = 24
+#: More than any JoinGroup adds: its own bytes, the longest names, and a new group.
+JOIN_BYTES_MAX: Final = limits.REQUEST_BYTES_MAX + 16 * limits.KIB
+
+
+#: Where a group keeps the sum over its members; `carry` hands it on.
+_OF_MEMBERS: Final = "kept_of_members"
+
+
+def kept_bytes(group: Group) -> int:
+    """The whole group but its offsets."""
+    return kept_frame_bytes(group) + kept_members_bytes(group)
+
+
+def kept_members_bytes(group: Group) -> int:
+    """All members; counted once, because a rebalance changes a group as often as it has members."""
+    known: int | None = group.__dict__.get(_OF_MEMBERS)
+    if known is None:
+        known = group.__dict__[_OF_MEMBERS] = sum(map(kept_member_bytes, group.members.values()))
+    return known
+
+
+def carry_bytes(before: Group, group: Group, grown: int = 0) -> None:
+    """Set the sum over a group's members: the sum before, plus its growth."""
+    group.__dict__[_OF_MEMBERS] = kept_members_bytes(before) + grown
+
+
+def growth(before: Member | None, after: Member | None) -> tuple[int, int]:
+    """By how many bytes a group grows as one member takes another's place; None: there is none.
+
+    Returns the bytes of `Group.size_bytes`, and those in the blob.
+    """
+    if before is not None and after is not None and _has_the_size_of(before, after):
+        return 0, 0  # most steps replace nothing of what is counted
+    of_after = (after.size_bytes(), kept_member_bytes(after)) if after is not None else (0, 0)
+    of_before = (before.size_bytes(), kept_member_bytes(before)) if before is not None else (0, 0)
+    return of_after[0] - of_before[0], of_after[1] - of_before[1]
+
+
+def _has_the_size_of(before: Member, after: Member) -> bool:
+    return (
+        after.protocols is before.protocols
+        and after.assignment is before.assignment
+        and after.rejoin_id is before.rejoin_id
+        and (after.member, after.client) == (before.member, before.client)
+        and (after.first_id, after.instance) == (before.first_id, before.instance)
+        and after.host == before.host
+    )
+
+
+def new_group_bytes(name: str) -> int:
+    """A group that has just been made."""
+    return GROUP_BYTES + 2 * width(name)
+
+
+def kept_frame_bytes(group: Group) -> int:
+    """A group without its members."""
+    names = 2 * width(group.group) + width(group.protocol_type, group.protocol, group.leader)
+    size = GROUP_BYTES + names + width(group.rebalance_reason)
+    if group.failure is not None:
+        size += kept_failure_bytes(group.failure)
+    if group.pending:
+        size += len(group.pending) * ANNOUNCED_BYTES
+    if group.guards:
+        size += sum(map(kept_guard_bytes, group.guards.values()))
+    return size
+
+
+def kept_member_bytes(member: Member) -> int:
+    """A member with its metadata and its assignment."""
+    # Its id stands as key, in the member, beside when it was heard, and beside its instance.
+    names = width(member.first_id, member.rejoin_id) + 2 * width(member.client)
+    names += 4 * width(member.member) + 2 * width(member.instance)
+    if member.host is not UNSET:
+        names += HOST_BYTES + width(member.host)
+    return MEMBER_BYTES + names + kept_offered_bytes(member.protocols) + len(member.assignment)
+
+
+def kept_offered_bytes(protocols: tuple[OfferedProtocol, ...]) -> int:
+    return sum(OFFERED_BYTES + width(p.name) + len(p.metadata) for p in protocols)
+
+
+def kept_guard_bytes(guard: Guard) -> int:
+    """A former owner that others wait for."""
+    names = 2 * width(guard.member) + width(guard.client, guard.first_id, guard.successor)
+    return GUARD_BYTES + names
+
+
+def kept_failure_bytes(failure: Failure) -> int:
+    """Why the generation has no assignment."""
+    return FAILURE_BYTES + width(failure.error, failure.message)
+
+
+def width(*names: str | None) -> int:
+    """Bytes of names in UTF-8."""
+    total = 0
+    for name in names:  # no generator: this runs for every change of a group
+        if name:
+            total += len(name) if name.isascii() else len(name.encode())
+    return total
+
+
+def check_invariants(group: Group) -> None:
+    """Raise BrokenInvariant when the group contradicts itself. On in every test."""
+    for sentence, holds in _invariants(group):
+        if not holds:
+            raise BrokenInvariant(f"{group.group}: {sentence}")
+
+
+def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
+    members = list(group.members.values())
+    empty = group.state is State.EMPTY
+    joining = group.state is State.PREPARING_REBALANCE
+    completing = group.state is State.COMPLETING_REBALANCE
+    # INV-13
+    yield "members have a leader among them", not members or group.leader in group.members
+    yield "a group without members has no leader", bool(members) or group.leader is None
+    yield "an Empty group has no members", not (empty and members)
+    yield "a group without members is Empty or preparing", bool(members) or empty or joining
+    # INV-14
+    yield (
+        "the protocol is supported by every member",
+        joining or empty or group.protocol is not None,
+    )
+    yield (
+        "the protocol is offered by all",
+        not (completing or group.state is State.STABLE) or group.supports(group.protocol or ""),
+    )
+    yield "joins are parked only while preparing", joining or not any(m.is_joining for m in members)
+    guarded = {guard.successor for guard in group.guards.values()}
+    yield "who waits for a former owner is a member", guarded - {None} <= group.members.keys()
+    yield (
+        "guards hold up a join phase, or a successor",
+        joining or not group.guards or (group.state is State.STABLE and None not in guarded),
+    )
+    yield (
+        "syncs are parked only while completing, or behind a guard",
+        (completing or all(m.member in guarded for m in members if m.is_syncing)),
+    )
+    yield "announced ids are no members", not group.pending.keys() & group.members.keys()
+    yield "former owners are no members", not group.guards.keys() & group.members.keys()
+    yield (
+        "the join timer runs while preparing, until it is overdue",
+        (group.join_timer is not None) == (joining and not group.is_overdue),
+    )
+    yield "only guards keep an overdue join phase open", not group.is_overdue or bool(group.guards)
+    yield (
+        "the sync timer runs only after a join phase",
+        (group.sync_timer is None or completing or group.state is State.STABLE),
+    )
+    yield (
+        "the sync timer runs while somebody has not synced",
+        (
+            not (completing or group.state is State.STABLE)
+            or (group.sync_timer is not None) == any(not m.has_synced for m in members)
+        ),
+    )
+    yield "the initial delay belongs to preparing", joining or not group.is_initial
+    failed = group.failure is not None
+    yield "an assignment has failed in Stable only", not failed or group.state is State.STABLE
+    yield (
+        "a failed assignment gives nobody anything",
+        not (failed and any(m.assignment for m in members)),
+    )
+    # INV-15
+    yield "the size is the members' sum", group.size_bytes == sum(m.size_bytes() for m in members)
+    yield "members stand under their own id", all(k == m.member for k, m in group.members.items())
+    yield "every member offers something", all(m.protocols for m in members)
+    yield (
+        "nobody is parked and awaits a cover but newcomers",
+        not any(m.parked and m.awaits_cover is not None and not m.is_new for m in members),
+    )
+    yield "new members are parked", all(m.is_joining for m in members if m.is_new)
+    instances = [m.instance for m in members if m.instance is not None]
+    yield "an instance id has one member", len(set(instances)) == len(instances)

@@ -6,20 +6,26 @@
 Every change of membership goes through the few functions here, so that each of them ends with
 the question "has everybody joined now?" — the question whose absence has made groups hang in
 many implementations. Source: `GroupMetadataManager.java`, seeds 000 and 002, KIP-134.
+
+Announced ids were handed out with MEMBER_ID_REQUIRED (KIP-394), to clients that cannot know their
+id from the produce acknowledgement: a retry finds its first id instead of making another member. An
+announced id keeps a join phase open until it joins or its time is up. As in Kafka it has no place
+in the group yet: a group may be full when it joins.
 """
 
 from typing import Final
 
 from msgspec.structs import replace
 
-from coordlib.core.engine import clock as deadlines
-from coordlib.core.engine import effect as fx
-from coordlib.core.engine.transition import refusal
-from coordlib.core.groups.classic.group import Member, Parked, State
-from coordlib.core.groups.classic.step import Step
-from coordlib.core.groups.generations import after
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.core.engine import effects as fx
+from coordlib.core.engine import time as deadlines
+from coordlib.core.engine.effects import refusal
+from coordlib.core.groups.classic.group import Announced, Failure, Member, Parked, State
+from coordlib.core.groups.classic.members import Step
+from coordlib.core.groups.group import next_generation as after
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
+from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire import stored
 from coordlib.errors import ErrorCode
 
@@ -324,3 +330,97 @@ def _elect_leader(step: Step) -> None:
     members = list(step.live.members.values())
     joined = [member for member in members if member.is_joining]
     step.change(leader=next((member.member for member in joined or members), None))
+
+
+def issue(step: Step, member: Member) -> None:
+    """Write the share to `coord.assignments` and into history."""
+    group, at = step.live, step.at
+    value = stored.AssignmentValue(
+        generation=group.generation,
+        protocol=group.protocol,
+        assignment=member.assignment,
+        fence=member.fence,
+        since_ms=at.time_ms,
+    )
+    step.assign(member.member, value)
+    step.record(
+        stored.EVENT_ASSIGNMENT_ISSUED,
+        member=member.member,
+        detail={
+            "fence": member.fence,
+            # The same for all shares of one assignment; a static successor's fence is newer.
+            "sync": group.fence,
+            **_readable(group.protocol_type, member.assignment),
+        },
+    )
+
+
+def _readable(protocol_type: str | None, assignment: bytes) -> dict[str, object]:
+    """Partitions for consumers, bytes for all others and for what no consumer could read."""
+    if protocol_type == cp.CONSUMER:
+        try:
+            return {"partitions": cp.decode_assignment(assignment).partitions}
+        except cp.Unreadable as problem:
+            return {"bytes": assignment, "unreadable": str(problem)}
+    return {"bytes": assignment}
+
+
+def record_failure(step: Step, client: str, failure: Failure) -> None:
+    """Record in history why this generation has no assignment."""
+    step.record(
+        stored.EVENT_ASSIGNMENT_FAILED,
+        member=step.live.leader or "",
+        reason=failure.reason,
+        detail={"client": client, "error": failure.error},
+    )
+
+
+def send_assignment(step: Step, member: Member, parked: Parked | None) -> None:
+    """Answer a SyncGroup with the member's share; it is empty where the leader gave an error."""
+    if parked is None:
+        return
+    group, failure = step.live, step.live.failure
+    failed = {} if failure is None else refusal(ErrorCode[failure.error], failure.reason)
+    step.emit(
+        fx.Respond(
+            parked.reply,
+            rs.SyncGroupResponse(
+                **parked.envelope(group.group),
+                **failed,
+                protocol_type=group.protocol_type,
+                protocol=group.protocol,
+                assignment=member.assignment,
+                fence=member.fence,
+            ),
+        )
+    )
+
+
+def announced_id(step: Step, request: rq.JoinGroup) -> str | None:
+    """The id that this very JoinGroup was given, when it comes once more."""
+    for member_id, announced in step.live.pending.items():
+        if (announced.client, announced.first_id) == (request.client, request.id):
+            return member_id
+    return None
+
+
+def announce(step: Step, request: rq.JoinGroup, member_id: str) -> None:
+    """Hand out an id, perhaps again; the member joins with it."""
+    announced = Announced(
+        timer=deadlines.reaction(request.session_timeout_ms, step.at.offset),
+        client=request.client,
+        first_id=request.id,
+    )
+    step.change(pending={**step.live.pending, member_id: announced})
+    step.refuse(request, ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
+
+
+def forget_announced(step: Step, member_id: str) -> None:
+    """Remove an announced id that has joined, or has gone."""
+    step.change(pending={n: a for n, a in step.live.pending.items() if n != member_id})
+
+
+def drop_announced(step: Step, member_id: str) -> None:
+    """Give up an announced id; the join phase may have waited for it alone."""
+    forget_announced(step, member_id)
+    go_on(step)

@@ -16,10 +16,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from coordlib.core.engine.clock import NEVER, Due, rerun
-from coordlib.core.groups.classic import guards, pending, rebalance
+from coordlib.core.engine.time import NEVER, Due, rerun
+from coordlib.core.groups.classic import leave, rebalance
 from coordlib.core.groups.classic.group import Group, Member, State
-from coordlib.core.groups.classic.step import Step
+from coordlib.core.groups.classic.members import Step
 from coordlib.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 
 JOIN_PHASE: Final = "join"
@@ -78,9 +78,9 @@ def fire(step: Step, due: Due) -> None:
     elif due.kind == SYNC_PHASE:
         _drop_who_did_not_sync(step)
     elif due.kind == GUARD:
-        guards.lift(step, due.member)
+        leave.lift_guard(step, due.member)
     elif due.kind == PENDING:
-        pending.drop(step, due.member)
+        rebalance.drop_announced(step, due.member)
     else:
         reason = "session expired" if due.kind == SESSION else "never answered while joining"
         _expire(step, step.live.members[due.member], reason)

@@ -1,4 +1,4 @@
-"""Offsets that wait for somebody else's decision, and what becomes of them.
+"""Offsets that wait for somebody else's decision, what becomes of them, and who decides.
 
 An entry is decided once, and whole.  # INV-91
 
@@ -10,6 +10,25 @@ entry leaves a line of history. Who decides (`core/wire/transactions.py`) makes 
 An entry is a row of the group's own, and membership never reads it: members come and go, and the
 group may change its kind. Room for the offsets was reserved when the entry was made, so a decision
 can always be carried out.  # INV-43
+
+A commit of a Delta table decides, and the coordinator reads no tables. So DecidePending believes
+those who have looked:
+
+    the sender of the entry         it has made the commit, or has not
+    a live member of the group      it has shut the sender out of the table, and looked then
+    an operator, with a reason      nobody else can look; history names who and why
+
+What Kafka decides the driver finds by itself. Only if retention has removed the record before it
+looked, nobody will ever know, and an operator decides. What the transaction coordinator decides
+nobody else does: its markers come. A decision is believed once: later ones find no entry.
+
+Offsets of topics that were deleted and made anew count as none.  # INV-130
+Kafka's coordinator deletes a topic's offsets with the topic. Here they go when a listing shows
+another id than the one that they were committed under. An offset without an id stays: its client
+named none, and it is taken for one of the topic of now. A position of `coord.offsets` has no place
+among the listings, so it is stored under any id, and judged when it is read. So are those that one
+listing leaves: it deletes a bounded number, since the record that names a topic of ten thousand
+partitions is small. Offsets that wait for a decision are judged when they are decided.
 """
 
 from bisect import bisect_left
@@ -20,26 +39,99 @@ import msgspec
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.core.engine.kind import NOT_INDEXED
-from coordlib.core.engine.table import Change, Entries, Place
-from coordlib.core.groups.offsets import made_anew
-from coordlib.core.groups.offsets.pending_table import (
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.engine.step import NOT_INDEXED
+from coordlib.core.engine.tables import Change, Entries, Place
+from coordlib.core.groups.group import GroupStep
+from coordlib.core.groups.offsets.tables import (
     ABORT,
     COMMIT,
+    OFFSETS,
     PENDING,
+    KeptOffset,
     KeptPending,
     KeptRow,
     Partition,
+    committed_value,
     mark_of,
     place_of,
     rows_of,
     saved,
 )
-from coordlib.core.groups.offsets.table import OFFSETS, committed_value
-from coordlib.core.groups.step import GroupStep
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
-from coordlib.core.wire.transactions import DELTA, KAFKA
+from coordlib.core.wire.offsets import COORDINATOR, DELTA, KAFKA
+from coordlib.errors import ErrorCode
+
+_REASON: Final = "topic made anew"
+Void = dict[str, Any]
+
+
+class Forgetting:
+    """Deletes what one listing has made void, group by group."""
+
+    def __init__(self) -> None:
+        self._left = limits.OFFSETS_PER_EVENT_MAX
+
+    def of(self, step: GroupStep[Any], topics: Iterable[str]) -> None:
+        """Delete the group's offsets of these topics, as many as the listing may."""
+        rows = ((topic, *each) for topic in topics for each in step.offsets.of_name(topic))
+        self._left -= delete_void(step, rows, self._left)
+
+
+def delete_void(
+    step: GroupStep[Any],
+    rows: Iterable[tuple[str, int, KeptOffset]],
+    at_most: int = limits.OFFSETS_PER_EVENT_MAX,
+) -> int:
+    """Delete those of these offsets that were committed under an old id; how many it were."""
+    gone: list[Void] = []
+    for topic, partition, kept in rows:
+        if len(gone) == at_most:
+            break
+        if void := void_row(step, topic, partition, kept.topic_id):
+            step.put_entry(OFFSETS, (topic, partition), None)
+            gone.append(void)
+    record_void(step, gone)
+    return len(gone)
+
+
+def old_id_fault(step: GroupStep[Any], row: rq.CommittedOffset) -> ErrorCode:
+    """Whether a row to be stored was read from a topic that is not there any more; NONE: no."""
+    is_old = step.at.topic == REQUESTS and step.family.present_id(row.topic, row.topic_id)
+    return ErrorCode.UNKNOWN_TOPIC_ID if is_old else ErrorCode.NONE
+
+
+def void_row(step: GroupStep[Any], topic: str, partition: int, topic_id: str) -> Void | None:
+    """An offset of an old id, for history, with both ids; None: it is not known as one."""
+    present = step.family.present_id(topic, topic_id)
+    ids = {"topic_id": topic_id, "present_id": present}
+    return {"topic": topic, "partition": partition, **ids} if present else None
+
+
+def record_void(step: GroupStep[Any], gone: list[Void], **named: str) -> None:
+    """A line of history about offsets that were void, if there were any."""
+    if gone:
+        detail = {**named, "offsets": gone}
+        step.record(stored.EVENT_OFFSETS_DELETED, reason=_REASON, detail=detail)
+
+
+def remove_offsets(
+    step: GroupStep[Any],
+    places: Sequence[tuple[str, int]],
+    event: str,
+    reason: str,
+    detail: dict[str, str] | None = None,
+) -> None:
+    """Delete the offsets of these partitions; each must have one."""
+    for topic, partition in places:
+        step.put_entry(OFFSETS, (topic, partition), None)
+    for first in range(0, len(places), limits.OFFSETS_PER_EVENT_MAX):
+        told = places[first : first + limits.OFFSETS_PER_EVENT_MAX]
+        rows = [{"topic": topic, "partition": partition} for topic, partition in told]
+        step.record(event, reason=reason, detail={**(detail or {}), "offsets": rows})
+
 
 #: Later than every record of the log.
 LATEST: Final = 2**63 - 1
@@ -204,11 +296,7 @@ def _materialise(
     step: GroupStep[Any], key: str, entry: KeptPending, word: Word | None = None
 ) -> None:
     whole = rows_of(entry)
-    void = {
-        row.place: gone
-        for row in whole
-        if (gone := made_anew.void_row(step, *row.place, row.topic_id))
-    }
+    void = {row.place: gone for row in whole if (gone := void_row(step, *row.place, row.topic_id))}
     rows = tuple(row for row in whole if row.place not in void)
     step.put_entry(PENDING, place_of(key), None)
     for row in saved(entry, rows).offsets:
@@ -217,7 +305,7 @@ def _materialise(
         step.put_entry(OFFSETS, (row.topic, row.partition), value)
     supersede(step, {row.place: row.record for row in rows}, key)
     _record(step, stored.EVENT_OFFSETS_COMMITTED, key, entry, rows, word)
-    made_anew.record(step, list(void.values()), transaction=key)
+    record_void(step, list(void.values()), transaction=key)
 
 
 def _drop(step: GroupStep[Any], key: str, entry: KeptPending, word: Word | None = None) -> None:
@@ -296,3 +384,49 @@ def _is_asked_about(entry: KeptPending | None) -> bool:
 
 def _offset_of(coordinate: str) -> int:
     return int(coordinate.rpartition("-")[2])
+
+
+_NONE_WAITS: Final = "Begin from the committed offsets: nothing waits under this key any more."
+_BY_COORDINATOR: Final = "Abort its transactional id instead: the transaction coordinator decides."
+_NOT_BELIEVED: Final = (
+    "Decide as the member that has sent these offsets, as a live member in the group's generation "
+    "if a Delta table decides, or as an operator: without a member, and with a reason."
+)
+
+
+def decide_pending(step: GroupStep[Any], request: rq.DecidePending) -> None:
+    """Judge one DecidePending."""
+    place = place_of(request.pending)
+    entry: KeptPending | None = None if step.value is None else step.entry(PENDING, *place)
+    if entry is None or entry.decision:
+        step.refuse(request, ErrorCode.INVALID_TXN_STATE, _NONE_WAITS)
+    elif entry.decided_by == COORDINATOR:
+        step.refuse(request, ErrorCode.INVALID_REQUEST, _BY_COORDINATOR)
+    elif not _is_believed(step, entry, request):
+        step.refuse(request, ErrorCode.INVALID_REQUEST, _NOT_BELIEVED)
+    else:
+        word = Word(request.client, request.member, request.reason)
+        is_own = _is_own(entry, request)
+        decide(step, request.pending, request.result == COMMIT, None if is_own else word)
+        step.answer(request)
+
+
+def _is_believed(step: GroupStep[Any], entry: KeptPending, request: rq.DecidePending) -> bool:
+    if entry.decided_by == DELTA and (_is_own(entry, request) or _is_live(step, request)):
+        return True
+    return not request.member and bool(request.reason)
+
+
+def _is_own(entry: KeptPending, request: rq.DecidePending) -> bool:
+    """Also if it is no member any more: it knows what it has written."""
+    return entry.decided_by == DELTA and (entry.client, entry.member) == (
+        request.client,
+        request.member,
+    )
+
+
+def _is_live(step: GroupStep[Any], request: rq.DecidePending) -> bool:
+    if not request.member:
+        return False
+    fault = step.kind.fault_of_member(step, request.member, None, request.generation)
+    return fault is ErrorCode.NONE

@@ -1,9 +1,13 @@
-"""PendingCommit: who may leave offsets that wait for a decision, and which.
+"""PendingCommit, and offsets of transactional ids: who may leave offsets that wait, and which.
 
 The checks are one ladder for all three deciders, in the order of Kafka's TxnOffsetCommit. Two are
 stricter than Kafka's. Who names no member while the group has members is refused: Kafka lets such
 old clients pass, whose offsets nobody fences (KIP-447). And one bad row refuses all rows: half of a
 commit is no unit with what is committed beside it.
+
+A transaction's messages come in the order in which its id sent them, each once, so the marker
+stands behind all of its offsets. A quarantined group gets them, too: it makes no entry then, and
+notes what was decided.
 """
 
 from collections.abc import Iterable
@@ -12,25 +16,22 @@ from typing import Any, Final, NamedTuple, Self
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
-from coordlib.core.engine.table import name_bytes
-from coordlib.core.groups.offsets import made_anew
-from coordlib.core.groups.offsets.offset_commit import NO_GROUP, Places, is_metadata_too_large
-from coordlib.core.groups.offsets.pending_table import (
-    PENDING,
-    KeptPending,
-    keep,
-    place_of,
-    rows_of,
-    saved,
-    size_of,
-)
-from coordlib.core.groups.step import SHARD_IS_THROTTLED, GroupStep
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.core.engine import effects
+from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, Handler
+from coordlib.core.engine.tables import name_bytes
+from coordlib.core.groups.group import SHARD_IS_THROTTLED, GroupStep
+from coordlib.core.groups.offsets import pending
+from coordlib.core.groups.offsets.commit import NO_GROUP, Places, is_metadata_too_large
+from coordlib.core.groups.offsets.pending import decide
+from coordlib.core.groups.offsets.tables import PENDING, KeptPending, place_of, rows_of, saved
+from coordlib.core.groups.offsets.tables import keep_pending as keep
+from coordlib.core.groups.offsets.tables import pending_size_of as size_of
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
-from coordlib.core.wire.producers import TxnOffsetCommit
-from coordlib.core.wire.transactions import DELTA
+from coordlib.core.wire.envelope import Message
+from coordlib.core.wire.offsets import COORDINATOR, DELTA
+from coordlib.core.wire.transactions import COMMIT, TxnMarker, TxnOffsetCommit, TxnOffsets
 from coordlib.errors import ErrorCode
 
 _NO_MEMBER: Final = "Name the member that has read this, with its generation: the group has some."
@@ -195,7 +196,7 @@ def _of_rows(step: GroupStep[Any], offered: Offered) -> Refused | None:
     for row in offered.offsets:
         code = fault_of(row)
         if code is ErrorCode.NONE:
-            code = made_anew.fault_of(step, row)
+            code = pending.old_id_fault(step, row)
         if code is ErrorCode.NONE and is_metadata_too_large(step, row):
             code = ErrorCode.OFFSET_METADATA_TOO_LARGE
         if code is not ErrorCode.NONE:
@@ -280,3 +281,31 @@ def _too_many(step: GroupStep[Any], offered: Offered, before: KeptPending | None
 
 def _named(rows: Iterable[rq.CommittedOffset]) -> list[dict[str, Any]]:
     return [{"topic": row.topic, "partition": row.partition, "offset": row.offset} for row in rows]
+
+
+def key_of(producer_id: int, epoch: int) -> str:
+    """Names the pending offsets of a transaction in each of its groups."""
+    return f"{producer_id}-{epoch}"
+
+
+def txn_offsets(step: GroupStep[Any], message: TxnOffsets) -> None:
+    """Offsets of a transaction that is open; their sender hears from here whether they wait."""
+    request = message.request
+    offered = Offered.by(request, key_of(request.producer_id, request.epoch), COORDINATOR)
+    done = admit(step, offered)
+    if isinstance(done, Refused):
+        failed = done.failed or UNSET
+        step.emit(effects.refuse(request, step.at, done.code, done.message, failed=failed))
+        record_refused(step, offered, done)
+    else:
+        step.answer(request)
+
+
+def txn_marker(step: GroupStep[Any], message: TxnMarker) -> None:
+    """How a transaction ended. It may have no offsets here: they were refused, or never came."""
+    if step.value is not None:
+        decide(step, key_of(message.producer_id, message.epoch), message.result == COMMIT)
+
+
+#: What all kinds of groups judge.
+MESSAGES: Final[dict[type[Message], Handler]] = {TxnOffsets: txn_offsets, TxnMarker: txn_marker}

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from coordlib.client.kit import signals as sg
+from coordlib.client.kit import events as sg
 from coordlib.client.kit.transport import Handler
 from coordlib.core.groups.assignors.model import ReplicaRacks
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.kafka.layout import Place
 from tests.client.groups.assigned.play import Demands, picture
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from coordlib.client.groups.assigned_membership import AssignedMembership
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import Callback, Partitions, TopicPartition
-from coordlib.client.kit.wording import Timing
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.groups.assigned import AssignedMembership
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Callback, Partitions, TopicPartition
+from coordlib.client.kit.requests import Timing
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from tests.client.groups.classic.test_membership import IDENTITY, MEMBER
 from tests.client.groups.classic.test_membership import Play as ClassicPlay
 

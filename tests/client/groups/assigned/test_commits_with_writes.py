@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.groups.doubts import DOUBT_MS, offset_of
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.asks import UNSTABLE_RETRY_MAX_MS
-from coordlib.client.kit.errors import MemberFenced
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.wire import requests as rq
+from coordlib.client.groups.machine import DOUBT_MS, offset_of
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.kit.fence import MemberFenced
+from coordlib.client.kit.requests import UNSTABLE_RETRY_MAX_MS
+from coordlib.core.wire import api as rq
 from coordlib.errors import CannotReach, ErrorCode, GroupError
 from tests.client.groups.assigned.world import AssignedUser, AssignedWorld
 from tests.client.transactions.test_in_doubt import FakeTable

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from coordlib.client.groups.settings import read_settings
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.errors import SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import CONFIG, Program

@@ -3,9 +3,9 @@
 S = 8 s, RT = 12 s, a heartbeat every 2 s. `World.check` refuses two owners at every step.
 """
 
+from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import Stop
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.testing.fake_log import INCARNATION
 from tests.client.groups.assigned.world import AssignedWorld, t
 

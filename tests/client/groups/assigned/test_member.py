@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from coordlib.client import AssignedMember
-from coordlib.client.kit.signals import Partitions, TopicPartition
-from coordlib.client.kit.wording import Timing
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.requests import Timing
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import CannotReach, GroupError, SetupError
 from tests.client.groups.assigned.by_hand import ByHand
 from tests.client.groups.assigned.play import t

@@ -2,12 +2,12 @@
 
 import pytest
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.errors import MemberFenced
-from coordlib.client.kit.signals import Callback, TopicPartition
-from coordlib.client.kit.steps import State
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Callback, TopicPartition
+from coordlib.client.kit.fence import MemberFenced
+from coordlib.client.kit.requests import State
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode, GroupError
 from tests.client.groups.assigned.play import (
     MEMBER,

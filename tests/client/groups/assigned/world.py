@@ -5,7 +5,7 @@ from typing import Any
 
 from coordlib.client import AssignedMember
 from coordlib.client.groups.member import Member
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.client import world
 from tests.client.world import t
 

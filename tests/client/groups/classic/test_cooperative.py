@@ -2,14 +2,13 @@
 
 import pytest
 
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.errors import MemberFenced
-from coordlib.client.kit.fence import Stop
-from coordlib.client.kit.signals import Callback
-from coordlib.client.kit.steps import State
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Callback
+from coordlib.client.kit.fence import MemberFenced, Stop
+from coordlib.client.kit.requests import State
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.errors import ErrorCode, GroupError
 from tests.client import cooperative
 from tests.client.groups.classic.test_membership import (

@@ -9,24 +9,25 @@ import pytest
 
 from coordlib import limits
 from coordlib.client import AssignmentFailed
-from coordlib.client.groups.assignor import (
+from coordlib.client.groups.assignors import (
     BOTH,
     BUILT_IN,
     Assignor,
+    AssignorFailed,
     FunctionAssignor,
     GroupMemberView,
     ReadsUserData,
+    divide,
 )
-from coordlib.client.groups.classic_member import ClassicMember
-from coordlib.client.groups.classic_membership import RETRY_MS
-from coordlib.client.groups.division import AssignorFailed, divide
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import Partitions
-from coordlib.client.kit.steps import State
+from coordlib.client.groups.classic import RETRY_MS
+from coordlib.client.groups.member import ClassicMember
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Partitions
+from coordlib.client.kit.requests import State
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 from tests.client import cooperative
 from tests.client.groups.classic.test_membership import MEMBER, Play, join_fields

@@ -3,8 +3,8 @@
 import pytest
 
 from coordlib.client.groups.settings import INTERVAL, read_settings
-from coordlib.client.kit.wording import Timing
-from coordlib.core.wire import requests as rq
+from coordlib.client.kit.requests import Timing
+from coordlib.core.wire import api as rq
 from coordlib.errors import SetupError
 from tests.client.world import User, World
 

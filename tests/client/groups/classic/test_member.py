@@ -2,11 +2,10 @@
 
 import pytest
 
-from coordlib.client.groups.classic_member import ClassicMember
-from coordlib.client.kit.errors import MemberFenced
-from coordlib.client.kit.fence import Stop
-from coordlib.client.kit.signals import Partitions, TopicPartition
-from coordlib.client.kit.wording import Timing
+from coordlib.client.groups.member import ClassicMember
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.fence import MemberFenced, Stop
+from coordlib.client.kit.requests import Timing
 from coordlib.testing.fake_log import INCARNATION, FakeLog, FakeTransport
 
 TIMING = Timing(session_timeout_ms=8_000, rebalance_timeout_ms=12_000, heartbeat_interval_ms=2_000)

@@ -3,17 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from coordlib.client.groups.assignor import BUILT_IN, Assignor
-from coordlib.client.groups.classic_membership import ClassicMembership
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.errors import MemberFenced
-from coordlib.client.kit.fence import Stop
-from coordlib.client.kit.signals import Callback, TopicPartition
-from coordlib.client.kit.steps import State
-from coordlib.client.kit.wording import Identity, Timing
+from coordlib.client.groups.assignors import BUILT_IN, Assignor
+from coordlib.client.groups.classic import ClassicMembership
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Callback, TopicPartition
+from coordlib.client.kit.fence import MemberFenced, Stop
+from coordlib.client.kit.requests import Identity, State, Timing
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
 from coordlib.errors import CoordError, ErrorCode, GroupError
 
 IDENTITY = Identity("orders", "app", "cafe", shard=1, reply=3, incarnation="AbCdEfGh")

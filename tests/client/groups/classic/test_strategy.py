@@ -6,19 +6,22 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.groups import strategy
-from coordlib.client.groups.assignor import (
+from coordlib.client.groups import assignors
+from coordlib.client.groups.assignors import (
     BUILT_IN,
     EAGER,
+    AssignorFailed,
     FunctionAssignor,
     GroupMemberView,
     RebalanceMode,
     SubscriptionState,
+    check,
+    check_hand_overs,
+    divide,
     mode_of,
 )
-from coordlib.client.groups.division import AssignorFailed, check, check_hand_overs, divide
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import responses as rs
 from coordlib.errors import SetupError
 from tests.client import cooperative
 from tests.client.world import World, t
@@ -30,18 +33,18 @@ def mine() -> FunctionAssignor:
 
 
 def registered(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    point = EntryPoint(name, value, strategy.ENTRY_POINTS)
-    monkeypatch.setattr(strategy, "entry_points", lambda group: [point] if group else [])
+    point = EntryPoint(name, value, assignors.ENTRY_POINTS)
+    monkeypatch.setattr(assignors, "entry_points", lambda group: [point] if group else [])
 
 
 def test_names_are_parted_by_commas_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     registered(monkeypatch, "mine", "tests.client.groups.classic.test_strategy:mine")
 
-    assert [each.name for each in strategy.find_assignors("mine, range")] == ["mine", "range"]
+    assert [each.name for each in assignors.find_assignors("mine, range")] == ["mine", "range"]
 
 
 def test_objects_and_names_may_be_mixed() -> None:
-    found = strategy.find_assignors([cooperative.assignor(), "range"])
+    found = assignors.find_assignors([cooperative.assignor(), "range"])
 
     assert [each.name for each in found] == ["cooperative-sticky", "range"]
 
@@ -61,13 +64,13 @@ def test_an_entry_point_that_gives_no_such_assignor_is_refused(
     registered(monkeypatch, name, value)
 
     with pytest.raises(SetupError):
-        strategy.find_assignors(name)
+        assignors.find_assignors(name)
 
 
 @pytest.mark.parametrize("wanted", ["", "nobody-knows", "range,range"])
 def test_a_list_that_cannot_be_is_refused(wanted: str) -> None:
     with pytest.raises(SetupError):
-        strategy.find_assignors(wanted)
+        assignors.find_assignors(wanted)
 
 
 def test_the_mode_is_the_most_advanced_that_all_support() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordlib.client import ClassicMember, TopicPartition
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.errors import SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.world import User, World

@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordlib.client.groups.topics import MISSING_REFRESH_MS, Topics
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.own_topics import own_topics
+from coordlib.client.groups.state import MISSING_REFRESH_MS, Topics
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.topics import own_topics
 from coordlib.errors import SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.world import User, World, t

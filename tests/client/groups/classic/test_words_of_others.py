@@ -11,15 +11,23 @@ import pytest
 
 from coordlib import limits
 from coordlib.client import AssignmentFailed
-from coordlib.client.groups import division
-from coordlib.client.groups.assignor import BUILT_IN, Assignor, FunctionAssignor, SubscriptionState
-from coordlib.client.groups.classic_membership import RETRY_MS
-from coordlib.client.groups.division import AssignorFailed, divide, lead, look_up
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.signals import Partitions, TopicPartition
-from coordlib.client.kit.steps import State
+from coordlib.client.groups import assignors
+from coordlib.client.groups.assignors import (
+    BUILT_IN,
+    Assignor,
+    AssignorFailed,
+    FunctionAssignor,
+    SubscriptionState,
+    divide,
+    lead,
+    look_up,
+)
+from coordlib.client.groups.classic import RETRY_MS
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.requests import State
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import responses as rs
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client import cooperative
@@ -248,5 +256,5 @@ def test_what_is_asked_of_kafka_is_a_name() -> None:
         lead(task, {"range": BUILT_IN["range"]()}, Asked(FakeLog({"t": 1})))
 
     assert {"t", "a b", "..", "nowhere"} <= asked
-    assert all(division.is_partition(TopicPartition(each, 0)) for each in asked)
+    assert all(assignors.is_partition(TopicPartition(each, 0)) for each in asked)
     assert max(map(len, asked)) <= limits.NAME_LENGTH_MAX

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.routing import EVENTS, RESPONSES
+from coordlib.core.engine.effects import EVENTS, RESPONSES
 from coordlib.core.groups.assigned.group import State
 from coordlib.core.groups.assignors.server_model import Shares, Subscriber
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.core.engine.refusals import refused
 from tests.tools import driving
 from tests.tools.assigned_groups import (

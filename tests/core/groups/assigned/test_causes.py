@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from coordlib.core.engine.effects import REQUESTS, At
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.engine.transition import REQUESTS, At
 from coordlib.core.groups.assigned.group import VALID_PREVIOUS_STATES, Group, State
-from coordlib.core.groups.assigned.kind import ASSIGNED
-from coordlib.core.groups.assigned.step import Step
+from coordlib.core.groups.assigned.members import Step
+from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.wire import codec
 from tests.tools import assigned_logs as logs
 from tests.tools import driving

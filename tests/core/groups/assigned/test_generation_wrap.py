@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from coordlib.core.groups.assigned.group import State
-from coordlib.core.groups.assigned.kind import ASSIGNED
-from coordlib.core.groups.generations import after, is_older
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.assigned.protocol import ASSIGNED
+from coordlib.core.groups.group import is_older
+from coordlib.core.groups.group import next_generation as after
+from coordlib.core.wire import api as rq
 from coordlib.limits import INT32_MAX
 from tests.tools.assigned_groups import (
     A,

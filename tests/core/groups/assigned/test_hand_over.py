@@ -5,11 +5,11 @@ import json
 import msgspec
 import pytest
 
-from coordlib.core.engine.routing import ASSIGNMENTS, EVENTS
+from coordlib.core.engine.effects import ASSIGNMENTS, EVENTS
 from coordlib.core.groups.assigned import reconciliation
 from coordlib.core.groups.assigned.group import State
-from coordlib.core.groups.assigned.kind import ASSIGNED
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.assigned.protocol import ASSIGNED
+from coordlib.core.wire import api as rq
 from tests.tools import driving
 from tests.tools.assigned_groups import (
     A,

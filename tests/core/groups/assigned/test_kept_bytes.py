@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.engine.routing import COMMITTED, GROUPS
-from coordlib.core.engine.table import name_bytes
-from coordlib.core.groups.assigned import kept_bytes
-from coordlib.core.groups.offsets.table import offset_bytes
-from coordlib.core.wire import requests as rq
+from coordlib.core.engine.effects import COMMITTED, GROUPS
+from coordlib.core.engine.tables import name_bytes
+from coordlib.core.groups.assigned import members
+from coordlib.core.groups.offsets.tables import offset_bytes
+from coordlib.core.wire import api as rq
 from tests.core.groups.test_kept_bytes import failed, row, size_of
 from tests.tools.assigned_groups import (
     A,
@@ -59,7 +59,7 @@ def test_what_a_newcomer_is_given_counts_before_it_is_in() -> None:
     """There is room for its name and its wish, and none for its share of a hundred partitions."""
     talk = told(t=100)
     talk.send(commit("tool", group="h", offsets=tuple(row(p, "m" * 4_000) for p in range(10))))
-    full = filled(talk, kept_bytes.new_group("g") + 1_000)
+    full = filled(talk, members.new_group_bytes("g") + 1_000)
 
     assert refused(talk.send(subscribe("a")))
     assert list(talk.shard.groups) == ["h"]
@@ -199,5 +199,5 @@ def test_a_group_without_anything_has_room_in_what_it_counts() -> None:
     talk.send(rq.TopicMetadata(v=1, topics=()))
     talk.end_batch()
 
-    assert size_of(talk) == kept_bytes.of_group(group_of(talk))
+    assert size_of(talk) == members.kept_bytes(group_of(talk))
     assert len(talk.shard.encode()) <= size_of(talk) + 100

@@ -1,7 +1,6 @@
 """A member has 50,000 partitions of a topic, and commits 10,000 of them in one request."""
 
-from coordlib.core.groups.assigned.group import Grant, Member
-from coordlib.core.groups.assigned.search import includes
+from coordlib.core.groups.assigned.group import Grant, Member, includes
 
 
 class Counting(int):

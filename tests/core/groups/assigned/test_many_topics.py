@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from coordlib.core.groups.assigned.group import Group, Partitions
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from tests.tools.assigned_groups import stable, subscribe, told
 from tests.tools.driving import Conversation, commit, delete_offsets, settings
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from coordlib import limits
 from coordlib.core.groups.assigned import division
-from coordlib.core.groups.assigned.matches import EXPRESSION_WORDS, Expression, Matches
-from coordlib.core.wire.patterns import Pattern, compile_pattern, resolve
+from coordlib.core.groups.assigned.subscriptions import EXPRESSION_WORDS, Expression, Matches
+from coordlib.core.wire.topics import Pattern, compile_pattern, resolve
 from tests.tools.assigned_groups import group_of, stable, subscribe, topics
 from tests.tools.core import fold
 from tests.tools.driving import SETTINGS, Conversation

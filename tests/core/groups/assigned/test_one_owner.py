@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordlib.core.engine.routing import EVENTS, RESPONSES
-from coordlib.core.groups.assigned import guards, reconciliation
+from coordlib.core.engine.effects import EVENTS, RESPONSES
+from coordlib.core.groups.assigned import leave, reconciliation
 from coordlib.core.groups.assigned.group import Group, Member
-from coordlib.core.groups.assigned.kind import ASSIGNED
-from coordlib.core.wire import requests as rq
+from coordlib.core.groups.assigned.protocol import ASSIGNED
+from coordlib.core.wire import api as rq
 from tests.tools import driving
 from tests.tools.assigned_groups import let_go, subscribe, topics
 from tests.tools.driving import Conversation
@@ -248,14 +248,14 @@ def some_world_has_two_owners() -> bool:
 
 def test_without_guards_two_would_own_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 14 taken out: the property must find what the rule is for."""
-    monkeypatch.setattr(guards, "place", lambda _draft, _owner, _reason: None)
+    monkeypatch.setattr(leave, "place", lambda _draft, _owner, _reason: None)
 
     assert some_world_has_two_owners()
 
 
 def test_without_renewal_two_would_own_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who was removed and has not read it yet heartbeats on, and may work on."""
-    monkeypatch.setattr(guards, "renew", lambda _draft, _member_id: None)
+    monkeypatch.setattr(leave, "renew", lambda _draft, _member_id: None)
 
     assert some_world_has_two_owners()
 

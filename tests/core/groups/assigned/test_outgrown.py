@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.clock import NEVER, Timer
-from coordlib.core.engine.routing import EVENTS, GROUPS, Output
+from coordlib.core.engine.effects import EVENTS, GROUPS, Output
+from coordlib.core.engine.time import NEVER, Timer
 from coordlib.core.groups.assigned import division
 from coordlib.core.groups.assigned.group import (
     DEMAND_BYTES,
@@ -22,10 +22,10 @@ from coordlib.core.groups.assigned.group import (
     partitions_bytes,
     text_bytes,
 )
-from coordlib.core.groups.assigned.kind import ASSIGNED
-from coordlib.core.groups.assigned.step import Step
+from coordlib.core.groups.assigned.members import Step
+from coordlib.core.groups.assigned.protocol import ASSIGNED
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from coordlib.job.operator import judge_readable
 from coordlib.job.plane import fold_groups
 from tests.tools.assigned_groups import (

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools.assigned_groups import B, stable
 from tests.tools.core import InputRecord, fold
 from tests.tools.driving import SETTINGS, Conversation, commit, heartbeat

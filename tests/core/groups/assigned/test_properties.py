@@ -10,16 +10,16 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordlib.core.engine.routing import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RESPONSES, Output
-from coordlib.core.groups import family
+from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RESPONSES, Output
+from coordlib.core.groups import protocol
 from coordlib.core.groups.assigned.division import wanted_topics
 from coordlib.core.groups.assigned.group import Group, Member, State, check_invariants
-from coordlib.core.groups.assigned.kind import ASSIGNED
+from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.assigned.reconciliation import demanded, granted
-from coordlib.core.groups.assignors.chosen import StrategyBook, divide
+from coordlib.core.groups.assignors.registry import StrategyBook, divide
 from coordlib.core.groups.assignors.server_model import Subscriber
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.core.groups.test_properties import compacted, run_in_batches, said
 from tests.tools import assigned_groups, driving
 from tests.tools import assigned_logs as logs
@@ -96,7 +96,7 @@ def test_to_ask_every_group_about_every_topic_changes_nothing(seed: int) -> None
     records, _ = logs.draw_log(seed, LENGTH)
     asked = fold(None, records, SETTINGS)
 
-    with patch.object(family, "_may_matter", lambda *_: True):
+    with patch.object(protocol, "_may_matter", lambda *_: True):
         all_asked = fold(None, records, SETTINGS)
 
     assert asked.outputs == all_asked.outputs

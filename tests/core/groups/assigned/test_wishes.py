@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.routing import GROUPS
-from coordlib.core.groups.assigned import wishes
-from coordlib.core.groups.assigned.kind import ASSIGNED
-from coordlib.core.groups.assigned.matches import MATCHES
+from coordlib.core.engine.effects import GROUPS
+from coordlib.core.groups.assigned import subscriptions
+from coordlib.core.groups.assigned.protocol import ASSIGNED
+from coordlib.core.groups.assigned.subscriptions import MATCHES
 from coordlib.core.groups.kind import NO_WISHES, UNKNOWN_WISHES
-from coordlib.core.wire import patterns
+from coordlib.core.wire import topics as patterns
 from tests.tools.assigned_groups import A, group_of, owned_in, subscribe, topics
 from tests.tools.core import restore
 from tests.tools.defects import Defect, in_force
@@ -194,7 +194,7 @@ def test_a_row_keeps_no_more_than_it_is_counted_for(length: int, character: str)
         talk.send(wish)
     group = group_of(talk)
 
-    assert len(bytes(wishes.of_group(group))) <= wishes.size_bytes(group)
+    assert len(bytes(subscriptions.index_of(group))) <= subscriptions.index_bytes(group)
 
 
 def of_history(lines: list[str], event: str) -> list[str]:
@@ -251,8 +251,8 @@ def test_an_expression_that_this_code_cannot_read_concerns_its_own_group_only(
             raise patterns.BadPattern("RE2 refuses the expression.")
         return compile_pattern(text)
 
-    monkeypatch.setattr(wishes, "compile_pattern", stricter)
-    monkeypatch.setattr("coordlib.core.groups.assigned.matches.compile_pattern", stricter)
+    monkeypatch.setattr(subscriptions, "compile_pattern", stricter)
+    monkeypatch.setattr("coordlib.core.groups.assigned.subscriptions.compile_pattern", stricter)
     monkeypatch.setattr("coordlib.core.groups.assigned.division.MATCHES", type(MATCHES)())
     lines = talk.send(topics({**COUNTS, "returns": 1}))
 
@@ -275,7 +275,7 @@ def test_an_expression_that_many_groups_share_is_matched_once(
         asked.append(text)
         return compile_pattern(text)
 
-    monkeypatch.setattr(wishes, "compile_pattern", noted)
+    monkeypatch.setattr(subscriptions, "compile_pattern", noted)
     talk.send(topics(COUNTS))
 
     assert asked == ["nothing.*"]

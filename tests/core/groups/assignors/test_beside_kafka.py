@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from coordlib.core.groups.assignors.model import Member
-from coordlib.core.groups.assignors.sticky_data import encode_cooperative, encode_sticky
+from coordlib.core.groups.assignors.ownership import encode_cooperative, encode_sticky
 from tests import java_peer
 from tests.tools.assignor_group import ASSIGNORS, Cluster, Held, pairs
 

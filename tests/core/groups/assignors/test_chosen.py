@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.groups.assignors import chosen
+from coordlib.core.groups.assignors import registry
 from coordlib.core.groups.assignors import server_sticky as sticky
-from coordlib.core.groups.assignors.chosen import FAULT_LENGTH_MAX, StrategyBook, divide
-from coordlib.core.groups.assignors.registry import BUILT_IN
+from coordlib.core.groups.assignors.registry import BUILT_IN, FAULT_LENGTH_MAX, StrategyBook, divide
 from coordlib.core.groups.assignors.server_model import Shares, Subscriber
 from tests.core.groups.assignors.groups import holding, subscribers
 
@@ -24,7 +23,7 @@ def all_to_the_last(members: Mapping[str, Subscriber], partitions: Mapping[str, 
     return {last: rows} | {other: {"t": []} for other in others}
 
 
-def chosen_by(strategy: Any) -> chosen.Division:
+def chosen_by(strategy: Any) -> registry.Division:
     return divide(StrategyBook({"mine": strategy}), "mine", MEMBERS, COUNTS)
 
 
@@ -160,7 +159,7 @@ def test_a_strategy_that_the_job_has_no_more_is_a_fault() -> None:
 
 def test_a_defect_of_a_built_in_one_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Swallowed, it would be found by nobody; the shard quarantines the group instead."""
-    monkeypatch.setitem(chosen.BUILT_IN, "range", raising)
+    monkeypatch.setitem(registry.BUILT_IN, "range", raising)
 
     with pytest.raises(ZeroDivisionError):
         divide(StrategyBook(), "range", MEMBERS, COUNTS)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from coordlib.core.groups.assignors.java_maps import PartitionSet, in_map_order, string_hash
-from coordlib.core.groups.assignors.model import java_order
+from coordlib.core.groups.assignors.model import PartitionSet, in_map_order, java_order, string_hash
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.core.groups.assignors.quotas import quotas
+from coordlib.core.groups.assignors.server_model import quotas
 
 weights = st.lists(st.integers(1, 1_000_000), min_size=1, max_size=12)
 

@@ -1,6 +1,6 @@
 """The range assignor's own rules; Kafka's cases are in test_vectors.py."""
 
-from coordlib.core.groups.assignors import range as range_assignor
+from coordlib.core.groups.assignors import range_roundrobin as range_assignor
 from coordlib.core.groups.assignors.model import Member
 
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from hypothesis import given
 
-from coordlib.core.groups.assignors import server_roundrobin as roundrobin
+from coordlib.core.groups.assignors import server_range as roundrobin
 from tests.core.groups.assignors.groups import FEW, Drawn, Partition, groups, owners, subscribers
 
 
@@ -31,7 +31,7 @@ def by_the_book(drawn: Drawn) -> dict[Partition, str]:
 @FEW
 def test_partitions_are_dealt_turn_by_turn(drawn: Drawn) -> None:
     """Floats, heaps and circles that are counted anew must not change whose turn it is."""
-    shares = roundrobin.assign(drawn.members, drawn.partitions)
+    shares = roundrobin.assign_roundrobin(drawn.members, drawn.partitions)
 
     assert owners(shares) == by_the_book(drawn)
 
@@ -40,6 +40,6 @@ def test_turns_of_the_larger_one_lie_between_those_of_the_others() -> None:
     """Not all at once: neighbouring partitions are often busy together."""
     members = subscribers({"big": ("t",), "m": ("t",)}, {"big": 3})
 
-    shares = roundrobin.assign(members, {"t": 8})
+    shares = roundrobin.assign_roundrobin(members, {"t": 8})
 
     assert shares == {"big": {"t": (0, 1, 3, 4, 5, 7)}, "m": {"t": (2, 6)}}

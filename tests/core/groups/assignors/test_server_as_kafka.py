@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlib.core.groups.assignors.registry import BUILT_IN
-from coordlib.core.groups.assignors.server_model import Subscriber
-from coordlib.core.groups.assignors.terms import in_assignors_terms
+from coordlib.core.groups.assignors.server_model import Subscriber, in_assignors_terms
 from tests.core.groups.assignors.groups import FEW, Drawn, Members, groups
 from tests.tools.assignor_cases import Case, read_cases
 from tests.tools.assignor_group import ASSIGNORS, Cluster, pairs

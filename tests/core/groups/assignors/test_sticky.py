@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from coordlib.core.groups.assignors import different
+from coordlib.core.groups.assignors import server_sticky
 from coordlib.core.groups.assignors import server_sticky as sticky
 from coordlib.core.groups.assignors.server_model import Subscriber
 from tests.core.groups.assignors.groups import (
@@ -157,7 +157,7 @@ def test_no_single_move_would_balance_better(members_max: int, data: st.DataObje
     """Members want different topics: one may have much and another one little, if they must."""
     drawn = data.draw(groups(equal=False, members_max=members_max))
 
-    after = owners(different.assign(drawn.members, drawn.partitions))
+    after = owners(server_sticky.assign_different(drawn.members, drawn.partitions))
 
     assert improving_moves(drawn, after) == []
 

@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordlib.core.groups.assignors import cooperative_sticky, sticky
-from coordlib.core.groups.assignors.loads import Loads
+from coordlib.core.groups.assignors import sticky
 from coordlib.core.groups.assignors.model import Member, member_of
-from coordlib.core.groups.assignors.sticky_data import (
+from coordlib.core.groups.assignors.ownership import (
     Said,
     decode_cooperative,
     decode_sticky,
@@ -16,6 +15,7 @@ from coordlib.core.groups.assignors.sticky_data import (
     said_to_cooperative,
     said_to_sticky,
 )
+from coordlib.core.groups.assignors.racks import Loads
 from coordlib.core.wire import consumer_protocol as cp
 
 VERSION_0 = bytes.fromhex("00000001 0001 74 00000002 00000000 00000005")
@@ -116,7 +116,7 @@ def test_partitions_that_a_topic_lost_are_forgotten() -> None:
         "b": Member(("s", "t"), {"s": (0,)}, 1),
     }
 
-    given_ = cooperative_sticky.assign(members, {"s": 2, "t": 2})
+    given_ = sticky.assign_cooperative(members, {"s": 2, "t": 2})
 
     assert given_ == {"a": {"s": (1,), "t": (0,)}, "b": {"s": (0,), "t": (1,)}}
 
@@ -168,7 +168,7 @@ def test_racks_that_nobody_is_in_take_nothing_away() -> None:
         for name, owned in (("a", {"t": (2,)}), ("b", {"t": (0, 1)}))
     }
 
-    assert cooperative_sticky.assign(members, {"t": 3}, racks) == {
+    assert sticky.assign_cooperative(members, {"t": 3}, racks) == {
         "a": {"t": (2,)},
         "b": {"t": (0, 1)},
     }

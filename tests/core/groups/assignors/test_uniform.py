@@ -4,9 +4,9 @@ from collections import Counter
 
 from hypothesis import given
 
+from coordlib.core.groups.assignors import server_sticky
 from coordlib.core.groups.assignors import server_sticky as sticky
-from coordlib.core.groups.assignors import uniform
-from coordlib.core.groups.assignors.quotas import quotas
+from coordlib.core.groups.assignors.server_model import quotas
 from tests.core.groups.assignors.groups import (
     FEW,
     Drawn,
@@ -28,7 +28,7 @@ def test_sizes_do_not_depend_on_what_members_had(drawn: Drawn) -> None:
     total = sum(drawn.partitions[topic] for topic in wanted)
     due = quotas(total, [drawn.members[name].capacity for name in order])
 
-    shares = uniform.assign(drawn.members, drawn.partitions)
+    shares = server_sticky.assign_uniform(drawn.members, drawn.partitions)
 
     assert [sum(map(len, shares[name].values())) for name in order] == due
 
@@ -39,7 +39,7 @@ def test_everybody_keeps_as_many_as_it_is_due(drawn: Drawn) -> None:
     """Stickiness comes second, and it comes."""
     members = holding(drawn.members, sticky.assign(drawn.members, drawn.partitions))
 
-    after = owners(uniform.assign(members, drawn.partitions))
+    after = owners(server_sticky.assign_uniform(members, drawn.partitions))
 
     before, due = Counter(had(members).values()), Counter(after.values())
     assert len(moved(had(members), after)) == sum((before - due).values())
@@ -50,5 +50,5 @@ def test_the_larger_share_goes_by_id_and_not_by_history() -> None:
     members = subscribers(dict.fromkeys("mn", ("t",)))
     members = holding(members, {"m": {"t": (0,)}, "n": {"t": (1, 2)}})
 
-    assert uniform.assign(members, {"t": 3}) == {"m": {"t": (0, 2)}, "n": {"t": (1,)}}
+    assert server_sticky.assign_uniform(members, {"t": 3}) == {"m": {"t": (0, 2)}, "n": {"t": (1,)}}
     assert sticky.assign(members, {"t": 3}) == {"m": {"t": (0,)}, "n": {"t": (1, 2)}}

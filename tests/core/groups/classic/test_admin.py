@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from coordlib import limits
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.core import offsets_of
 from tests.tools.driving import (
     FOLLOWER,

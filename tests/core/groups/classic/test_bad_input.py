@@ -13,13 +13,12 @@ import pytest
 
 from coordlib import limits
 from coordlib.config import load_config
-from coordlib.core.engine.routing import RESPONSES
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.classic.soundness import check_invariants
-from coordlib.core.groups.settings import GroupSettings
+from coordlib.core.engine.effects import REQUESTS, RESPONSES
+from coordlib.core.groups.classic.group import check_invariants
+from coordlib.core.groups.group import GroupSettings
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
 from coordlib.errors import ErrorCode, SetupError
 from tests.core.engine.refusals import refused
 from tests.tools import random_logs as logs

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from coordlib.core.engine.transition import REQUESTS
-from coordlib.core.groups.offsets.positions import COMMITS
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools.core import InputRecord, Shard, fold, offsets_of
 from tests.tools.driving import (
     LEADER,

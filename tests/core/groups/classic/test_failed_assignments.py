@@ -6,14 +6,13 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.routing import COMMITTED, GROUPS, RESPONSES, Output
+from coordlib.core.engine.effects import COMMITTED, GROUPS, RESPONSES, Output
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.classic import kept_bytes
-from coordlib.core.groups.classic.group import Failure, State
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.classic.soundness import check_invariants
+from coordlib.core.groups.classic import group as kept_bytes
+from coordlib.core.groups.classic.group import Failure, State, check_invariants
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
 from tests.tools.core import ShardSettings, restore
 from tests.tools.driving import (
     FOLLOWER,
@@ -184,14 +183,14 @@ def test_the_error_counts_in_the_shards_bytes() -> None:
     talk = failed()
     group = talk.group()
 
-    grown = kept_bytes.of_frame(group) - kept_bytes.of_frame(
+    grown = kept_bytes.kept_frame_bytes(group) - kept_bytes.kept_frame_bytes(
         msgspec.structs.replace(group, failure=None)
     )
-    assert grown == kept_bytes.of_failure(Failure(ERROR["error"], ERROR["message"]))
+    assert grown == kept_bytes.kept_failure_bytes(Failure(ERROR["error"], ERROR["message"]))
     with_it = len(CLASSIC.encode(group))
     without = len(CLASSIC.encode(msgspec.structs.replace(group, failure=None)))
     assert with_it - without <= grown
-    assert with_it <= kept_bytes.of_group(group)
+    assert with_it <= kept_bytes.kept_bytes(group)
 
 
 def test_a_full_shard_keeps_the_error_without_its_message() -> None:

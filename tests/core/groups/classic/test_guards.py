@@ -6,9 +6,9 @@ import pytest
 from coordlib import limits
 from coordlib.core.engine.step import BrokenInvariant
 from coordlib.core.groups.classic.group import Guard, State
-from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
 from tests.core.engine.refusals import refused
 from tests.tools.driving import (
     FOLLOWER,

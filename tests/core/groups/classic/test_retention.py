@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordlib.core.groups import kind
 from coordlib.core.groups.classic.group import State
-from coordlib.core.groups.classic.kind import CLASSIC
-from coordlib.core.groups.offsets import retention
+from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
 from tests.tools.core import Shard, ShardSettings, offsets_of, with_groups
 from tests.tools.driving import (
     LEADER,
@@ -159,7 +159,7 @@ def test_a_topic_that_is_given_up_late_expires_after_the_rebalance() -> None:
     talk.send(sync("a", 2, LEADER))
 
     cell = talk.shard.groups["g"]
-    first_ms = retention.first_expiry(talk.group(), offsets_of(cell), 10 * MINUTE_MS)
+    first_ms = kind.first_expiry(talk.group(), offsets_of(cell), 10 * MINUTE_MS)
     assert cell.facts.look_at_ms == first_ms == talk.shard.clock_ms
     assert expired(live(talk, 2 * MINUTE_MS, 2))[0] == "commit u/1 gone"
 
@@ -170,7 +170,7 @@ def test_members_of_another_kind_keep_everything(make) -> None:  # type: ignore[
     talk = make(HOW)
     group = msgspec.structs.replace(talk.group(), state_since_clock_ms=0)
 
-    assert retention.expiry_bound(group, 3, 1) == 2**63 - 1
+    assert kind.expiry_bound(group, 3, 1) == 2**63 - 1
 
 
 @pytest.mark.parametrize("make", [preparing, completing])
@@ -182,9 +182,9 @@ def test_consumers_keep_everything_while_they_rebalance(
     changed = {"protocol_type": "consumer", "state_since_clock_ms": 0}
     group = msgspec.structs.replace(make(HOW).group(), **changed)
 
-    assert retention.expiry_bound(group, 3, 1) == 2**63 - 1
+    assert kind.expiry_bound(group, 3, 1) == 2**63 - 1
     settled_down = msgspec.structs.replace(group, state=State.STABLE)
-    assert retention.expiry_bound(settled_down, 3, 1) == 0
+    assert kind.expiry_bound(settled_down, 3, 1) == 0
 
 
 def test_an_empty_group_without_offsets_goes_at_the_next_check() -> None:
@@ -345,7 +345,7 @@ def test_a_defect_in_retention_quarantines_its_group(monkeypatch: pytest.MonkeyP
     talk = Conversation(HOW)
     talk.send(commit("tool"))
     talk.send(commit("tool", offsets=(rq.CommittedOffset("u", 0, 1),)), after_ms=5 * MINUTE_MS)
-    monkeypatch.setattr(retention, "first_expiry", broken)
+    monkeypatch.setattr(kind, "first_expiry", broken)
 
     lines = [line for _ in range(2) for line in talk.tick(after_ms=3 * MINUTE_MS)]
 
@@ -360,7 +360,7 @@ def test_a_quarantined_group_keeps_everything() -> None:
     """An operator looks into it; its empty state may be the defect itself."""
     group = msgspec.structs.replace(empty(HOW).group(), is_quarantined=True)
 
-    assert retention.expiry_bound(group, 0, 1) == retention.expiry_bound(group, 5, 1) == 2**63 - 1
+    assert kind.expiry_bound(group, 0, 1) == kind.expiry_bound(group, 5, 1) == 2**63 - 1
 
 
 def test_bounds_are_found_when_a_shard_is_loaded() -> None:

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
+from coordlib.core.engine.effects import REQUESTS, At
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.engine.transition import REQUESTS, At
 from coordlib.core.groups.classic.group import Group, State
-from coordlib.core.groups.classic.kind import CLASSIC
+from coordlib.core.groups.classic.members import Step
+from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.classic.rebalance import select_protocol
-from coordlib.core.groups.classic.step import Step
 from tests.tools.core import around
 from tests.tools.driving import LEADER, SETTINGS, STATES, settled
 

@@ -3,8 +3,8 @@
 import pytest
 
 from coordlib.core.groups.classic.group import State
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import requests as rq
 from tests.tools.core import offsets_of
 from tests.tools.driving import LEADER, Conversation, commit, heartbeat, join, leave, settings, sync
 

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from coordlib.core.engine.routing import RESPONSES
+from coordlib.core.engine.effects import RESPONSES
 from coordlib.core.groups.classic.group import State
-from coordlib.core.wire import responses as rs
+from coordlib.core.wire import api as rs
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import (
     FOLLOWER,

@@ -3,12 +3,12 @@
 import msgspec
 
 from coordlib.checking import checkers
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.fold import fold
 from coordlib.core.claims.history import REFUSALS
-from coordlib.core.claims.slot import Slot
-from coordlib.core.engine.routing import ASSIGNMENTS, COMMITTED, EVENTS
-from coordlib.core.wire import marshal
+from coordlib.core.claims.slots import Slot
+from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, EVENTS
+from coordlib.core.wire import claims
 from tests.tools.simulation.claims.engine import PREFIX, newest_snapshot
 from tests.tools.simulation.claims.ledger import Reading
 from tests.tools.simulation.claims.program import Program
@@ -49,7 +49,7 @@ def _check_owned(world: ClaimsWorld, when: str) -> None:
 
 
 def _reading(world: ClaimsWorld, place: TopicPartition) -> Reading:
-    return world.ledger.readings[marshal.partition_of(place.topic, world.plan.partitions)]
+    return world.ledger.readings[claims.partition_of(place.topic, world.plan.partitions)]
 
 
 def _slot(world: ClaimsWorld, place: TopicPartition) -> Slot | None:

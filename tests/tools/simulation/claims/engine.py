@@ -6,18 +6,18 @@ give again, and an input that its owner may cut.
 
 from typing import Any
 
-from coordlib.core.claims import restore
-from coordlib.core.claims.blob import Coordination
+from coordlib.core.claims import fold
+from coordlib.core.claims.fold import Coordination
 from coordlib.core.claims.history import SPACE
-from coordlib.core.claims.pages import read_pages
+from coordlib.core.claims.snapshots import read_pages
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord, ShardSettings
-from coordlib.core.engine.routing import SNAPSHOTS
+from coordlib.core.engine.effects import SNAPSHOTS
+from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.wire.stored import Layout
 from coordlib.errors import LogCut
 from coordlib.job.operator import judge_rows
 from coordlib.job.plane import Plane, claims, fold_claims
-from coordlib.job.replay import Replay
+from coordlib.job.rebuild import Replay
 from coordlib.job.start import agree
 from tests.tools.defects import Defect
 from tests.tools.simulation.checkpoint import Checkpoint, Ranges
@@ -49,7 +49,7 @@ class ClaimsInspector(Inspector):
         defects: list[Defect],
     ) -> tuple[bytes, list[tuple[Any, ...]]]:
         fresh, rows = judge_rows(fold_claims, blob, records, settings)
-        self._ledger.compare_state("the job", restore.begun(fresh, settings))
+        self._ledger.compare_state("the job", fold.begun(fresh, settings))
         return fresh, rows
 
     def note_topics(self, *_: Any) -> None:
@@ -141,7 +141,7 @@ class ClaimsDriver(Driver):
         )
         inspector = self.engine.inspector
         assert isinstance(inspector, ClaimsInspector)
-        inspector._ledger.compare_state(name, restore.begun(blob, own))
+        inspector._ledger.compare_state(name, fold.begun(blob, own))
 
     def _plan(self, newest: int) -> Ranges:
         before = self.checkpoint.offsets.get(newest, {})

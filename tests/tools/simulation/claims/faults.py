@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from coordlib.core.wire import marshal
+from coordlib.core.wire import claims as marshal
 from coordlib.errors import CannotReach
 from tests.tools.simulation.claims import logs, strangers
 from tests.tools.simulation.claims.program import Program

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coordlib.client.claims.claim import Claim
-from coordlib.client.claims.view import LogView
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.claims.slot import Judgement, Key, Slot, Verdict
+from coordlib.client.claims.transport import LogView
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.claims.slots import Judgement, Key, Slot, Verdict
 from coordlib.core.claims.soundness import check_invariants
 from coordlib.core.claims.world import World
-from coordlib.core.engine.blob import InputRecord
-from coordlib.core.wire import marshal
+from coordlib.core.engine.state import InputRecord
+from coordlib.core.wire import claims
 from tests.tools.claims.rules import Rules
 from tests.tools.simulation.claims.logs import MESSAGES, start_of
 from tests.tools.simulation.claims.program import Program
@@ -146,9 +146,9 @@ class ClaimsLedger:
         reading = self.readings[number]
         if reading.world.paused_by(self._group) is None:
             return False
-        later = (marshal.decode(each.value) for each in reading.log[offset:])
+        later = (claims.decode(each.value) for each in reading.log[offset:])
         return not any(
-            isinstance(said, marshal.ReleaseGroup) and said.group == self._group for said in later
+            isinstance(said, claims.ReleaseGroup) and said.group == self._group for said in later
         )
 
     # ---- readers ------------------------------------------------------------------------------

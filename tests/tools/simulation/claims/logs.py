@@ -8,8 +8,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.core.engine.blob import InputRecord
-from coordlib.kafka.places import Bounds
+from coordlib.core.engine.state import InputRecord
+from coordlib.kafka.logs import Bounds
 from tests.tools.simulation.cluster import Cluster, Partition
 from tests.tools.simulation.data import DataConsumer, Message
 

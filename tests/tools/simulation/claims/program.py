@@ -12,13 +12,12 @@ from typing import Any, Protocol
 
 from coordlib.checking.history import Happened
 from coordlib.client.claims.claim import Claim, Phase
-from coordlib.client.claims.consumer import MarshalConsumer
-from coordlib.client.claims.errors import ClaimLost, UnseenOffset
-from coordlib.client.claims.life import Life
-from coordlib.client.claims.marshaler import Marshaler
+from coordlib.client.claims.consumer import MarshalConsumer, Marshaler
+from coordlib.client.claims.events import ClaimLost, UnseenOffset
+from coordlib.client.claims.machine import Life
 from coordlib.client.claims.member import ClaimingMember
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from coordlib.errors import CoordError
 from tests.tools.simulation.claims.logs import ClaimsReader
 from tests.tools.simulation.claims.transport import ClaimsTransport

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from coordlib.client.kit.signals import TopicPartition
+from coordlib.client.kit.events import TopicPartition
 from tests.tools.simulation.claims import checks, faults, strangers
 from tests.tools.simulation.claims.plan import Plan, draw
 from tests.tools.simulation.claims.sometimes import count_sometimes

@@ -1,6 +1,6 @@
 """The end of a run of claims as a story: what happened last, in the order of true time."""
 
-from coordlib.core.wire import marshal
+from coordlib.core.wire import claims
 from tests.tools.simulation.claims.world import ClaimsWorld
 
 Line = tuple[int, int, str]
@@ -46,7 +46,7 @@ def _log(world: ClaimsWorld) -> list[Line]:
     return found
 
 
-def _has_offset(message: marshal.AnyMessage | None) -> bool:
+def _has_offset(message: claims.AnyMessage | None) -> bool:
     return isinstance(
-        message, marshal.Heartbeat | marshal.ReleasingPartition | marshal.ClaimingMessages
+        message, claims.Heartbeat | claims.ReleasingPartition | claims.ClaimingMessages
     )

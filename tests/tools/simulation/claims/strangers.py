@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException
 
 from coordlib.client.claims.admin import ClaimsAdmin, _Work
 from coordlib.client.claims.resetting import Step
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.wire import marshal
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.wire import claims
 from coordlib.errors import CannotReach
 from tests.tools.claims.logs import _RAW
 from tests.tools.simulation.claims.world import ADMIN, GROUP, ClaimsWorld
@@ -22,11 +22,11 @@ LEGACY: Final = "legacy"
 Mend = Callable[[], None]
 
 
-def _say(world: ClaimsWorld, message: marshal.AnyMessage, partition: int | None = None) -> None:
+def _say(world: ClaimsWorld, message: claims.AnyMessage, partition: int | None = None) -> None:
     if world.cluster.is_up:
-        own = marshal.partition_of(message.topic, world.plan.partitions)
+        own = claims.partition_of(message.topic, world.plan.partitions)
         number = own if partition is None else partition
-        world.cluster.append((world.plan.topic, number), None, marshal.encode(message))
+        world.cluster.append((world.plan.topic, number), None, claims.encode(message))
 
 
 def pause(world: ClaimsWorld, for_s: int) -> None:
@@ -34,7 +34,7 @@ def pause(world: ClaimsWorld, for_s: int) -> None:
     now_s = (EPOCH_MS + world.scheduler.now_ms) // 1_000
     for number in range(world.plan.partitions):
         names = ("ad314159", f"{ADMIN}-pause", GROUP, "", 0)
-        made = marshal.ReleaseGroup(marshal.OUR_VERSION, now_s, *names, now_s + for_s)
+        made = claims.ReleaseGroup(claims.OUR_VERSION, now_s, *names, now_s + for_s)
         _say(world, made, number)
 
 
@@ -89,11 +89,11 @@ def marshals_client(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend:
         names = (1, now_s, f"go{client[-1]}", client, LEGACY, topic, number)
         kind = luck.choice(["claim", "beat", "beat", "release"])
         if kind == "claim":
-            _say(world, marshal.ClaimingPartition(*names))
+            _say(world, claims.ClaimingPartition(*names))
         elif kind == "beat":
-            _say(world, marshal.Heartbeat(*names, luck.randrange(100)))
+            _say(world, claims.Heartbeat(*names, luck.randrange(100)))
         else:
-            _say(world, marshal.ReleasingPartition(*names, luck.randrange(100)))
+            _say(world, claims.ReleasingPartition(*names, luck.randrange(100)))
         return not is_over and not world.is_healing
 
     world.every(max(100, world.plan.interval_ms // 8), write)
@@ -109,9 +109,9 @@ def foreign_bytes(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
             names = (2, 1, "0badc0de", luck.choice(["c1", "stranger"]), GROUP)
             number = luck.choice([0, 3, 2 * 10**9])
             other = luck.choice([*world.topics, "elsewhere"])
-            misplaced = marshal.partition_of(other, world.plan.partitions) != place[1]
+            misplaced = claims.partition_of(other, world.plan.partitions) != place[1]
             if misplaced or other == "elsewhere":
-                claim = marshal.ClaimingPartition(*names, other, number)
-                value = marshal.encode(claim)
+                claim = claims.ClaimingPartition(*names, other, number)
+                value = claims.encode(claim)
         if world.cluster.is_up:
             world.cluster.append(place, None, value)

@@ -13,16 +13,15 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
-from coordlib.client.claims import signals as sg
-from coordlib.client.claims.beginning import Beginnings
-from coordlib.client.claims.transport import Coordination, Described, Handler
-from coordlib.client.claims.view import LogView
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.claims.slot import Judgement
-from coordlib.core.wire import marshal
-from coordlib.core.wire.marshal import AnyMessage
+from coordlib.client.claims import events as sg
+from coordlib.client.claims.reading import Beginnings
+from coordlib.client.claims.transport import Coordination, Described, Handler, LogView
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.claims.slots import Judgement
+from coordlib.core.wire import claims
+from coordlib.core.wire.claims import AnyMessage
 from coordlib.errors import CannotReach
-from coordlib.kafka.places import Bounds
+from coordlib.kafka.logs import Bounds
 from coordlib.testing.fake_log import refuse_as_kafka
 from tests.tools.simulation.claims.logs import SimulatedAdmin, bounds_of, start_of
 from tests.tools.simulation.cluster import EPOCH_MS, Cluster, Record
@@ -120,11 +119,11 @@ class ClaimsTransport:
 
     def view_of(self, topic: str) -> LogView:
         if topic not in self._numbers:
-            self._numbers[topic] = marshal.partition_of(topic, self.place.partitions)
+            self._numbers[topic] = claims.partition_of(topic, self.place.partitions)
         return self._readings[self._numbers[topic]].view
 
     def attach(self, handler: Handler) -> None:
-        self.read(marshal.partition_of(each, self.place.partitions) for each in handler.topics)
+        self.read(claims.partition_of(each, self.place.partitions) for each in handler.topics)
         self._handlers.append(handler)
 
     def read(self, partitions: Iterable[int]) -> None:
@@ -152,7 +151,7 @@ class ClaimsTransport:
         self, handler: Handler, id_: int, partition: int, made: Callable[[int], AnyMessage]
     ) -> None:
         time_s = (EPOCH_MS + self._process.scheduler.now_ms) // 1_000 + self._skew_s
-        value = marshal.encode(made(time_s))
+        value = claims.encode(made(time_s))
         self._unwritten.append(_Unwritten(handler, id_, partition, value, self.now_ms()))
         if not self._is_writing:
             self._is_writing = True

@@ -13,12 +13,12 @@ from unittest.mock import patch
 from confluent_kafka import KafkaException
 
 from coordlib.checking.history import Happened
-from coordlib.client.claims import beginning
+from coordlib.client.claims import reading
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.claims.transport import Coordination
-from coordlib.client.kit.signals import TopicPartition
-from coordlib.core.claims.slot import Verdict
-from coordlib.core.wire import marshal
+from coordlib.client.kit.events import TopicPartition
+from coordlib.core.claims.slots import Verdict
+from coordlib.core.wire import claims
 from coordlib.errors import CannotReach, LogCut
 from tests.tools.simulation.checkpoint import Checkpoint
 from tests.tools.simulation.claims.engine import PREFIX, TOPIC_ID, ClaimsDriver, engine_of
@@ -267,7 +267,7 @@ class ClaimsWorld(Stage):
     def _has_just_lost_to_a_twin(self, place: TopicPartition, older: Program) -> bool:
         """Whether a newer process of its client id has taken its claim over, and it cannot have
         read so: an interval later at the latest it has, or has stopped (design, section 6)."""
-        number = marshal.partition_of(place.topic, self.plan.partitions)
+        number = claims.partition_of(place.topic, self.plan.partitions)
         epoch = older.life.me.claims[place].epoch
         end = self.ledger.end_of((GROUP, *place), number, epoch)
         if end is None or end.message is None:
@@ -319,9 +319,9 @@ def _look_up(admin: SimulatedAdmin, topics: Sequence[str], *_: Any) -> dict[str,
 def beginnings_of(plan: Plan) -> Iterator[None]:
     """While it lasts, clients begin to read by what the simulated cluster says."""
     with (
-        patch.object(beginning, "newest_by_key", _newest_by_key),
-        patch.object(beginning, "look_up", _look_up, create=True),
-        patch.object(beginning, "FROM_START_MAX", plan.from_start_max),
-        patch.object(beginning, "LATE_MAX", min(beginning.LATE_MAX, plan.from_start_max)),
+        patch.object(reading, "newest_by_key", _newest_by_key),
+        patch.object(reading, "look_up", _look_up, create=True),
+        patch.object(reading, "FROM_START_MAX", plan.from_start_max),
+        patch.object(reading, "LATE_MAX", min(reading.LATE_MAX, plan.from_start_max)),
     ):
         yield

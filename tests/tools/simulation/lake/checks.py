@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.client.groups.doubts import offset_of
-from coordlib.core.groups.offsets.pending_table import PENDING_KEY
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import COMMIT
+from coordlib.client.groups.machine import offset_of
+from coordlib.core.groups.offsets.tables import PENDING_KEY
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.transactions import COMMIT
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.lake.member import GROUP, RAIN
 from tests.tools.simulation.lake.members import Lake

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from coordlib.client.transactions.in_doubt import Unreadable
+from coordlib.client.transactions.delta_commits import Unreadable
 from tests.tools.simulation.lake.table import (
     CLAIM_LATE,
     CLAIMED,

@@ -12,16 +12,12 @@ from random import Random
 from threading import Event
 from typing import Any, Final
 
-from coordlib.client.groups.assigned_member import AssignedMember
-from coordlib.client.groups.topic_ids import TopicIds
-from coordlib.client.kit.signals import Partitions, TopicPartition
-from coordlib.client.kit.steps import State
-from coordlib.client.kit.wording import Timing
-from coordlib.client.spark.share import Share
-from coordlib.client.spark.tables import Tables
-from coordlib.client.spark.writes import Writes
-from coordlib.client.transactions.delta_files import DeltaFiles
-from coordlib.client.transactions.in_doubt import Table
+from coordlib.client.groups.member import AssignedMember
+from coordlib.client.groups.reading import TopicIds
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.requests import State, Timing
+from coordlib.client.spark.delta_writes import Share, Tables, Writes
+from coordlib.client.transactions.delta_commits import DeltaFiles, Table
 from coordlib.errors import CoordError
 from tests.tools.simulation import waiting
 from tests.tools.simulation.cluster import Cluster

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Final
 from unittest.mock import patch
 
-from coordlib.client.kit.wording import Timing
-from coordlib.client.spark import delta, writes
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.client.kit.requests import Timing
+from coordlib.client.spark import delta, delta_writes
+from coordlib.core.wire.envelope import shard_of
 from coordlib.history import delta_append
 from tests.tools.simulation.lake.member import GROUP, HASTE, RAIN, LakeMember
 from tests.tools.simulation.lake.table import DeltaLog, LakeTable, Store, newest_snapshot
@@ -94,7 +94,7 @@ class Lake(Crew[LakeMember]):
 def with_the_table() -> Iterator[None]:
     """While it lasts, writers open the simulated table in place of Spark's."""
     with (
-        patch.object(writes, "SparkTable", LakeTable),
+        patch.object(delta_writes, "SparkTable", LakeTable),
         patch.object(delta, "newest_snapshot", newest_snapshot),
         patch.object(delta_append, "newest_snapshot", newest_snapshot),
     ):

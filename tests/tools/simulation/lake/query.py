@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from coordlib.client.kit.signals import Answer, TopicPartition
-from coordlib.client.spark.share import Share
+from coordlib.client.kit.events import Answer, TopicPartition
+from coordlib.client.spark.delta_writes import Share
 from tests.tools.simulation.lake.table import URI, Row, SparkLake
 
 if TYPE_CHECKING:
-    from coordlib.client.groups.assigned_member import AssignedMember
+    from coordlib.client.groups.member import AssignedMember
     from tests.tools.simulation.lake.member import LakeMember
 
 #: Where a writer may die or stand still: before it asks, before it is answered, when it has seen

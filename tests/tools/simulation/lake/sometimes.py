@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from coordlib.client.groups.doubts import offset_of
-from coordlib.core.wire import requests as rq
+from coordlib.client.groups.machine import offset_of
+from coordlib.core.wire import api as rq
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.lake import table
 from tests.tools.simulation.lake.faults import POINTS

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from coordlib.client.spark.delta import AWAY_S, How, SparkTable, _Known
-from coordlib.client.transactions.in_doubt import Unreadable, Written
+from coordlib.client.transactions.delta_commits import Unreadable, Written
 from coordlib.errors import AnotherTable, CannotReach
-from coordlib.history.commit import digest_of
 from coordlib.history.delta_append import Append, OvertakenByAnother, Staged
+from coordlib.history.plan import digest_of
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.core.engine.routing import OUTBOX, Output
-from coordlib.core.engine.shard import Status
-from coordlib.core.wire.requests import Control, TxnDecided
+from coordlib.core.engine.effects import OUTBOX, Output
+from coordlib.core.engine.fold import Status
+from coordlib.core.wire.api import Control, TxnDecided
 from coordlib.job.background.decisions import DecisionWatch, Look, Seen
 from coordlib.job.background.feeder import Feeder, Waiting, waiting_in
 from tests.tools.simulation.cluster import Cluster, Partition

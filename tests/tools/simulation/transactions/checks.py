@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.checking.history import Happened
-from coordlib.core.groups.offsets.pending_table import PENDING_KEY
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.partitioner import shard_of
+from coordlib.core.groups.offsets.tables import PENDING_KEY
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.cluster import Outcome
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.signing import controls, effective

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from coordlib.checking.history import Happened
 from coordlib.client import CoordinatedConsumer, CoordinatedProducer, TransactionError, exactly_once
-from coordlib.client.kit.steps import State as MemberState
+from coordlib.client.kit.requests import State as MemberState
 from coordlib.client.transactions.machine import State
 from coordlib.errors import CoordError
 from tests.tools.simulation import waiting

@@ -14,8 +14,8 @@ from typing import Any, Final
 from coordlib.checking.history import Happened
 from coordlib.client import CoordinatedProducer, TransactionError
 from coordlib.client.kit.transport import Handler
-from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.core.wire import requests as rq
+from coordlib.client.kit.unit import GroupMetadata
+from coordlib.core.wire import api as rq
 from coordlib.errors import CoordError
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.transactions import abroad

@@ -8,8 +8,8 @@ says of each transaction, and against the other cluster's log.
 from collections.abc import Iterator
 
 from coordlib.checking.history import Happened
-from coordlib.core.groups.offsets.txn_messages import key_of
-from coordlib.core.wire.producers import COMMIT
+from coordlib.core.groups.offsets.pending_commit import key_of
+from coordlib.core.wire.transactions import COMMIT
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.transactions import tellers
 from tests.tools.simulation.transactions.checks import check_all_committed, fetches

@@ -12,9 +12,9 @@ from importlib import import_module
 from unittest.mock import patch
 
 from coordlib.client.groups import consumer, member
-from coordlib.client.transactions import by_coordinator, by_kafka, committed_reader, question
+from coordlib.client.transactions import by_coordinator, by_kafka, committed_reader
+from coordlib.client.transactions.by_kafka import OffsetsQuestion
 from coordlib.client.transactions.data_cluster import DataCluster
-from coordlib.client.transactions.question import OffsetsQuestion
 from tests.tools.simulation.scheduler import Gone, Process, Scheduler
 
 #: How often one that waits for something looks whether it is there.
@@ -128,7 +128,7 @@ def on_world_time(scheduler: Scheduler) -> Iterator[None]:
     time = WorldTime(scheduler)
     with ExitStack() as patches:
         # By its path: the package has a function of the same name.
-        units = import_module("coordlib.client.transactions.exactly_once")
+        units = import_module("coordlib.client.units")
         for module in (by_coordinator, by_kafka, units, member):
             patches.enter_context(patch.object(module, "time", time))
         for module in (committed_reader, consumer):
@@ -137,7 +137,7 @@ def on_world_time(scheduler: Scheduler) -> Iterator[None]:
         # An admin client says it, and there is none.
         patches.enter_context(patch.object(DataCluster, "cleanup_policy", lambda *_: "delete"))
         patches.enter_context(patch.object(by_coordinator, "_POLL_S", LOOK_S))
-        patches.enter_context(patch.object(question, "_POLL_S", LOOK_S))
+        patches.enter_context(patch.object(by_kafka, "_POLL_S", LOOK_S))
         asking = partial(OffsetsQuestion, now_s=time.monotonic)
         patches.enter_context(patch.object(by_kafka, "OffsetsQuestion", asking))
         yield

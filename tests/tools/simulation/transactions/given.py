@@ -7,7 +7,7 @@ requests and answers alone: no state of the coordinator is looked at.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from coordlib.core.wire import producers as pr
+from coordlib.core.wire import transactions as pr
 from tests.tools.simulation.evidence import Asked, Told
 from tests.tools.simulation.violation import Violation
 

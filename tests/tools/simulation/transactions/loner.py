@@ -9,12 +9,11 @@ from functools import partial
 from typing import Final
 
 from coordlib.client import CoordinatedProducer
-from coordlib.client.kit import signals as sg
-from coordlib.client.kit.transport import identity_at
-from coordlib.client.kit.unfenced import Unfenced
-from coordlib.client.transactions.metadata import GroupMetadata
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire import responses as rs
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.transport import Unfenced, identity_at
+from coordlib.client.kit.unit import GroupMetadata
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError
 from tests.tools.simulation.transactions.copier import BREAK_MS, HASTE, PATIENCE_S
 from tests.tools.simulation.transactions.courier import MAIL, Courier, CourierTransport

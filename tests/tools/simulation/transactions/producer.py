@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.kafka.late_ends import RETRY_BACKOFF_MS
+from coordlib.kafka.transactions import RETRY_BACKOFF_MS
 from tests.tools.simulation.cluster import Cluster, LateEnd, Outcome, Place, Transaction
 from tests.tools.simulation.driver_io import Delivered
 from tests.tools.simulation.scheduler import Process

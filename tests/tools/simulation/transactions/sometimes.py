@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.transactions import COORDINATOR
+from coordlib.core.wire import api as rq
+from coordlib.core.wire.offsets import COORDINATOR
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.transactions.checks import UNSTABLE
 from tests.tools.simulation.transactions.copying import GROUP

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from coordlib.core.wire import requests as rq
+from coordlib.core.wire import api as rq
 from coordlib.core.wire.data_headers import Marker, Txn
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.transactions.abroad import FarRecord

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.checking.history import Happened
-from coordlib.core.groups.offsets.txn_messages import key_of
+from coordlib.core.groups.offsets.pending_commit import key_of
+from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire import requests as rq
-from coordlib.core.wire.producers import COMMIT
-from coordlib.core.wire.transactions import COORDINATOR
+from coordlib.core.wire.offsets import COORDINATOR
+from coordlib.core.wire.transactions import COMMIT
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.transactions import given
 from tests.tools.simulation.transactions.teller import BOOK, Teller

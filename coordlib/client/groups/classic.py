@@ -1,0 +1,378 @@
+"""The life of a member of a classic group, as a state machine.
+
+    IDLE -> JOINING -> [DIVIDING ->] SYNCING -> STABLE -> JOINING -> ...      LEAVING -> LEFT
+
+An eager rejoin waits until the user has let go of all partitions. A cooperative rejoin names the
+owned partitions and is sent at once; those that the new assignment lacks are revoked, and a second
+join, at once, lets the leader give them to others (KIP-429). `fence` gives the proof that no two
+members own one partition meanwhile; `machine` has the part that all members share.
+"""
+
+import msgspec
+
+from coordlib.client.groups.assignors import (
+    Assignor,
+    AssignorFailed,
+    ReadsUserData,
+    SubscriptionState,
+    flat,
+    is_partition,
+)
+from coordlib.client.groups.machine import Life
+from coordlib.client.groups.state import ClassicStanding
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import Partitions
+from coordlib.client.kit.fence import AssignmentFailed
+from coordlib.client.kit.requests import (
+    ENDED,
+    IN_GENERATION,
+    Identity,
+    State,
+    Step,
+    Timing,
+    error_of,
+    is_leaders,
+    known,
+    refusal_of,
+    throttle_ms,
+)
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.errors import CoordError, ErrorCode
+
+REBALANCING = "group is rebalancing"
+METADATA_CHANGED = "metadata changed"
+SUBSCRIPTION_CHANGED = "subscription changed"
+REVOKED = "revoked partitions can go to others"
+NOT_DIVIDED = "the leader could not assign, and tries again"
+#: After which a leader whose assignor failed rejoins, so that the group tries again. Each attempt
+#: is a rebalance of everybody, and what was wrong is rarely mended sooner.
+RETRY_MS = 30_000
+
+
+class ClassicMembership(Life):
+    """One member; `handle` is the only way in."""
+
+    _me: ClassicStanding
+
+    def __init__(self, identity: Identity, timing: Timing, assignors: tuple[Assignor, ...]) -> None:
+        super().__init__(ClassicStanding(identity, timing, assignors))
+        #: The subscription of the newest JoinGroup.
+        self._joined_topics: tuple[str, ...] = ()
+        #: Whether this member leads its generation, and so assigns.
+        self._leads = False
+        #: Why its own assignor failed in this generation; None: it did not.
+        self._failed: CoordError | None = None
+        #: When this leader rejoins, as its generation has no assignment; None: it has one.
+        self._retry_ms: int | None = None
+        #: What the newest JoinGroup named as owned.
+        self._claimed: Partitions = ()
+
+    # ---- this protocol's way --------------------------------------------------------------------
+
+    def _dispatch_own(self, event: sg.ClassicInput | sg.AssignedInput) -> None:
+        match event:
+            case sg.WantTopics():
+                self._subscribe(event)
+            case sg.Divided():
+                self._divided(event)
+            case sg.NotDivided():
+                self._not_divided(event)
+            case sg.AssignorFailed():
+                self._assignor_failed(event)
+            case sg.TopicsSeen():
+                self._topics_seen(event)
+            case sg.TopicsNotSeen():
+                self._topics_not_seen(event)
+            case _:
+                raise TypeError(f"{event} is no input of a member of a classic group")
+
+    def _go_on(self, now_ms: int) -> None:
+        """Rejoin as soon as the user holds nothing that the rejoin would take away."""
+        me, topics = self._me, self._me.topics.names
+        due_ms = self._retry_due_ms()
+        if due_ms is not None and now_ms >= due_ms:
+            me.rejoin_reason, self._retry_ms = me.rejoin_reason or NOT_DIVIDED, None
+        is_wanted = me.state is State.IDLE or (
+            me.state in IN_GENERATION and me.rejoin_reason is not None
+        )
+        if is_wanted and topics is not None and me.held.is_free(now_ms, me.keeps):
+            self._join(now_ms, topics)
+
+    def _finish(self, now_ms: int) -> None:
+        if self._me.state not in ENDED and self._me.topics.begin_look(now_ms):
+            self._me.say(sg.LookUp())
+
+    def _due_ms(self) -> int | None:
+        if self._me.state in ENDED:
+            return None
+        due_ms = (self._me.topics.due_ms(), self._retry_due_ms())
+        return min((each for each in due_ms if each is not None), default=None)
+
+    def _retry_due_ms(self) -> int | None:
+        """When a leader without an assignment tries again."""
+        return self._retry_ms if self._me.state is State.STABLE else None
+
+    def _must_let_go(self) -> bool:
+        me = self._me
+        return self._leaving.is_owed or (me.rejoin_reason is not None and not me.keeps)
+
+    def _written(self, event: sg.Acknowledged) -> None:
+        if self._me.step is not None and event.id == self._me.step.id:
+            self._me.fence.reacted(event.now_ms)
+
+    # ---- the user -------------------------------------------------------------------------------
+
+    def _subscribe(self, event: sg.WantTopics) -> None:
+        self._seen(event.now_ms)
+        self._me.topics.subscribe(event.now_ms, event.topics)
+        self._topics_changed(SUBSCRIPTION_CHANGED)
+
+    def _unsubscribe(self, event: sg.Unsubscribe) -> None:
+        self._me.topics.unsubscribe()
+        super()._unsubscribe(event)
+
+    # ---- topics' metadata ---------------------------------------------------------------------
+
+    def _topics_seen(self, event: sg.TopicsSeen) -> None:
+        me = self._me
+        must_divide_anew = me.topics.seen(event.now_ms, event.counts)
+        self._topics_changed(METADATA_CHANGED)
+        if must_divide_anew and me.state in IN_GENERATION:
+            me.rejoin_reason = me.rejoin_reason or METADATA_CHANGED
+
+    def _topics_not_seen(self, event: sg.TopicsNotSeen) -> None:
+        self._me.topics.not_seen(event.now_ms)
+
+    def _topics_changed(self, reason: str) -> None:
+        """Rejoin if the topics differ from those of the newest JoinGroup."""
+        me, names = self._me, self._me.topics.names
+        if me.state in IN_GENERATION and names not in (None, self._joined_topics):
+            me.rejoin_reason = me.rejoin_reason or reason
+        if me.keeps and names is not None:
+            me.held.narrow(names)
+
+    # ---- join ---------------------------------------------------------------------------------
+
+    def _join(self, now_ms: int, topics: tuple[str, ...]) -> None:
+        me = self._me
+        self._claimed = me.held.begin_join(now_ms, me.keeps)
+        state = SubscriptionState(topics, self._claimed, me.generation, me.identity.rack)
+        try:
+            request = me.wording.join(me.member, me.assignors, state, me.rejoin_reason)
+        except Exception as problem:  # noqa: BLE001  # an assignor may be a user's own
+            self._assignor_raised(problem)
+            return
+        me.become(State.JOINING)
+        me.rejoin_reason, self._joined_topics = None, topics
+        self._retry_ms = self._failed = None
+        me.say_all(self._asks.repeat_commits())  # their generation ends with this join
+        me.take(now_ms, sg.Send(request))
+
+    def _assignor_raised(self, problem: Exception) -> None:
+        error = AssignorFailed(f"An assignor failed: {problem!r}", self._me.where)
+        self._leaving.owe("its assignor failed", error)
+
+    # ---- answers to JoinGroup and SyncGroup -----------------------------------------------------
+
+    def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+        """JoinGroup or SyncGroup. An answer of another type than the request is ignored."""
+        code, is_joining = error_of(response), self._me.state is State.JOINING
+        is_accepted = code is ErrorCode.NONE
+        match response:
+            case rs.JoinGroupResponse() if is_accepted and is_joining:
+                self._joined(asked, response, now_ms)
+            case rs.SyncGroupResponse() if is_accepted and not is_joining:
+                self._synced(asked, response, now_ms)
+            case rs.SyncGroupResponse() if is_leaders(response) and not is_joining:
+                self._not_assigned(asked, response, now_ms)
+            case _ if not is_accepted:
+                self._refused(asked, response, now_ms)
+
+    def _joined(self, asked: Step, answer: rs.JoinGroupResponse, now_ms: int) -> None:
+        me = self._me
+        # Rule 12: whatever id the acknowledgement suggested, the answer's id holds.
+        me.member = answer.member
+        me.generation = known(answer.generation, -1)
+        me.protocol = known(answer.protocol, "")
+        me.first_id = me.wording.next_id()
+        me.fence.join_answered(now_ms)
+        me.beats.begin(now_ms, asked.first_ms)
+        self._leads = answer.leader == me.member
+        if self._leads:
+            me.become(State.DIVIDING)
+            is_kept = answer.skip_assignment is True
+            members = known(answer.members, ())
+            me.take(now_ms, sg.Divide(me.generation, me.protocol, members, is_kept, me.member))
+        else:
+            me.topics.follow()
+            self._sync(now_ms, ())
+
+    def _sync(
+        self,
+        now_ms: int,
+        assignments: tuple[rq.MemberAssignment, ...],
+        why: sg.WhyNot | None = None,
+    ) -> None:
+        me = self._me
+        me.become(State.SYNCING)
+        request = me.wording.sync(me.member, me.generation, me.protocol, assignments, why)
+        me.take(now_ms, sg.Send(request))
+
+    def _synced(self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int) -> None:
+        me = self._me
+        try:
+            assignment = cp.decode_assignment(known(answer.assignment, b""))
+        except cp.Unreadable as problem:
+            self._not_assigned(
+                asked, answer, now_ms, f"this member's share cannot be read: {problem}"
+            )
+            return
+        # A leader of other code may name one twice; a reader takes each once, or none at all.
+        given = tuple(dict.fromkeys(flat(assignment.partitions)))
+        if odd := [each for each in given if not is_partition(each)]:
+            self._not_assigned(asked, answer, now_ms, f"{odd[0]} can be no partition")
+            return
+        me.news = None
+        self._settle(asked, answer, now_ms, given)
+        if not frozenset(given).issuperset(self._claimed):
+            me.rejoin_reason = REVOKED
+            me.fence.demanded(now_ms)
+        self._topics_changed(SUBSCRIPTION_CHANGED)
+        self._tell_assignor(given, assignment.user_data)
+
+    def _settle(
+        self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int, given: Partitions
+    ) -> None:
+        me = self._me
+        me.become(State.STABLE)
+        me.step = None
+        sign_ms = max(asked.first_ms, me.beats.sign_ms)
+        me.held.grant(now_ms, given, known(answer.fence, None), sign_ms)
+
+    def _not_assigned(
+        self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int, why: str = ""
+    ) -> None:
+        """The leader could not assign: no member owns partitions, and none has to leave.
+
+        Or its share of this member is none, for this reason: other code leads.  # INV-110
+
+        A cooperative member lets go of the partitions that it claimed, too: for the coordinator and
+        readers of assignments they have no owner. It need not rejoin, since no member waits for it.
+        """
+        me = self._me
+        self._settle(asked, answer, now_ms, ())
+        refused = refusal_of(answer, me.where)
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if why else refused.code
+        me.news = self._failed or AssignmentFailed(code, me.where, why or refused.mend)
+        if self._leads:
+            self._retry_ms = now_ms + RETRY_MS
+        self._topics_changed(SUBSCRIPTION_CHANGED)
+
+    def _tell_assignor(self, given: Partitions, user_data: bytes | None) -> None:
+        generation = self._me.generation
+        for assignor in self._me.assignors:
+            if assignor.name != self._me.protocol:
+                continue
+            try:
+                if isinstance(assignor, ReadsUserData):
+                    assignor.on_assignment_data(given, generation, user_data)
+                else:
+                    assignor.on_assignment(given, generation)
+            except Exception as problem:  # noqa: BLE001  # it may be a user's own
+                # What it was told is the leader's: no reason to leave the group.  # INV-110
+                self._me.news = AssignorFailed(f"An assignor failed: {problem!r}", self._me.where)
+
+    def _refused(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+        me, code = self._me, error_of(response)
+        if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            told = response.member if isinstance(response, rs.JoinGroupResponse) else ""
+            self._leaving.put_out(told or me.own_id())
+        if code is ErrorCode.UNKNOWN_MEMBER_ID:
+            me.forget()
+        elif code is ErrorCode.ILLEGAL_GENERATION:
+            me.forget(keeps_member=True)
+        elif code is ErrorCode.REBALANCE_IN_PROGRESS and me.state is State.SYNCING:
+            me.rejoin_reason = REBALANCING
+        elif code is ErrorCode.MEMBER_ID_REQUIRED and isinstance(response, rs.JoinGroupResponse):
+            me.forget()
+            me.member = response.member
+        elif code is ErrorCode.INVALID_REQUEST and self._failed is not None:
+            # The job was set back to older code, which does not read the reason.
+            self._leaving.owe("its assignor failed", self._failed)
+        elif code.retriable and isinstance(asked.output, sg.Send):
+            request = msgspec.structs.replace(asked.output.request, id=me.wording.next_id())
+            asked.replace_later(now_ms, sg.Send(request), throttle_ms(response))
+        else:
+            me.fail(refusal_of(response, me.where))
+
+    # ---- the leader's division ----------------------------------------------------------------
+
+    def _divided(self, event: sg.Divided) -> None:
+        me = self._me
+        if self._is_current(event.generation) and me.step is not None:
+            me.topics.lead(event.now_ms, event.counts, event.topics)
+            if isinstance(me.step.output, sg.Divide) and me.step.output.is_kept:
+                me.topics.look_soon(event.now_ms)
+            self._sync(event.now_ms, event.assignments)
+
+    def _not_divided(self, event: sg.NotDivided) -> None:
+        if self._is_current(event.generation) and self._me.step is not None:
+            self._me.step.repeat_later(event.now_ms)
+
+    def _assignor_failed(self, event: sg.AssignorFailed) -> None:
+        """Say why there is no assignment. Where the job takes no reason, make room for another
+        leader: the user lets go of what was kept, then the member leaves."""
+        if not self._is_current(event.generation):
+            return
+        self._failed = event.error
+        if event.why is not None:
+            self._sync(event.now_ms, (), event.why)
+        else:
+            self._leaving.owe("its assignor failed", event.error)
+
+    def _is_current(self, generation: int) -> bool:
+        return self._me.state is State.DIVIDING and generation == self._me.generation
+
+    # ---- notices, and answers to everything else ------------------------------------------------
+
+    def _noticed(self, message: rs.AnyResponse, now_ms: int) -> None:
+        if isinstance(message, rs.RebalanceInProgress):
+            me = self._me
+            if (message.group, message.generation) == (me.identity.group, me.generation):
+                self._notice(now_ms)
+
+    def _notice(self, now_ms: int) -> None:
+        me = self._me
+        if me.state in IN_GENERATION:
+            me.rejoin_reason = me.rejoin_reason or REBALANCING
+            me.fence.demanded(now_ms)
+        elif me.state is State.JOINING and me.step is not None and me.step.offset is None:
+            # The join that is under way is the reaction, once the log has it.
+            me.fence.demanded(now_ms)
+
+    def _overtaken(self, response: rs.Response) -> rs.Response:
+        """The generation of a member that kept its partitions ended before its commit was judged:
+        it has lost nothing, and may commit again."""
+        is_commit = self._me.keeps_alive and isinstance(response, rs.OffsetCommitResponse)
+        if not is_commit or error_of(response) is not ErrorCode.ILLEGAL_GENERATION:
+            return response
+        message = "A new generation began meanwhile. Commit again, of what is still assigned."
+        return msgspec.structs.replace(
+            response, error=ErrorCode.REBALANCE_IN_PROGRESS.name, message=message
+        )
+
+    def _judged(self, response: rs.Response, now_ms: int) -> None:
+        match error_of(response):
+            case ErrorCode.REBALANCE_IN_PROGRESS:
+                # A commit is refused so between the join and the assignment: that asks nothing.
+                if isinstance(response, rs.HeartbeatResponse):
+                    self._notice(now_ms)
+            case ErrorCode.UNKNOWN_MEMBER_ID:
+                self._out()
+            case ErrorCode.ILLEGAL_GENERATION:
+                self._me.forget(keeps_member=True)
+            case ErrorCode.FENCED_INSTANCE_ID:
+                self._leaving.put_out(self._me.member)
+                self._me.fail(refusal_of(response, self._me.where))

@@ -1,0 +1,113 @@
+"""What a program gives a client: names, and keys of its configuration.
+
+Names are checked before anything is sent. A program that uses other brokers for its data says with
+`coord.` before a key how the coordinator's are reached.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from coordlib import limits
+from coordlib.core.wire.envelope import is_name, is_topic
+from coordlib.errors import SetupError
+
+_SHOWN_MAX = 300
+
+
+def topics_of(
+    topics: Any, can_be: Callable[[str], bool] = is_topic, what: str = "topic"
+) -> tuple[str, ...]:
+    """The topics and expressions of a subscription, each once.
+
+    A name that no topic can have is an empty variable or a slip, and never comes into being.
+
+    Args:
+        topics: as the program gave them.
+        can_be: whether there can be one of this name.
+        what: of what they are names.
+
+    Raises:
+        SetupError: they are no list, or one of them can be no name.
+    """
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
+        raise SetupError(f"subscribe needs a list of {what}s.", repr(topics)[:_SHOWN_MAX])
+    given = tuple(topics)
+    for each in given:
+        if not isinstance(each, str) or not (each.startswith("^") or can_be(each)):
+            mend = f"Give names of 1 to {limits.NAME_LENGTH_MAX} letters, digits, . _ and -"
+            raise SetupError(f"No {what} can have this name.", repr(each)[:_SHOWN_MAX], mend)
+    return tuple(dict.fromkeys(given))
+
+
+def is_pool(name: str) -> bool:
+    """Whether tasks can have a pool of this name."""
+    return is_name(name, limits.NAME_LENGTH_MAX)
+
+
+def require_name(what: str, given: object, bytes_max: int, mend: str = "") -> None:
+    """Raises SetupError: this can be no name.
+
+    Args:
+        what: whose name it is, as the first words of a sentence.
+    """
+    if not isinstance(given, str) or not is_name(given, bytes_max):
+        needed = f"{what} needs 1 to {bytes_max} bytes of UTF-8 without control characters."
+        raise SetupError(needed, repr(given)[:_SHOWN_MAX], mend)
+
+
+PREFIX: Final = "coord.prefix"
+DECIDED_BY: Final = "coord.decided.by"
+SERVERS: Final = "bootstrap.servers"
+_OURS: Final = "coord."
+#: What says how to connect; all else is of one client alone.
+_CONNECTING: Final = (
+    SERVERS,
+    "security.",
+    "sasl.",
+    "ssl.",
+    "broker.address.",
+    "socket.",
+    "reconnect.",
+    "log_level",
+)
+
+
+class Options(NamedTuple):
+    """A configuration, taken apart."""
+
+    #: Of the clients for the data.
+    data: dict[str, Any]
+    #: Of the clients for the coordinator.
+    coordinator: dict[str, Any]
+    prefix: str
+
+
+def take_apart(config: Mapping[str, Any], ignored: frozenset[str] = frozenset()) -> Options:
+    """Keys of the data's brokers, and of the coordinator's.
+
+    Without `coord.bootstrap.servers` these are the same. With it nothing else of the data's brokers
+    holds for the coordinator's: passwords do not go where they do not belong. What is needed there
+    is named with `coord.` before it, such as `coord.security.protocol`.
+
+    Raises:
+        SetupError: a key that begins with `coord.` and is not known.
+    """
+    data = {key: value for key, value in config.items() if not key.startswith(_OURS)}
+    given = {
+        key.removeprefix(_OURS): value
+        for key, value in config.items()
+        if key.startswith(_OURS) and key not in (PREFIX, DECIDED_BY) and key not in ignored
+    }
+    if unknown := sorted(_OURS + key for key in given if not key.startswith(_CONNECTING)):
+        raise SetupError("There is no such key.", ", ".join(unknown))
+    same = {key: value for key, value in data.items() if key.startswith(_CONNECTING)}
+    coordinator = given if SERVERS in given else {**same, **given}
+    return Options(data, coordinator, str(config.get(PREFIX, "coord")))
+
+
+def whole(key: str, value: Any) -> int:
+    """The whole number that this key was given. Raises SetupError, which names the key."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise SetupError(f"{key} must be a whole number.", repr(value)) from problem

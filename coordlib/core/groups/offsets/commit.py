@@ -1,0 +1,261 @@
+"""OffsetCommit: who may store positions, and which of them are stored.
+
+As in Kafka's coordinator, what is stored is stored as given: offsets may go back or lie below
+zero, leader epochs are not compared, and whether the partition exists, or is the member's own, is
+not asked (Kafka asks for existence before the coordinator, in its API layer). Which members may
+commit, and where, is their kind's own rule.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.engine.outputs import put_off
+from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.core.engine.tables import name_bytes
+from coordlib.core.groups.group import SHARD_IS_THROTTLED, GroupStep
+from coordlib.core.groups.offsets import pending
+from coordlib.core.groups.offsets.tables import (
+    NO_ID,
+    NO_TIMESTAMP,
+    OFFSETS,
+    PENDING,
+    ROW_BYTES_MIN,
+    KeptOffset,
+    committed_value,
+    kept_member,
+    offset_bytes,
+    size_of,
+)
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
+from coordlib.core.wire import stored
+from coordlib.errors import ErrorCode
+
+NO_GROUP: Final = "Join the group first, which does not exist, or commit with generation -1."
+#: What a stored row writes at least, beside the group's name: its record and its place in history.
+ROW_OUTPUT_BYTES_MIN: Final = 120
+_HAS_MEMBERS: Final = "Stop the group's members first, or commit as one of them: it is not Empty."
+
+#: Why a member may not commit, with a sentence of its own or the error's; None: it may.
+Refused = tuple[ErrorCode, str | None] | None
+OfMember = Callable[[Any, rq.OffsetCommit], Refused]
+#: Why a row of an accepted commit is not stored, by its kind of group; NONE: it is.
+OfRow = Callable[[Any, rq.CommittedOffset], ErrorCode]
+
+
+def offset_commit(
+    step: GroupStep[Any],
+    request: rq.OffsetCommit,
+    of_member: OfMember,
+    of_row: OfRow | None = None,
+) -> None:
+    """Judge one OffsetCommit; members and their rows as their kind of group does."""
+    refused = _refused(step, request, of_member)
+    if refused is not None:
+        code, message = refused
+        step.refuse(request, code, message)
+        step.record(
+            stored.EVENT_COMMIT_REFUSED,
+            member=request.member,
+            reason=code.name,
+            detail={"client": request.client, "request_generation": request.generation},
+        )
+        return
+    if step.must_wait(len(request.offsets) * (ROW_OUTPUT_BYTES_MIN + len(step.name))):
+        put_off(request, step)
+        return
+    room_bytes = step.room_for(is_known=request.generation >= 0)
+    if step.value is None:
+        room_bytes -= step.new_group_bytes
+    is_stored = store(step, request, room_bytes, of_row)
+    # Positions of clients that are no members have no fixed place among the requests: they must
+    # not decide how long a member lives.
+    if is_stored and step.at.topic == REQUESTS and request.member in step.live.members:
+        step.touched.append(request.member)
+
+
+def _refused(step: GroupStep[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
+    group = step.value
+    is_anonymous = request.generation < 0
+    if group is None and not step.may_create:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
+    if group is None and step.family.is_throttled:
+        return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
+    if group is None and step.room_for(is_known=False) < step.new_group_bytes:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE
+    if is_anonymous and (group is None or group.is_empty):
+        return None  # member and instance are not looked at, as in Kafka
+    if group is None:
+        return ErrorCode.ILLEGAL_GENERATION, NO_GROUP
+    if is_anonymous and request.member == "" and request.instance is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID, _HAS_MEMBERS
+    return of_member(step, request)
+
+
+class _Room:
+    """The room that group and shard still have; the rows of a request use it up in their order."""
+
+    def __init__(self, step: GroupStep[Any], shard_bytes: int, member: str) -> None:
+        self._places, self._kept, self._member = Places(step), step.offsets, member
+        #: Offsets that wait for a decision, as they were before this step.
+        self.pending = step.entries(PENDING)
+        #: Rows of partitions that had no offset.
+        self._new = 0
+        self._bytes = step.family.config.offsets_bytes_per_group_max - self._kept.size_bytes
+        # Pending offsets have reserved what they may become.
+        self._bytes -= self.pending.size_bytes
+        self._bytes = min(self._bytes, shard_bytes)
+        #: Bytes that rows of this request have taken so far.
+        self._costs: dict[tuple[str, int], int] = {}
+        self._topics: set[str] = set()
+
+    def take(self, row: rq.CommittedOffset) -> bool:
+        """Whether the row can be stored; one that makes nothing larger always can."""
+        place, member = (row.topic, row.partition), self._member
+        kept = self._kept.get(*place)
+        is_first = place not in self._costs
+        is_timed, has_id = row.timestamp_ms is not UNSET, row.topic_id is not UNSET
+        if is_first and kept is not None and _has_the_size_of(kept, row, member):
+            return True  # most commits of members: nothing grows
+        cost = offset_bytes(row.metadata, member, is_timed, has_id)
+        before = self._costs.get(place)
+        if is_first and kept is not None:
+            before = size_of(kept)
+        grows_by = cost - (before or 0)
+        if row.topic not in self._topics and not self._kept.has_name(row.topic):
+            grows_by += name_bytes(row.topic)
+        if grows_by > max(self._bytes, 0):
+            return False
+        if before is None and not self._places.has(self._new + 1):
+            return False
+        self._new += before is None
+        self._bytes -= grows_by
+        self._costs[place] = cost
+        self._topics.add(row.topic)
+        return True
+
+
+class Places:
+    """How many partitions more the group may have offsets of; pending ones count.
+
+    The rows of pending entries are read only where what costs less does not suffice, and once.
+    """
+
+    def __init__(self, step: GroupStep[Any]) -> None:
+        room = step.family.config.offsets_per_group_max - step.offsets.count
+        counts = (_rows_at_most, pending.row_count, pending.new_places)
+        #: Rooms of which each one is as large as the one before, or larger.
+        self._rooms = (room - count(step) for count in counts)
+        self._room = next(self._rooms)
+
+    def has(self, new: int) -> bool:
+        """Whether there is room for so many."""
+        while new > self._room:
+            room = next(self._rooms, None)
+            if room is None:
+                return False
+            self._room = room
+        return True
+
+
+def _rows_at_most(step: GroupStep[Any]) -> int:
+    return step.entries(PENDING).size_bytes // ROW_BYTES_MIN
+
+
+def _has_the_size_of(kept: KeptOffset, row: rq.CommittedOffset, member: str) -> bool:
+    was = kept.metadata, kept.member, kept.timestamp_ms != NO_TIMESTAMP, kept.topic_id != NO_ID
+    has_time, has_id = row.timestamp_ms is not UNSET, row.topic_id is not UNSET
+    return was == (row.metadata, member, has_time, has_id)
+
+
+def store(
+    step: GroupStep[Any],
+    request: rq.OffsetCommit | rq.Release,
+    shard_bytes: int,
+    of_row: OfRow | None = None,
+) -> bool:
+    """Keep the rows that may be kept, answer with the others, and record both in the history.
+
+    `shard_bytes`: how many bytes more the shard takes of this sender. Returns whether any row was
+    stored; without one nothing changes, and no group is made.  # INV-24
+    """
+    accepted: list[rq.CommittedOffset] = []
+    refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
+    room = _Room(step, shard_bytes, kept_member(request.generation, request.member))
+    for row in request.offsets:
+        code = of_row(request, row) if of_row else ErrorCode.NONE
+        if code is ErrorCode.NONE:
+            code = pending.old_id_fault(step, row)
+        if code is ErrorCode.NONE:
+            code = _judge_row(step, row, room)
+        if code is ErrorCode.NONE:
+            accepted.append(row)
+        else:
+            refused.append((row, code))
+    if accepted and step.value is None:
+        step.create("first commit")  # only keeps offsets: no protocol type, Empty
+    for row in accepted:
+        value = committed_value(step.at, row, request.generation, request.member)
+        step.put_entry(OFFSETS, (row.topic, row.partition), value)
+    if room.pending.count:
+        pending.supersede(step, {(row.topic, row.partition): pending.LATEST for row in accepted})
+    failed = (rs.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
+    step.answer(request, failed=tuple(failed))
+    if accepted:
+        step.record(
+            stored.EVENT_OFFSETS_COMMITTED,
+            member=request.member,
+            detail={"client": request.client, "offsets": [_named(row) for row in accepted]},
+        )
+    if refused:
+        _record_refused(step, request, refused)
+    return bool(accepted)
+
+
+def _record_refused(
+    step: GroupStep[Any],
+    request: rq.OffsetCommit | rq.Release,
+    refused: list[tuple[rq.CommittedOffset, ErrorCode]],
+) -> None:
+    """One line for all rows that were not stored; its reason names each of their errors once."""
+    names = {code.name for _, code in refused}
+    rows = [_named(row) | {"error": code.name} for row, code in refused]
+    detail = {"client": request.client, "request_generation": request.generation, "offsets": rows}
+    if isinstance(request, rq.Release):
+        detail["request"] = type(request).__name__
+    step.record(
+        stored.EVENT_COMMIT_REFUSED,
+        member=request.member,
+        reason=", ".join(sorted(names)),
+        detail=detail,
+    )
+
+
+def _named(row: rq.CommittedOffset) -> dict[str, object]:
+    named: dict[str, object] = {
+        "topic": row.topic,
+        "partition": row.partition,
+        "offset": row.offset,
+    }
+    return named if row.timestamp_ms is UNSET else named | {"timestamp_ms": row.timestamp_ms}
+
+
+def _judge_row(step: GroupStep[Any], row: rq.CommittedOffset, room: _Room) -> ErrorCode:
+    if is_metadata_too_large(step, row):
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if not room.take(row):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return ErrorCode.NONE
+
+
+def is_metadata_too_large(step: GroupStep[Any], row: rq.CommittedOffset) -> bool:
+    """Whether a row is refused for its metadata."""
+    return _java_length(row.metadata) > step.family.config.offset_metadata_length_max
+
+
+def _java_length(text: str) -> int:
+    """Kafka counts a String's length: characters beyond the first 65,536 count twice."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
