@@ -1,4 +1,7 @@
-"""Exactly once out: each batch is one Kafka transaction, outputs and progress marker together."""
+"""Exactly once out: each batch is one Kafka transaction, outputs and progress marker together.
+
+Keeps INV-99, INV-103 and INV-150.
+"""
 
 import threading
 import time

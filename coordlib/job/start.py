@@ -1,4 +1,7 @@
-"""What must agree before a driver may run, and which record is too much for it."""
+"""What must agree before a driver may run, and which record is too much for it.
+
+Keeps INV-144.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass

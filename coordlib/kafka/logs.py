@@ -1,6 +1,8 @@
 """Partitions and their logs as values: whether they are still the logs that were read.
 
 Nothing here opens a client.
+
+Keeps INV-152.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -2,6 +2,8 @@
 
 Nobody sends an expiry. It is told at the first record whose time is beyond it, before that record
 is judged, so it stands at one place of the history however the log is cut.  # INV-02
+
+Keeps INV-61 and INV-65.
 """
 
 import heapq

@@ -1,6 +1,8 @@
 """A slot: one partition of one topic, as one group sees it; and what became of a message.
 
 Both are values that never change: a reader keeps what a Judgement has, whatever comes after it.
+
+Keeps INV-06.
 """
 
 import heapq

@@ -1,4 +1,7 @@
-"""What the messages' files share: a refusal, and why a message with an epoch is refused."""
+"""What the messages' files share: a refusal, and why a message with an epoch is refused.
+
+Keeps INV-45 and INV-47.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final, Protocol

@@ -4,6 +4,8 @@ RegisterBroker: the newest registration of an id wins, at once. BrokerHeartbeat 
 broker wants to be in, judged by the table of targets. It counts only if `since` names the record
 that gave the present state: a late one does nothing (rule 12), and nobody is Active again before it
 has read that it was not. UnregisterBroker: a broker that is gone for ever is forgotten.
+
+Keeps INV-31.
 """
 
 from typing import Final

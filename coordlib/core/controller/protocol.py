@@ -1,4 +1,7 @@
-"""Clusters of a shard: their requests, their deadlines, the facts of a cluster."""
+"""Clusters of a shard: their requests, their deadlines, the facts of a cluster.
+
+Keeps INV-81.
+"""
 
 from collections.abc import Iterator, Mapping, Set
 from typing import ClassVar, Final

@@ -1,4 +1,7 @@
-"""Metadata and DescribeGroup: brokers, topics and partitions, as of this place of the log."""
+"""Metadata and DescribeGroup: brokers, topics and partitions, as of this place of the log.
+
+Keeps INV-80.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Final

@@ -2,6 +2,8 @@
 
 Topics and partitions are small rows beside the cluster's head, each a record of its own. A change
 of a partition's in-sync replicas writes its row and leaves the brokers alone.
+
+Keeps INV-76.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Set

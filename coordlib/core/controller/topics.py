@@ -13,6 +13,8 @@ replicas, or cannot; rows are judged in order.
     OFFLINE ─▶ DELETION_STARTED ─▶ DELETION_SUCCESSFUL ─▶ the row loses it, or goes with the topic
        │             ▼
        └──▶ DELETION_INELIGIBLE: its broker is Inactive, or cannot; tried again when it comes
+
+Keeps INV-82.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,7 @@
-"""Messages of shards, once they are committed, written into the logs of their shards."""
+"""Messages of shards, once they are committed, written into the logs of their shards.
+
+Keeps INV-95.
+"""
 
 import threading
 import time

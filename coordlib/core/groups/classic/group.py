@@ -10,6 +10,8 @@ escaped. The kept bytes bound the group's hard state and its members' soft state
 they depend on the group alone, not on when it was written or how, so that the sum over a shard is
 the same however the log is cut into batches, and after a rebuild. `growth` is the one place by
 which both follow the members.
+
+Keeps INV-42.
 """
 
 from collections.abc import Collection, Iterator
