@@ -82,7 +82,7 @@ down:  ## stop them, data is kept (WIPE=1 deletes it, asking first; YES=1 does n
 	@$(BIN)/coord down $(if $(WIPE),--wipe) $(if $(YES),--yes)
 
 .PHONY: demo
-demo: setup  ## a guided run in a folder of its own (ACT=name, several in quotes, or all)
+demo: setup  ## a guided run in a folder of its own (ACT=classic or assigned: one act of it)
 	@$(BIN)/coord demo $(foreach each,$(ACT),--act $(each))
 
 SEEDS ?= 20000

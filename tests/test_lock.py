@@ -25,7 +25,7 @@ DIRECT = [
         for requirement in PROJECT["project"]["optional-dependencies"][extra]
     ),
 ]
-SOURCES = ("coordlib", "jobs", "tests", "notebooks")
+SOURCES = ("coordlib", "examples", "jobs", "tests", "notebooks")
 #: Modules that come with a required package, which pins them and shows what is theirs: pyspark.
 BROUGHT = frozenset({"py4j"})
 PINS = lock.read(lock.LOCK.read_text())
@@ -51,7 +51,7 @@ def test_what_that_requires_is_pinned_too() -> None:
 def test_what_is_imported_is_required() -> None:
     """It was there by chance, since something else required it: cryptography, yaml and packaging.
     Stubs of a type checker and this project's own folders are no packages."""
-    own = {"coordlib", "jobs", "notebooks", "tests", "coordinate"}
+    own = {"coordlib", "examples", "jobs", "notebooks", "tests", "coordinate"}
     by_module = packages_distributions()
     named = {lock.normalised(Requirement(each).name) for each in DIRECT}
     found = {}

@@ -1,20 +1,19 @@
-"""What an act is; and the base of those with a group: a topic, and the members that share it."""
+"""What an act is: a topic, a group whose members share it, and what is done to them."""
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from coordlib.core.wire.envelope import shard_of
 from coordlib.demo import facts as of
-from coordlib.demo import recorded, show
+from coordlib.demo import history as of_members
+from coordlib.demo import show
 from coordlib.demo.members import Members
 from coordlib.demo.production import Production
-from coordlib.demo.verdict import Check, Facts
+from coordlib.demo.verdict import Check, Facts, judge
 from coordlib.demo.watch import Watch
-from coordlib.demo.witness import Witness, unfinished
+from coordlib.demo.witness import Witness
 from coordlib.errors import CannotReach, NotReady
 from coordlib.kafka.cluster import create_topic
 from coordlib.local.progress import phase
@@ -34,36 +33,14 @@ UNCOMMITTED_MIN: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Playable(ABC):
-    """One act: what it is about, how it is played, and what is told of it."""
+class Act:
+    """An act of members that share the partitions of a topic: its group and its course."""
 
     title: str
     topic: str
-    #: Of members, or the cluster of brokers.
     group: str
     #: File of the history that is recorded, in the stack's folder.
     file: str
-    #: A coordination topic that the job must follow; empty: none.
-    claims: str = ""
-    #: The notebook that draws what it has left behind; empty: none does.
-    notebook: str = ""
-
-    @abstractmethod
-    def play(self, stack: Stack, live: show.Live) -> Any:
-        """Run it to its end, and gather the facts."""
-
-    @abstractmethod
-    def tell(self, facts: Any, home: Path, print_table: show.PrintTable) -> list[Check]:
-        """Show the tables, and whether the promises hold."""
-
-    @abstractmethod
-    def looks(self) -> list[str]:
-        """Commands that show what the act has left behind."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Act(Playable):
-    """An act of members that share the partitions of a topic: its group and its course."""
 
     records: int
     per_second: int
@@ -73,14 +50,12 @@ class Act(Playable):
     victim: str
     #: The course of the act, until the last members share the partitions.
     course: Callable[["Act", Watch], None]
-    judge: Callable[[Facts], list[Check]]
     #: Partition that the victim had at its end -> its committed offset.
     last_commits: Callable[[Facts], Mapping[int, int]]
     show_owners: Callable[[Facts, show.PrintTable], None]
     partitions: int = 6
     #: Configuration of a CoordinatedConsumer, beside that of all members.
     config: Mapping[str, Any] = field(default_factory=dict)
-    notebook: str = "who-owned-what"
 
     def play(self, stack: Stack, live: show.Live) -> Facts:
         """Run members and records until all are consumed and archived."""
@@ -102,7 +77,7 @@ class Act(Playable):
             watch.all_consumed()
             with phase(live, "Stopping the members: they commit and leave"):
                 members.stop()
-            recorded.record(
+            of_members.record(
                 stack.home / self.file,
                 members.witnesses.values(),
                 members.killed_ns,
@@ -112,9 +87,9 @@ class Act(Playable):
             )
             return self.gather(stack, watch)
 
-    def tell(self, facts: Facts, home: Path, print_table: show.PrintTable) -> list[Check]:
+    def tell(self, facts: Facts, print_table: show.PrintTable) -> list[Check]:
         """Show the tables, and whether the promises hold."""
-        checks = [*self.judge(facts), recorded.check(home / self.file)]
+        checks = judge(facts, self.last_commits(facts))
         show.act(self.title)
         if facts.generations:
             show.generations(facts, print_table)
@@ -196,5 +171,5 @@ class Act(Playable):
                 log_ends=of.log_ends(client, self.topic, self.partitions),
                 killed=self.victim,
                 tenures=history.tenures(),
-                unfinished=[each for witness in witnesses for each in unfinished(witness)],
+                history=of_members.read(stack.home / self.file),
             )

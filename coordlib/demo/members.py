@@ -24,10 +24,6 @@ ROLE = "member"
 #: The command of a member's process.
 PYTHON: Final = "coordlib.demo.member"
 SPARK: Final = "coordlib.demo.spark_member"
-CLAIMS: Final = "coordlib.demo.claims_member"
-STORE: Final = "coordlib.demo.store_member"
-COPIER: Final = "coordlib.demo.copier_member"
-WRITER: Final = "coordlib.demo.writer_member"
 #: Where nobody can be asked whether a process stands still.
 STANDS_STILL_S: Final = 0.2
 STOP_TIMEOUT_S = (

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordlib.demo import acts, show
-from coordlib.demo.act import JOB_ARGS, NAME, Playable
+from coordlib.demo.act import JOB_ARGS, NAME, Act
 from coordlib.demo.members import end_leftovers
 from coordlib.errors import NotReady, SetupError
 from coordlib.installation import checkout, require_job_modules
@@ -31,8 +31,7 @@ def play(
     find_java()
     live = show.Live(progress)
     with ended_by_signals(), _alone(stack_home(NAME).with_suffix(".lock")):
-        followed = next((act.claims for act in wanted if act.claims), "")  # nothing of before
-        stack = Stack(NAME, prefix=NAME, claims=followed)
+        stack = Stack(NAME, prefix=NAME)
         _require_own(stack.home)
         is_done = False
         try:
@@ -48,17 +47,17 @@ def play(
                     stack.down(progress=live)
     checks = []
     for act, found in played:
-        checks += act.tell(found, stack.home, print_table)
+        checks += act.tell(found, print_table)
     show.end(checks, live.elapsed_s())
     _tell_where_to_look(live, wanted[-1], keep)
     return 0 if all(check.is_ok for check in checks) else 1
 
 
-def _tell_where_to_look(live: show.Live, act: Playable, keep: bool) -> None:
+def _tell_where_to_look(live: show.Live, act: Act, keep: bool) -> None:
     for number, look in enumerate(act.looks()):
         live(f"{'' if number else 'Look around:':13}{look}")
-    if checkout() and act.notebook:
-        live(f"             COORD_GROUP={act.group}: notebooks/{act.notebook}.ipynb draws it")
+    if checkout():
+        live(f"             COORD_GROUP={act.group}: notebooks/who-owned-what.ipynb draws it")
     if keep:
         live(f"             coord status --stack {NAME}; and then: coord down --stack {NAME}")
 

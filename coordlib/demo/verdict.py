@@ -1,14 +1,17 @@
 """Whether the promises hold, computed from the recorded files. Pure.
 
-The members' witnesses have each reading with its time and generation; Delta has the owners of each
-partition and the commits; the broker has the log ends.
+The members' witnesses have each reading with its time and fence, and are one history for the
+checkers that simulated runs pass too; Delta has the owners of each partition and the commits; the
+broker has the log ends.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from coordlib.demo import checkers
+from coordlib.demo.history import Happened
 from coordlib.demo.witness import Consumed
 from coordlib.history.views.groups import Tenure
 
@@ -65,8 +68,8 @@ class Facts:
     killed: str
     #: In a server-assigned group: the tenures of its partitions, from Delta.
     tenures: Sequence[Tenure] = ()
-    #: Readings of Spark queries in batches that did not end.
-    unfinished: Sequence[Consumed] = ()
+    #: What the members wrote down, in the order of time.
+    history: Sequence[Happened] = ()
 
     @property
     def partitions(self) -> tuple[int, ...]:
@@ -86,13 +89,17 @@ class Check:
         return not self.offences
 
 
-def judge(facts: Facts) -> list[Check]:
-    """All promises, in the order in which they are printed."""
+def judge(facts: Facts, last: Mapping[int, int]) -> list[Check]:
+    """All promises, in the order in which they are printed.
+
+    Args:
+        last: partition that the killed member had at its end -> its committed offset.
+    """
     return [
         every_record_consumed(facts),
-        duplicates_only_from_the_killed(facts),
-        one_owner(facts),
-        only_owners_read(facts),
+        one_owner_worked(facts),
+        nothing_was_skipped(facts),
+        read_again_for_a_reason(facts, last),
         committed_to_the_end(facts),
     ]
 
@@ -113,6 +120,54 @@ def every_record_consumed(facts: Facts) -> Check:
     ]
     numbers = f"{len(read):,} of {facts.records:,} records, read {len(facts.consumed):,} times"
     return Check("Every record was consumed at least once", numbers, tuple(offences))
+
+
+def one_owner_worked(facts: Facts) -> Check:
+    """INV-57, INV-20: by what the members wrote down, on one clock."""
+    history = list(facts.history)
+    offences = [
+        *checkers.one_owner(history),
+        *checkers.fence_rises(history),
+        *checkers.generations_rise(history),
+    ]
+    acts = [each for each in history if each.what == "act"]
+    if not acts:
+        offences.append("nobody read anything")
+    owners = {(each.partitions, each.fence, each.member) for each in acts}
+    what = "One owner at a time read each partition, each with a higher fence than the one before"
+    return Check(what, f"{len(acts):,} readings by {len(owners)} owners", tuple(offences))
+
+
+def nothing_was_skipped(facts: Facts) -> Check:
+    """INV-58, INV-59, INV-25: who owns a partition reads on where the commit is, in order."""
+    history = list(facts.history)
+    offences = [
+        *checkers.no_skip(history),
+        *checkers.nothing_unseen(history),
+        *checkers.commit_within_position(history),
+    ]
+    commits = sum(each.what == "committed" for each in history)
+    what = "No owner skipped a record, or committed one that nobody had read"
+    return Check(what, f"{len(history):,} lines of history, {commits} commits", tuple(offences))
+
+
+def read_again_for_a_reason(facts: Facts, last: Mapping[int, int]) -> Check:
+    """INV-60; and nobody reads again what the killed member had committed."""
+    offences = list(checkers.duplicates_have_reasons(list(facts.history)))
+    readings = Counter((each.partition, each.offset) for each in facts.consumed)
+    again = sorted(place for place, count in readings.items() if count > 1)
+    offences += [
+        f"{_place((partition, offset))} was read again, and {facts.killed} had committed "
+        f"{last[partition]}"
+        for partition, offset in again
+        if offset < last.get(partition, 0)
+    ]
+    where = Counter(partition for partition, _ in again)
+    on = ", ".join(f"{count:,} on {partition}" for partition, count in sorted(where.items()))
+    owned = ", ".join(map(str, sorted(last))) or "nothing"
+    numbers = f"{facts.killed} owned {owned}; {len(again):,} records were read again"
+    what = "Records were read again only where the first reader was killed or could not commit"
+    return Check(what, f"{numbers}{f': {on}' if on else ''}", tuple(offences))
 
 
 def last_commits(facts: Facts) -> dict[int, int]:
@@ -144,117 +199,17 @@ def committed_by(facts: Facts, partition: int, generation: int) -> int:
     return max(found, default=0)
 
 
-def duplicates_only_from_the_killed(facts: Facts) -> Check:
-    """Without the killed member's readings after its last commits, no reading is double."""
-    last, generation = last_commits(facts), last_generation(facts)
-
-    def is_forgiven(each: Consumed) -> bool:
-        by_killed = (each.member, each.generation) == (facts.killed, generation)
-        return by_killed and each.offset >= last.get(each.partition, each.offset + 1)
-
-    what = f"Duplicates only above the last commit of {facts.killed}, on its partitions"
-    return without_doubles(what, facts, is_forgiven, last)
+def last_commits_of_tenures(facts: Facts) -> dict[int, int]:
+    """The same in a server-assigned group, where each partition moves on its own."""
+    last = max((g.number for g in facts.generations if facts.killed in g.members), default=-1)
+    return {each.partition: committed_by(facts, each.partition, last) for each in _at_end(facts)}
 
 
-def without_doubles(
-    what: str,
-    facts: Facts,
-    is_forgiven: Callable[[Consumed], bool],
-    last: Mapping[int, int],
-    unfinished: Sequence[Consumed] = (),
-) -> Check:
-    """No record is read twice among the forgiven readings, nor among all others.
-
-    Args:
-        is_forgiven: whether the killed member had read this and not committed.
-        last: partition of the killed member -> its last commit.
-        unfinished: left out: these records must be read again in any case.
-    """
-    left_out = set(unfinished)
-    forgiven = [each for each in facts.consumed if is_forgiven(each)]
-    others = [each for each in facts.consumed if not is_forgiven(each) and each not in left_out]
-    doubles = {
-        place: readers
-        for rows in (_readers(forgiven), _readers(others))
-        for place, readers in rows.items()
-        if len(readers) > 1
-    }
-    offences = tuple(
-        f"{_place(place)} was read by {' and '.join(readers)}"
-        f"{_commit_text(place, last, facts.killed)}"
-        for place, readers in sorted(doubles.items())
-    )
-    places = {(each.partition, each.offset) for each in others}
-    again = Counter(p for p, offset in _readers(forgiven) if (p, offset) in places)
-    where = ", ".join(f"{count:,} on {partition}" for partition, count in sorted(again.items()))
-    numbers = (
-        f"{facts.killed} owned {', '.join(map(str, sorted(last))) or 'nothing'}; "
-        f"{again.total():,} records that it had not committed were read again"
-        f"{f': {where}' if where else ''}"
-    )
-    return Check(what, numbers, offences)
-
-
-def one_owner(facts: Facts) -> Check:
-    """A generation that ended before its leader had assigned partitions has no owners at all."""
-    owners: dict[tuple[int, int], list[str]] = {}
-    for owner in facts.owners:
-        owners.setdefault((owner.generation, owner.partition), []).append(owner.member)
-    divided = sorted({owner.generation for owner in facts.owners})
-    offences = [
-        f"generation {generation}, partition {partition}: "
-        f"{' and '.join(found) if found else 'no owner'}"
-        for generation in divided
-        for partition in facts.partitions
-        if len(found := owners.get((generation, partition), [])) != 1
-    ]
-    if not divided:
-        offences.append("no generation has owners")
-    undivided = {g.number for g in facts.generations if g.members} - set(divided)
-    numbers = f"{len(divided)} generations of {len(facts.partitions)} partitions"
-    if undivided:
-        numbers += (
-            f"; superseded before they were assigned: {', '.join(map(str, sorted(undivided)))}"
-        )
-    return Check("Exactly one owner per partition and generation", numbers, tuple(offences))
-
-
-def only_owners_read(facts: Facts) -> Check:
-    """Readings by another member than the owner, and readings after the successor's first one."""
-    owned = {(owner.member, owner.generation, owner.partition) for owner in facts.owners}
-    return readers_in_turn(
-        *("Only owners read, and none after its successor began", facts, "in generation"),
-        turn_of=lambda each: each.generation,
-        is_its=lambda each: (each.member, each.generation, each.partition) in owned,
-    )
-
-
-def readers_in_turn(
-    what: str,
-    facts: Facts,
-    by: str,
-    turn_of: Callable[[Consumed], int],
-    is_its: Callable[[Consumed], bool],
-) -> Check:
-    """Partitions pass from reader to reader under a rising number.
-
-    Args:
-        by: what the number is, in words.
-        turn_of: the number under which a reading was made.
-        is_its: whether the reader had the partition under that number, by Delta.
-    """
-    offences: list[str] = []
-    newest: dict[int, Consumed] = {}
-    for each in sorted(facts.consumed, key=lambda one: one.at_ns):
-        reading = f"{each.member} {by} {turn_of(each)} read {_place_of(each)}"
-        if not is_its(each):
-            offences.append(f"{reading} without owning the partition")
-        before = newest.get(each.partition, each)
-        if turn_of(before) > turn_of(each):
-            offences.append(f"{reading} after {before.member} had begun {by} {turn_of(before)}")
-        else:
-            newest[each.partition] = each
-    return Check(what, f"{len(facts.consumed):,} readings", tuple(offences))
+def _at_end(facts: Facts) -> list[Tenure]:
+    """The killed member's partitions when it was removed."""
+    its = [each for each in facts.tenures if each.member == facts.killed and each.until is not None]
+    end = max((each.until for each in its if each.until is not None), default=None)
+    return [each for each in its if each.until == end]
 
 
 def committed_to_the_end(facts: Facts) -> Check:
@@ -274,32 +229,12 @@ def committed_to_the_end(facts: Facts) -> Check:
     return Check("Committed offsets equal the log ends", numbers, tuple(offences))
 
 
-def _readers(consumed: Iterable[Consumed]) -> dict[tuple[int, int], list[str]]:
-    """(partition, offset) -> its readers, one per reading."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for each in consumed:
-        reader = f"{each.member} (generation {each.generation})"
-        found.setdefault((each.partition, each.offset), []).append(reader)
-    return found
-
-
-def _commit_text(place: tuple[int, int], last: Mapping[int, int], killed: str) -> str:
-    partition, _ = place
-    if partition not in last:
-        return f"; {killed} did not own this partition"
-    return f"; the last commit was {last[partition]}"
-
-
 def _at(place: tuple[int, int] | None) -> str:
     return f" at {_place(place)}" if place is not None else ""
 
 
 def _place(place: tuple[int, int]) -> str:
     return f"partition {place[0]} offset {place[1]}"
-
-
-def _place_of(each: Consumed) -> str:
-    return _place((each.partition, each.offset))
 
 
 def _text(offset: int | None) -> str:

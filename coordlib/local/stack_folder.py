@@ -57,8 +57,7 @@ CHILDREN: Final = (
         "exit-code",
         BEGIN,
     ),
-    *("history.jsonl", "history-assigned.jsonl", "history-claims.jsonl"),
-    *("history-brokers.jsonl", "stores", "history-transactions.jsonl", "readings-table"),
+    *("history.jsonl", "history-assigned.jsonl"),
     *(BEGIN, DEMO, LOCK, STATE, NEW_STATE),
 )
 #: Files that a first start may leave if it was killed before it had written `state.json`.

@@ -24,7 +24,7 @@ TESTS = [
 ]
 SOURCES = [
     path
-    for folder in ("coordlib", "jobs", "notebooks", "tests/tools")
+    for folder in ("coordlib", "examples", "jobs", "notebooks", "tests/tools")
     for path in (ROOT / folder).rglob("*.py")
 ]
 

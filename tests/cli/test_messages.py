@@ -17,39 +17,6 @@ def _no_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COORD_STACK_NAME", raising=False)
 
 
-def test_a_history_that_is_not_there_is_told_as_such(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`[Errno 2]` and no way out: the path of another machine was pasted."""
-    assert main(["log", "check", str(tmp_path / "nowhere.jsonl")]) == USAGE
-
-    what, where, mend = capsys.readouterr().err.splitlines()
-    assert "Errno" not in what
-    assert "no history file" in what
-    assert where == str(tmp_path / "nowhere.jsonl")
-    assert "history.jsonl" in mend
-
-
-@pytest.mark.parametrize("content", [b"", b"\n\n"])
-@pytest.mark.parametrize("format", ["text", "json"])
-def test_a_history_without_lines_keeps_no_promises(
-    content: bytes, format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A run that recorded nothing was called good."""
-    path = tmp_path / "history.jsonl"
-    path.write_bytes(content)
-
-    assert main(["log", "check", str(path), "--format", format]) == USAGE
-    assert len(capsys.readouterr().err.splitlines()) == 3
-
-
-def test_a_folder_is_no_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`log check .coord/stacks/demo`: the file lies in it."""
-    assert main(["log", "check", str(tmp_path)]) == USAGE
-
-    assert len(capsys.readouterr().err.splitlines()) == 3
-
-
 def test_an_option_that_is_missing_is_called_missing(capsys: pytest.CaptureFixture[str]) -> None:
     """`--topics requires an argument`, said of a line that has no --topics."""
     assert main(["offsets", "delete", "g", "-b", "nowhere:1"]) == USAGE

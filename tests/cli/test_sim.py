@@ -1,4 +1,4 @@
-"""`python -m tests.tools.sim` and `coord log check` as a user meets them."""
+"""`python -m tests.tools.sim` and `… check` as a user meets them."""
 
 import json
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from coordlib.checking import history
-from coordlib.checking.history import Happened
 from coordlib.cli.kit.output import LINE_LENGTH_MAX
-from coordlib.cli.main.main import main
+from coordlib.demo import history
+from coordlib.demo.history import Happened
+from coordlib.exit_codes import USAGE
 from tests.tools import commands
 from tests.tools.simulation import plan
 from tests.tools.simulation.campaign import CLUSTERS, WORLDS
@@ -98,11 +98,11 @@ def test_a_recorded_history_is_checked(tmp_path: Path, capsys: pytest.CaptureFix
         Happened(2, "act", "b", "g", ("t-0",), 1, 2, 5),
     ]
     history.write(path, acts[:1])
-    assert main(["log", "check", str(path)]) == 0
+    assert commands.main(["check", str(path)]) == 0
     assert "0 broken promises" in capsys.readouterr().out
 
     history.write(path, acts)
-    assert main(["log", "check", str(path), "--format", "json"]) == 1
+    assert commands.main(["check", str(path), "--format", "json"]) == 1
     assert "INV-20" in json.loads(capsys.readouterr().out)["broken"][0]
 
 
@@ -117,11 +117,11 @@ def test_of_delivery_at_most_once_it_is_said_what_nobody_got(
         Happened(3, "handed_out", "a", "g", ("t-0",), 4),
     ]
     history.write(path, lines)
-    assert main(["log", "check", str(path)]) == 0
+    assert commands.main(["check", str(path)]) == 0
     assert "3 never handed out: 0 broken promises" in capsys.readouterr().out
 
     history.write(path, [*lines, Happened(4, "handed_out", "b", "g", ("t-0",), 4)])
-    assert main(["log", "check", str(path), "--format", "json"]) == 1
+    assert commands.main(["check", str(path), "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert "INV-63" in found["broken"][0]
     assert found["never_handed_out"] == 3
@@ -136,5 +136,38 @@ def test_no_history_is_told(
     if content is not None:
         path.write_bytes(content)
 
-    assert main(["log", "check", str(path)]) != 0
+    assert commands.main(["check", str(path)]) != 0
     assert "no history" in capsys.readouterr().err
+
+
+def test_a_history_that_is_not_there_is_told_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`[Errno 2]` and no way out: the path of another machine was pasted."""
+    assert commands.main(["check", str(tmp_path / "nowhere.jsonl")]) == USAGE
+
+    what, where, mend = capsys.readouterr().err.splitlines()
+    assert "Errno" not in what
+    assert "no history file" in what
+    assert where == str(tmp_path / "nowhere.jsonl")
+    assert "history.jsonl" in mend
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n"])
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_a_history_without_lines_keeps_no_promises(
+    content: bytes, format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that recorded nothing was called good."""
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(content)
+
+    assert commands.main(["check", str(path), "--format", format]) == USAGE
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_a_folder_is_no_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`check .coord/stacks/demo`: the file lies in it."""
+    assert commands.main(["check", str(tmp_path)]) == USAGE
+
+    assert len(capsys.readouterr().err.splitlines()) == 3

@@ -9,19 +9,14 @@ import pytest
 
 from coordlib.cli.main.main import main
 from coordlib.demo import acts, run, scenario
-from coordlib.demo.act import Act, Playable
-from coordlib.demo.brokers_act import BrokersAct
-from coordlib.demo.transactions_act import TransactionsAct
+from coordlib.demo.act import Act
 from coordlib.errors import SetupError
 from coordlib.exit_codes import OK, USAGE
 from coordlib.local import stack_folder
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
 
-ALL_GROUPS = [
-    *("order-readers", "click-readers", "payment-readers", "store", "copiers"),
-    "later-readers",
-]
+ALL_GROUPS = ["order-readers", "click-readers", "later-readers"]
 
 
 @pytest.fixture
@@ -29,13 +24,12 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Groups of the acts that were played; nothing is started."""
     played: list[str] = []
 
-    def play(act: Playable, *_: object) -> None:
+    def play(act: Act, *_: object) -> None:
         played.append(act.group)
 
     monkeypatch.setenv("COORD_HOME", str(tmp_path))
-    for kind in (Act, BrokersAct, TransactionsAct):
-        monkeypatch.setattr(kind, "play", play)
-        monkeypatch.setattr(kind, "tell", lambda *_: [])
+    monkeypatch.setattr(Act, "play", play)
+    monkeypatch.setattr(Act, "tell", lambda *_: [])
     monkeypatch.setattr(scenario, "_start", _nothing)
     monkeypatch.setattr(scenario, "end_leftovers", _nothing)
     monkeypatch.setattr(Stack, "down", _nothing)
@@ -70,9 +64,6 @@ def test_plain_demo_plays_two_acts_whatever_others_there_are(played: list[str], 
         (["--act", "assigned"], ["click-readers"]),
         (["--act", "assigned", "--act", "classic"], ["click-readers", "order-readers"]),
         (["--act", "classic", "--act", "classic"], ["order-readers"]),
-        (["--act", "claims"], ["payment-readers"]),
-        (["--act", "brokers"], ["store"]),
-        (["--act", "transactions"], ["copiers"]),
         (["--act", "all"], ALL_GROUPS),
         (["--act", "later", "--act=all"], ALL_GROUPS),
         (["--act", "later"], ["later-readers"]),
@@ -88,7 +79,10 @@ def test_acts_that_are_named_are_played(
     assert played == groups
 
 
-@pytest.mark.parametrize("names", [["nothing"], ["classic", "Assigned"], [""], ["x" * 5_000]])
+@pytest.mark.parametrize(
+    "names",
+    [["nothing"], ["classic", "Assigned"], [""], ["x" * 5_000], ["brokers"]],
+)
 def test_a_wrong_name_lists_the_acts_and_starts_nothing(
     names: list[str], played: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,42 +109,6 @@ def test_where_to_look_is_told_of_the_act_that_was_played(
 
     assert any("groups history order-readers" in line for line in told)
     assert not any("click-readers" in line for line in told)
-
-
-def test_where_to_look_is_told_in_the_words_of_claims(played: list[str]) -> None:
-    """Their history is no group's: `coord groups history` would find nothing."""
-    told: list[str] = []
-    tell: Callable[[Any], None] = told.append
-    run(tell, _nothing, acts=["claims"])
-
-    assert any("coord claims history payment-readers" in line for line in told)
-    assert not any("groups history" in line for line in told)
-
-
-def test_where_to_look_is_told_in_the_words_of_clusters(played: list[str]) -> None:
-    """Likewise; and the notebook of groups draws nothing of it."""
-    told: list[str] = []
-    tell: Callable[[Any], None] = told.append
-    run(tell, _nothing, acts=["brokers"])
-
-    assert any("coord cluster history store" in line for line in told)
-    assert not any("groups history" in line or "who-owned-what" in line for line in told)
-
-
-@pytest.mark.parametrize(
-    ("names", "topic"),
-    [([], ""), (["brokers"], ""), (["claims"], "__marshal.6s"), (["all"], "__marshal.6s")],
-)
-def test_the_job_follows_claims_only_if_an_act_has_some(
-    names: list[str], topic: str, played: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A second query takes processor time from the first acts."""
-    started: list[Stack] = []
-    monkeypatch.setattr(scenario, "_start", lambda stack, _: started.append(stack))
-    run(silent, _nothing, acts=names)
-
-    assert played
-    assert [stack.claims for stack in started] == [topic]
 
 
 def test_acts_share_nothing_that_one_of_them_could_leave_for_another() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.checking import history
-from coordlib.demo import recorded, show
+from coordlib.demo import checkers, history, show
+from coordlib.demo.history import record
 from coordlib.demo.scenario import _alone
 from coordlib.demo.verdict import Check, judge, last_commits
-from coordlib.demo.witness import Consumed, Deed, Witness, WitnessFile
+from coordlib.demo.witness import Consumed, Deed, Witness, WitnessFile, unfinished
 from coordlib.errors import SetupError
 from tests.demo.test_demo_verdict import a_good_run
 
@@ -74,40 +74,44 @@ def told_by(path: Path, name: str, *, refused: bool) -> Witness:
     return witness
 
 
+def broken(path: Path) -> list[str]:
+    found = history.read(path)
+    return [sentence for checker in checkers.CHECKERS for sentence in checker(found)]
+
+
 def test_the_demo_is_recorded_as_a_history_that_the_checkers_read(tmp_path: Path) -> None:
-    path = tmp_path / recorded.FILE
+    path = tmp_path / "history.jsonl"
     witness = told_by(tmp_path, "m", refused=False)
-    recorded.record(path, [witness], {}, "orders", "readers")
+    record(path, [witness], {}, "orders", "readers")
 
     whats = [each.what for each in history.read(path)]
     assert whats == ["started", "assigned", *["act"] * 4, "commit", "committed", "revoked", "ended"]
     act = history.read(path)[2]
     assert (act.partitions, act.generation, act.fence) == (("orders-0",), 1, 7)
     assert history.read(path)[7].offsets == {"orders-0": 2}
-    told = recorded.check(path)
-    assert told.is_ok
-    assert told.numbers == f"10 lines; coord log check {path}"
+    assert len(history.read(path)) == 10
+    assert broken(path) == []
 
 
 def test_a_kill_explains_what_is_read_twice_and_nothing_else_does(tmp_path: Path) -> None:
     """Who was killed cannot write down that it ended; who killed it does."""
-    path = tmp_path / recorded.FILE
+    path = tmp_path / "history.jsonl"
     victim = told_by(tmp_path, "victim", refused=True)
     victim.deeds = [each for each in victim.deeds if each.what not in ("refused", "closed")]
     after = told_by(tmp_path, "after", refused=False)
     after.consumed = [replace(each, generation=2, fence=8) for each in after.consumed]
     after.deeds = [replace(each, generation=2, fence=8) for each in after.deeds]
 
-    recorded.record(path, [victim, after], {}, "orders", "readers")
-    assert len(recorded.check(path).offences) == 4
+    record(path, [victim, after], {}, "orders", "readers")
+    assert len(broken(path)) == 4
     killed_ns = {"victim": after.consumed[0].at_ns - 1}
-    recorded.record(path, [victim, after], killed_ns, "orders", "readers")
-    assert recorded.check(path).is_ok
+    record(path, [victim, after], killed_ns, "orders", "readers")
+    assert broken(path) == []
 
 
 def test_positions_that_were_set_back_explain_what_is_read_twice(tmp_path: Path) -> None:
     """By an operator, whose line no member writes."""
-    path = tmp_path / recorded.FILE
+    path = tmp_path / "history.jsonl"
     file = WitnessFile(tmp_path / "m.txt")
     for fence in (7, 9):
         file.assigned(1, [0], fence=fence)
@@ -118,16 +122,16 @@ def test_positions_that_were_set_back_explain_what_is_read_twice(tmp_path: Path)
     witness.read_on()
     between_ns = witness.consumed[4].at_ns
 
-    recorded.record(path, [witness], {}, "orders", "readers")
-    assert len(recorded.check(path).offences) == 4
+    record(path, [witness], {}, "orders", "readers")
+    assert len(broken(path)) == 4
     back = [Deed(between_ns, "rewound", offsets={0: 2})]
-    recorded.record(path, [witness], {}, "orders", "readers", back)
-    assert len(recorded.check(path).offences) == 2
+    record(path, [witness], {}, "orders", "readers", back)
+    assert len(broken(path)) == 2
 
 
 def test_a_batch_that_did_not_end_explains_what_is_read_twice(tmp_path: Path) -> None:
     """A query was cut short: its next run begins where the last finished batch ended."""
-    path = tmp_path / recorded.FILE
+    path = tmp_path / "history.jsonl"
     file = WitnessFile(tmp_path / "q.txt")
     file.assigned(1, [0], fence=7)
     for run in (0, 1):
@@ -138,14 +142,58 @@ def test_a_batch_that_did_not_end_explains_what_is_read_twice(tmp_path: Path) ->
     file.finished(1, {0: 1})
     query = Witness("q", tmp_path / "q.txt")
     query.read_on()
-    recorded.record(path, [query], {}, "clicks", "readers")
-    assert recorded.check(path).is_ok
+    record(path, [query], {}, "clicks", "readers")
+    assert broken(path) == []
 
     file.finished(0, {0: 1})
     query.read_on()
-    recorded.record(path, [query], {}, "clicks", "readers")
-    (offence,) = recorded.check(path).offences
+    record(path, [query], {}, "clicks", "readers")
+    (offence,) = broken(path)
     assert offence.startswith("INV-60: q processes clicks-0 0")
+
+
+def test_a_batch_is_unfinished_until_spark_says_that_it_has_ended(tmp_path: Path) -> None:
+    """Two batches; the second did not end, and the next run read the same again, and ended."""
+    file = WitnessFile(tmp_path / "q.txt")
+    file.assigned_by_fence(1, {0: 10, 1: 12})
+    file.began(0)
+    for offset in range(4):
+        file.record(0, offset, offset)
+        if offset == 1:
+            file.finished(0, {0: 2, 1: 0})
+    file.began(1)
+    for offset in (2, 3):
+        file.record(0, offset, offset)
+    file.finished(1, {0: 4, 1: 0})
+    witness = Witness("q", tmp_path / "q.txt")
+    witness.read_on()
+
+    assert [(each.run, each.offset) for each in unfinished(witness)] == [(0, 2), (0, 3)]
+
+
+def test_what_a_consumer_reads_is_never_in_a_batch(tmp_path: Path) -> None:
+    file = WitnessFile(tmp_path / "m.txt")
+    file.assigned_by_fence(1, {0: 10})
+    file.record(0, 0, 0)
+    witness = Witness("m", tmp_path / "m.txt")
+    witness.read_on()
+
+    assert unfinished(witness) == []
+
+
+def test_partitions_come_and_go_one_by_one_each_with_its_fence(tmp_path: Path) -> None:
+    """Where the coordinator divides, nothing else is touched."""
+    file = WitnessFile(tmp_path / "m.txt")
+    file.assigned_by_fence(1, {0: 10, 1: 12, 2: 10})
+    file.revoked([2])
+    file.assigned_by_fence(3, {5: 40})
+    file.record(1, 7, 17)
+    file.record(5, 9, 59)
+    witness = Witness("m", tmp_path / "m.txt")
+    witness.read_on()
+
+    assert witness.partitions == (0, 1, 5)
+    assert [(each.partition, each.fence) for each in witness.consumed] == [(1, 12), (5, 40)]
 
 
 def test_witness_survives_sigkill(tmp_path: Path) -> None:
@@ -190,7 +238,7 @@ def test_verdict_tells_a_few_offences_and_how_many_more(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrong = Check("Nothing is wrong", "9 things", tuple(f"thing {n}" for n in range(9)))
-    checks = [*judge(a_good_run()), wrong]
+    checks = [*judge(a_good_run(), {1: 4}), wrong]
     show.verdict(checks)
     show.end(checks, 12.3)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from coordlib.client import BrokerFenced, Following, Leadership
 from coordlib.core.engine.tables import Place
 from coordlib.core.wire import api as rs
-from coordlib.examples.replicated_store import Store
+from examples.store.server import Store
 
 TOPIC = "entries"
 PLACE = (TOPIC, 0)

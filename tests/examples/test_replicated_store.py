@@ -13,10 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from coordlib.client import Following, TopicPartition
-from coordlib.examples import replicated_store, store_leader
-from coordlib.examples.store_client import OutcomeUnknown, StoreClient, partition_of
-from coordlib.examples.store_replica import Entry, Log, Replica
-from coordlib.examples.store_wire import UNKNOWN, Connection, Refused
+from examples.store import leader as store_leader
+from examples.store import server
+from examples.store.client import OutcomeUnknown, StoreClient, partition_of
+from examples.store.replica import Entry, Log, Replica
+from examples.store.wire import UNKNOWN, Connection, Refused
 from tests.examples.fake_agents import PLACE, TOPIC, World
 
 SHORT_S = 0.3
@@ -516,8 +517,8 @@ def test_a_program_that_is_told_to_end_lets_others_lead_first(
             done.append("closed")
 
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    monkeypatch.setattr(replicated_store, "Store", Program)
-    replicated_store.main(["localhost:1", "1", "127.0.0.1:0", str(tmp_path)])
+    monkeypatch.setattr(server, "Store", Program)
+    server.main(["localhost:1", "1", "127.0.0.1:0", str(tmp_path)])
 
     assert done == ["ready", "polled", "others lead", "closed"]
 
@@ -528,7 +529,7 @@ def test_what_a_store_tells_is_shown(world: World, capsys: pytest.CaptureFixture
     world.lead(1, isr=(1,))
     world.resign(1)
     for _, what, at_ns, fields in world.told:
-        replicated_store.show(what, at_ns, **fields)
+        server.show(what, at_ns, **fields)
 
     assert capsys.readouterr().out.splitlines() == [
         "led topic=entries partition=0 epoch=0 fence=1000",
@@ -541,7 +542,7 @@ def test_an_address_that_is_none_is_refused(
     wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        replicated_store.main(["localhost:1", "1", wrong, str(tmp_path)])
+        server.main(["localhost:1", "1", wrong, str(tmp_path)])
 
     assert "argument address" in capsys.readouterr().err
 
@@ -558,7 +559,7 @@ def test_a_store_that_cannot_start_says_why(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1] if broker == "1" else 0
         with pytest.raises(SystemExit) as ended:
-            replicated_store.main(["localhost:1", broker, f"127.0.0.1:{port}", str(tmp_path)])
+            server.main(["localhost:1", broker, f"127.0.0.1:{port}", str(tmp_path)])
 
     assert ended.value.code == 1
     said = capsys.readouterr().err

@@ -4,8 +4,8 @@ from collections import Counter
 
 from coordlib.client import TopicPartition
 from coordlib.client.kit.requests import Timing
-from coordlib.examples.shared_tasks import REPORTS, Worker
 from coordlib.testing.fake_log import FakeLog
+from examples.shared_tasks import REPORTS, Worker
 
 TIMING = Timing(session_timeout_ms=8_000, rebalance_timeout_ms=12_000, heartbeat_interval_ms=2_000)
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.checking import checkers, stores
-from coordlib.checking.history import Happened
 from coordlib.client import BrokerTiming
-from coordlib.demo.store_traffic import Traffic
-from coordlib.demo.store_witness import StoreWitness, StoreWitnessFile
-from coordlib.examples.replicated_store import CLUSTER, Store
+from coordlib.demo.history import Happened
 from coordlib.local.processes import LOOPBACK, free_ports
 from coordlib.testing.fake_log import FakeLog
+from examples.store.server import CLUSTER, Store
+from tests.stack.acts.store_traffic import Traffic
+from tests.stack.acts.store_witness import StoreWitness, StoreWitnessFile
 from tests.tools import clusters as c
+from tests.tools.checking import checkers, stores
 
 TOPIC = "entries"
 TIMING = BrokerTiming(

@@ -111,8 +111,8 @@ PAUSES = ("member-cut-off",) * 6
 
 
 def test_a_history_is_written_and_read_again(tmp_path: Path) -> None:
-    """What a simulated run records is what `coord log check` reads."""
-    from coordlib.checking import history
+    """What a simulated run records is what `tests.tools check` reads."""
+    from coordlib.demo import history
 
     told = run_seed(0).history
     history.write(tmp_path / "history.jsonl", told)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
-from coordlib.checking import checkers
-from coordlib.checking.history import Happened
 from coordlib.client.kit import events as sg
 from coordlib.core.wire import api as rq
+from coordlib.demo.history import Happened
 from tests.simulation.test_checks import assert_breaks
+from tests.tools.checking import checkers
 from tests.tools.simulation import checks, plan, transport, wishes
 from tests.tools.simulation.kinds import LATER_KINDS, NEEDS
 from tests.tools.simulation.plan import FIRST_KINDS, KINDS, Fault

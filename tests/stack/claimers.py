@@ -15,12 +15,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from coordlib.checking.history import AT_MOST_ONCE, Happened, write
 from coordlib.client.claims.admin import Survey
 from coordlib.client.kit.process import boottime_ns
 from coordlib.core.claims.slots import Judgement, Verdict
 from coordlib.core.wire import claims
 from coordlib.core.wire.claims import AnyMessage
+from coordlib.demo.history import AT_MOST_ONCE, Happened, write
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination
 from tests.stack.recorded import HISTORY, checked_history
@@ -158,7 +158,7 @@ class Claimers(AbstractContextManager["Claimers"]):
         return [each for _, each in sorted(found, key=lambda row: row[0])]
 
     def keeps_every_promise(self) -> Path:
-        """Write the history to a file and have it checked from there, as `coord log check` does."""
+        """Write the history to a file and check it from there, as `tests.tools check` does."""
         path = self.folder / HISTORY
         write(path, self.history())
         return checked_history(self.folder)

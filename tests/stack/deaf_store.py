@@ -11,8 +11,8 @@ from typing import Any
 
 from coordlib.client.kit.transport import KafkaTransport
 from coordlib.demo.member import run
-from coordlib.demo.store_member import connection_of, serve
-from coordlib.demo.store_witness import StoreWitnessFile
+from tests.stack.acts.store_member import connection_of, serve
+from tests.stack.acts.store_witness import StoreWitnessFile
 from tests.stack.deaf import DeafReader
 
 

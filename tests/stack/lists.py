@@ -12,11 +12,11 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 
-from coordlib.checking.history import Happened
 from coordlib.client import CommittedReader, CoordinatedConsumer
 from coordlib.client.kit.process import boottime_ms
 from coordlib.client.transactions.committed import UndecidedTransaction
 from coordlib.core.wire.offsets import COORDINATOR, KAFKA
+from coordlib.demo.history import Happened
 from coordlib.errors import CannotReach
 from coordlib.kafka.reading import read_to_end
 from tests.stack.crew import Crew

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.checking import checkers
-from coordlib.checking.history import Happened, read, write
+from coordlib.demo.history import Happened, read, write
 from tests.stack.crew import Crew, Member
+from tests.tools.checking import checkers
 
 HISTORY: Final = "history.jsonl"
 #: Without one of these lines a history says nothing.
@@ -42,7 +42,7 @@ def history_of(crew: Crew, group: str) -> list[Happened]:
 
 def keeps_every_promise(crew: Crew, group: str) -> Path:
     """At the end of a scenario: write the history to a file, and have it checked from there, as
-    `coord log check` does; returns the file."""
+    `tests.tools check` does; returns the file."""
     crew.read_on()
     path = crew.folder / HISTORY
     write(path, history_of(crew, group))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordlib.checking.checkers import never_handed_out
-from coordlib.checking.history import read as read_history
 from coordlib.core.claims.slots import Judgement, Refusal, Verdict
 from coordlib.core.wire.claims import Heartbeat, sender_of
+from coordlib.demo.history import read as read_history
 from tests.stack.claimers import HI_S, Claimer, Claimers
+from tests.tools.checking.checkers import never_handed_out
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker

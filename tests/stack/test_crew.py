@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.checking.history import Happened
+from coordlib.demo.history import Happened
 from tests.stack.crew import Crew, Member
 from tests.stack.recorded import history_of, keeps_every_promise
 from tests.stack.truths import nobody_shared

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.checking import atomicity, checkers
-from coordlib.checking.history import Happened, read, write
-from coordlib.cli.main.main import main
+from coordlib.demo.history import Happened, read, write
+from tests.tools.checking import atomicity, checkers
+from tests.tools.commands import main
 
 
 def of(t_ms: int, what: str, name: str, **fields: Any) -> Happened:
@@ -351,13 +351,13 @@ def test_lines_of_members_beside_transactions_are_checked_as_before() -> None:
 def test_a_file_of_transactions_is_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`coord log check`: it counts transactions, and its exit code says that one is torn."""
+    """`tests.tools check`: it counts transactions, and its exit code says that one is torn."""
     good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
     write(good, HONEST)
     write(bad, without("v6"))
     assert read(good) == sorted(HONEST, key=lambda line: line.t_ms)
 
-    assert main(["log", "check", str(good)]) == 0
+    assert main(["check", str(good)]) == 0
     assert capsys.readouterr().out == "32 lines, 5 transactions: 0 broken promises\n"
-    assert main(["log", "check", str(bad)]) == 1
+    assert main(["check", str(bad)]) == 1
     assert "INV-91: torn" in capsys.readouterr().out

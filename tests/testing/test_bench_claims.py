@@ -9,11 +9,11 @@ from unittest.mock import MagicMock, PropertyMock
 import pytest
 
 from coordlib import exit_codes
-from coordlib.checking.history import Happened
 from coordlib.core.claims.slots import Verdict
 from coordlib.core.claims.world import World
 from coordlib.core.engine.state import InputRecord
 from coordlib.core.wire import claims as marshal
+from coordlib.demo.history import Happened
 from coordlib.errors import NotReady
 from tests.tools.bench import claims_job, claims_writer
 from tests.tools.bench.claims_joins import compared

@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordlib.checking import checkers
-from coordlib.checking.history import Happened
+from coordlib.demo.history import Happened
+from tests.tools.checking import checkers
 
 
 def told(t_ms: int, what: str, member: str = "a", **fields: object) -> Happened:

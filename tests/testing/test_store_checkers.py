@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from coordlib.checking import checkers, stores
-from coordlib.checking.history import Happened, read, write
-from coordlib.cli.main.main import main
+from coordlib.demo.history import Happened, read, write
+from tests.tools.checking import checkers, stores
+from tests.tools.commands import main
 
 
 def leads(t_ms: int, what: str, broker: int, epoch: int, **fields: Any) -> Happened:
@@ -132,13 +132,13 @@ def test_puts_that_nobody_has_read_are_told() -> None:
 def test_a_history_of_a_store_is_checked_from_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`coord log check`, as the demo's act names it."""
+    """The command, over a file."""
     path = tmp_path / "history.jsonl"
     write(path, HONEST)
 
-    assert main(["log", "check", str(path)]) == 0
+    assert main(["check", str(path)]) == 0
     assert capsys.readouterr().out == "16 lines, 2 puts and 3 reads answered: 0 broken promises\n"
     assert read(path) == in_order(*HONEST)
     write(path, [*HONEST, got(60, 61, 1, "b")])
-    assert main(["log", "check", str(path)]) == 1
+    assert main(["check", str(path)]) == 1
     assert "INV-78: r read k at 60 ms" in capsys.readouterr().out

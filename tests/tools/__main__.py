@@ -1,4 +1,4 @@
-"""`python -m tests.tools sim|bench`."""
+"""`python -m tests.tools sim|check|bench`."""
 
 import sys
 

@@ -11,12 +11,17 @@ from tests.tools import sim
 from tests.tools.bench import archive_command, claims_commands
 from tests.tools.bench import commands as bench
 from tests.tools.bench import commands_entities as entities
+from tests.tools.checking.command import check
 
 
 def build() -> App:
     """The tree of commands."""
-    app = empty("python -m tests.tools", "Play simulated worlds, and measure the engine.")
+    app = empty(
+        "python -m tests.tools",
+        "Play simulated worlds, check histories, and measure the engine.",
+    )
     app.command(sim.sim, name="sim")
+    app.command(check, name="check")
     bench_app = App(name="bench", help="Measure the engine on this machine.")
     for command in (
         bench.settle,

@@ -11,8 +11,8 @@ from cyclopts import Parameter
 
 from coordlib.cli.kit.options import Count, Seed
 from coordlib.cli.kit.output import LINE_LENGTH_MAX, counted, print_head, print_json, print_table
-from coordlib.cli.main.log import Choice
 from coordlib.errors import SetupError
+from tests.tools.checking.command import Choice
 
 if TYPE_CHECKING:
     from tests.tools.simulation.campaign import Summary

@@ -12,7 +12,7 @@ from coordlib.cli.controller import cluster, cluster_admin, cluster_history
 from coordlib.cli.groups import groups, groups_admin
 from coordlib.cli.kit.output import print_table
 from coordlib.cli.kit.where import progress
-from coordlib.cli.main import log, provision, sql, stack
+from coordlib.cli.main import provision, sql, stack
 from coordlib.cli.transactions import transactions, transactions_admin
 
 if TYPE_CHECKING:
@@ -158,10 +158,8 @@ def build() -> App:
     acl_app = App(name="acl", help="Print and grant what each role may do at the brokers.")
     acl_app.command(provision.print_rights, name="print")
     acl_app.command(provision.apply, name="apply")
-    log_app = App(name="log", help="Check recorded histories of members.")
-    log_app.command(log.check, name="check")
     ours = (groups_app, claims_app, _of_clusters(), _of_transactions(), offsets_app, topics_app)
-    for part in (*ours, history_app, acl_app, log_app):
+    for part in (*ours, history_app, acl_app):
         app.command(part)
     return app
 

@@ -68,5 +68,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.write_line(
         f"{len(_SURVIVED.seen)} scenarios survived, {len(set(crashes))} of {len(PLACES)} crash "
         f"points, at which the job died {len(crashes)} times; "
-        f"{_SURVIVED.history_lines:,} lines of history keep what `coord log check` demands"
+        f"{_SURVIVED.history_lines:,} lines of history keep what `tests.tools check` demands"
     )

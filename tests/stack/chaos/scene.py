@@ -15,7 +15,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib import exit_codes
-from coordlib.checking.history import Happened, write
+from coordlib.demo.history import Happened, write
 from coordlib.errors import SetupError
 from coordlib.job import crash
 from coordlib.local.job import READY_TIMEOUT_S
@@ -225,7 +225,7 @@ class Scene(AbstractContextManager["Scene"]):
 
     def ends_well(self) -> str:
         """All was read and committed, everything was written once, and the recorded history passes
-        what `coord log check` checks (`holds`). In words, for the summary."""
+        what `tests.tools check` checks (`holds`). In words, for the summary."""
         holds(self.crew, self.flow, self.wire, GROUP)
         outputs_are_exactly_once(self.wire)
         acts, records = len(self.crew.readings), sum(self.flow.ends.values())

@@ -8,21 +8,30 @@ from typing import Final
 
 import pytest
 
-from coordlib.checking import history, stores
-from coordlib.checking.history import Happened
 from coordlib.client.kit.process import boottime_ms
-from coordlib.demo.brokers_course import BROKERS, KILLED, SESSION_MS, SUSPENDED, TIMING, Course
-from coordlib.demo.brokers_verdict import partition_of, store_of
+from coordlib.demo import history
+from coordlib.demo.history import Happened
 from coordlib.demo.members import Members
 from coordlib.demo.show import Live
-from coordlib.demo.store_witness import StoreWitness
-from coordlib.examples.replicated_store import CLUSTER
-from coordlib.examples.store_wire import UNKNOWN
 from coordlib.local.progress import silent
+from examples.store.server import CLUSTER
+from examples.store.wire import UNKNOWN
+from tests.stack.acts.brokers_course import (
+    BROKERS,
+    KILLED,
+    SESSION_MS,
+    SUSPENDED,
+    TIMING,
+    Course,
+    partition_of,
+    store_of,
+)
+from tests.stack.acts.store_witness import StoreWitness
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import Scene, sleep_for_ms
 from tests.stack.recorded import HISTORY
 from tests.stack.truths import outputs_are_exactly_once
+from tests.tools.checking import stores
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
 

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import pytest
 
-from coordlib.checking.history import Happened, write
 from coordlib.core.wire.offsets import COORDINATOR, KAFKA
-from coordlib.demo.table_facts import rows_in
+from coordlib.demo.history import Happened, write
 from coordlib.local.stack import Stack
+from tests.stack.acts.table_facts import rows_in
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import GROUP, Scene
 from tests.stack.lists import Lists, fetched, history_of, read_table

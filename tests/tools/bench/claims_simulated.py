@@ -9,7 +9,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from coordlib.checking.history import Happened
+from coordlib.demo.history import Happened
 from tests.tools.bench.figures import percentile, tell, tell_machine
 from tests.tools.simulation.claims import checks
 from tests.tools.simulation.claims.plan import Plan, draw

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from coordlib.checking.history import Happened
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.wire import api as rq
+from coordlib.demo.history import Happened
 from tests.tools.core import config_of
 from tests.tools.simulation import overdue
 from tests.tools.simulation.crowds import CROWD

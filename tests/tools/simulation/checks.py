@@ -1,14 +1,14 @@
 """What must be true when a run is over. Each check names the invariant that it is about.
 
-The history's checks (`coordlib.checking.checkers`) need nothing but what members saw; those here
+The history's checks (`tests.tools.checking.checkers`) need nothing but what members saw; those here
 look into the topics as well.
 """
 
 from collections import Counter, defaultdict
 from typing import Any, Final
 
-from coordlib.checking import checkers
 from coordlib.core.wire import api as rq
+from tests.tools.checking import checkers
 from tests.tools.simulation import (
     bystanders,
     commits,

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from coordlib.checking.history import Happened
 from coordlib.client.kit.requests import ACTIVE
+from coordlib.demo.history import Happened
 from coordlib.errors import CoordError
 from tests.tools.simulation.cluster import Cluster
 from tests.tools.simulation.scheduler import Gone, Process

@@ -7,11 +7,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coordlib.checking.history import Happened
 from coordlib.client.groups.classic import RETRY_MS
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
+from coordlib.demo.history import Happened
 from tests.tools.simulation import commits, faults, plan, signing
 from tests.tools.simulation.checks import (
     check_end,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from coordlib.checking.history import Happened
+from coordlib.demo.history import Happened
 from tests.tools.simulation.scheduler import Scheduler
 
 

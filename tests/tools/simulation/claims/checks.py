@@ -2,13 +2,13 @@
 
 import msgspec
 
-from coordlib.checking import checkers
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.fold import fold
 from coordlib.core.claims.history import REFUSALS
 from coordlib.core.claims.slots import Slot
 from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, EVENTS
 from coordlib.core.wire import claims
+from tests.tools.checking import checkers
 from tests.tools.simulation.claims.engine import PREFIX, newest_snapshot
 from tests.tools.simulation.claims.ledger import Reading
 from tests.tools.simulation.claims.program import Program

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from coordlib.checking.history import Happened
 from coordlib.client.claims.claim import Claim, Phase
 from coordlib.client.claims.consumer import MarshalConsumer, Marshaler
 from coordlib.client.claims.events import ClaimLost, UnseenOffset
@@ -18,6 +17,7 @@ from coordlib.client.claims.machine import Life
 from coordlib.client.claims.member import ClaimingMember
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.kit.events import TopicPartition
+from coordlib.demo.history import Happened
 from coordlib.errors import CoordError
 from tests.tools.simulation.claims.logs import ClaimsReader
 from tests.tools.simulation.claims.transport import ClaimsTransport

@@ -12,13 +12,13 @@ from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from coordlib.checking.history import Happened
 from coordlib.client.claims import reading
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.claims.transport import Coordination
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.slots import Verdict
 from coordlib.core.wire import claims
+from coordlib.demo.history import Happened
 from coordlib.errors import CannotReach, LogCut
 from tests.tools.simulation.checkpoint import Checkpoint
 from tests.tools.simulation.claims.engine import PREFIX, TOPIC_ID, ClaimsDriver, engine_of

@@ -1,6 +1,6 @@
 """What must be true of copiers: their history is whole, and so is what the log says of decisions.
 
-The history is checked as any recorded one (`coord log check`). Here are the lines that only the
+The history is checked as any recorded one (`tests.tools check`). Here are the lines that only the
 topics know, and a second reading of which offsets wait and what a fetch may be told.
 """
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.checking.history import Happened
 from coordlib.core.groups.offsets.tables import PENDING_KEY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire.envelope import shard_of
+from coordlib.demo.history import Happened
 from tests.tools.simulation.cluster import Outcome
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.signing import controls, effective

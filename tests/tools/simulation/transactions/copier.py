@@ -9,10 +9,10 @@ from itertools import count
 from random import Random
 from typing import Any, Final
 
-from coordlib.checking.history import Happened
 from coordlib.client import CoordinatedConsumer, CoordinatedProducer, TransactionError, exactly_once
 from coordlib.client.kit.requests import State as MemberState
 from coordlib.client.transactions.machine import State
+from coordlib.demo.history import Happened
 from coordlib.errors import CoordError
 from tests.tools.simulation import waiting
 from tests.tools.simulation.cluster import Cluster

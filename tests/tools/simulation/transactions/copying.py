@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from coordlib.checking.history import Happened
 from coordlib.core.wire.envelope import shard_of
+from coordlib.demo.history import Happened
 from tests.tools.simulation.scheduler import Gone, Process
 from tests.tools.simulation.transactions.beside import Faults, TransactionsBeside
 from tests.tools.simulation.transactions.copier import DRAFT, FAIR, Copier, CopierTransport

@@ -11,11 +11,11 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
-from coordlib.checking.history import Happened
 from coordlib.client import CoordinatedProducer, TransactionError
 from coordlib.client.kit.transport import Handler
 from coordlib.client.kit.unit import GroupMetadata
 from coordlib.core.wire import api as rq
+from coordlib.demo.history import Happened
 from coordlib.errors import CoordError
 from tests.tools.simulation.cluster import Cluster, Record
 from tests.tools.simulation.transactions import abroad
@@ -75,7 +75,7 @@ class CourierTransport(CopierTransport):
 
 
 class ToldProducer(CoordinatedProducer):
-    """What it is asked for is written down as `coord log check` reads it."""
+    """What it is asked for is written down as `tests.tools check` reads it."""
 
     def __init__(self, config: Mapping[str, Any], process: "Courier", **named: Any) -> None:
         super().__init__(config, **named)

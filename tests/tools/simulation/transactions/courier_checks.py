@@ -1,15 +1,15 @@
 """What must be true of couriers, of the cluster into which they write, and of who reads there.
 
-The history is checked as any recorded one (`coord log check`): what was handed out, how each
+The history is checked as any recorded one (`tests.tools check`): what was handed out, how each
 transaction ended, and which input is in the output. Here it is held against what the job's history
 says of each transaction, and against the other cluster's log.
 """
 
 from collections.abc import Iterator
 
-from coordlib.checking.history import Happened
 from coordlib.core.groups.offsets.pending_commit import key_of
 from coordlib.core.wire.transactions import COMMIT
+from coordlib.demo.history import Happened
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.transactions import tellers
 from tests.tools.simulation.transactions.checks import check_all_committed, fetches

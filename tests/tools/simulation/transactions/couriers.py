@@ -14,11 +14,11 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from coordlib.checking.history import Happened
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.data_headers import Marker, Txn
 from coordlib.core.wire.envelope import shard_of
+from coordlib.demo.history import Happened
 from tests.tools.simulation.transactions.abroad import ABROAD, FarCluster
 from tests.tools.simulation.transactions.beside import Faults, TransactionsBeside
 from tests.tools.simulation.transactions.courier import MAIL, Courier, CourierTransport

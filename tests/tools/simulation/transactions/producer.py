@@ -2,7 +2,7 @@
 
 Records are queued and written in order; requests to the transaction coordinator are sent again
 until they are answered. An EndTxn that was sent twice may arrive the first time in the middle of
-the next transaction (`cluster.LateEnd`). Whatever it does is written down as `coord log check`
+the next transaction (`cluster.LateEnd`). Whatever it does is written down as `tests.tools check`
 reads it.
 """
 

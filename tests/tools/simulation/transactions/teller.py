@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.checking.history import Happened
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.transactions import ABORT, COMMIT
+from coordlib.demo.history import Happened
 from tests.tools.simulation.cluster import Cluster
 from tests.tools.simulation.scheduler import Process
 from tests.tools.simulation.transactions.fibers import Fiber

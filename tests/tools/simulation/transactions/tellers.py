@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.checking.history import Happened
 from coordlib.core.groups.offsets.pending_commit import key_of
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.offsets import COORDINATOR
 from coordlib.core.wire.transactions import COMMIT
+from coordlib.demo.history import Happened
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.transactions import given
 from tests.tools.simulation.transactions.teller import BOOK, Teller
