@@ -13,6 +13,7 @@ from coordlib.local.broker import Broker
 from coordlib.local.stack import Stack
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
+from tests.stack.newcomer import Newcomer
 from tests.stack.wire import Wire
 
 if TYPE_CHECKING:
@@ -133,3 +134,10 @@ def wait_until(what: str, is_true: Callable[[], bool], patience_s: float = 60.0)
     while not is_true():
         assert time.monotonic() < deadline, f"{what}: not within {patience_s} s"
         time.sleep(0.1)
+
+
+@pytest.fixture
+def newcomer(shared_stack: Stack, tmp_path: Path, group: str) -> Iterator[Newcomer]:
+    newcomer = Newcomer(shared_stack, tmp_path, group)
+    yield newcomer
+    newcomer.end()

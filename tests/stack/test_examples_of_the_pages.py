@@ -1,120 +1,29 @@
 """What a newcomer copies out of the pages works as it stands there, but for addresses and names."""
 
-import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK
-from coordlib.kafka.reading import read_to_end
-from coordlib.local.jars import ensure_jars
 from coordlib.local.processes import free_ports
-from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
+from tests.stack.newcomer import RECORDS, Newcomer
 from tests.stack.processes import ROOT
-from tests.stack.wire import close
 
 pytestmark = pytest.mark.stack
 
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: Where the pages say that Kafka is.
-_KAFKA = re.compile(r"HOST:PORT|\w+:9092")
-_DELTA = (
-    "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
-    "--conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "--conf spark.ui.enabled=false --conf spark.sql.shuffle.partitions=2",
-)
-RECORDS = 6
 DOCS = "coordlib/docs"
-STORE = "python -m coordlib.examples.replicated_store "
+STORE = "python -m examples.store.server "
 
 
 def examples(page: str) -> list[str]:
     """The Python code of a page, block by block."""
     return _CODE.findall((ROOT / page).read_text())
-
-
-def _spark_options() -> str:
-    """As the pages ask for: a Spark with Kafka's and Delta's jars."""
-    jars = ",".join(str(jar) for jar in ensure_jars().spark)
-    return f"--master local[2] --jars {jars} {' '.join(_DELTA)} pyspark-shell"
-
-
-class Newcomer:
-    """Somebody with a folder, who starts what the pages show, under names that nobody else uses."""
-
-    def __init__(self, stack: Stack, folder: Path, tag: str) -> None:
-        self.servers, self.folder, self.tag = stack.bootstrap_servers, folder, tag
-        self._started: list[subprocess.Popen[bytes]] = []
-        self._logs: list[Path] = []
-        admin = AdminClient({"bootstrap.servers": self.servers})
-        topics = [NewTopic(self.named(topic), 2, 1) for topic in ("orders", "in", "out")]
-        for made in admin.create_topics(topics).values():
-            made.result(30)
-        producer = Producer({"bootstrap.servers": self.servers, "enable.idempotence": True})
-        for number in range(RECORDS):
-            for topic in ("orders", "in"):
-                producer.produce(self.named(topic), f"record-{number}", partition=number % 2)
-        assert producer.flush(30) == 0
-        close(producer)
-
-    def named(self, name: str) -> str:
-        return f"{name}-{self.tag}"
-
-    def adapted(self, text: str) -> str:
-        """With this stack's address, and names of its own for topics, groups and ids."""
-        text = _KAFKA.sub(self.servers, text)
-        names = r'"(orders|in|out|billing|clicks|copiers|copier-1|g)"'
-        return re.sub(names, lambda found: f'"{self.named(found[1])}"', text)
-
-    def start(self, *command: str) -> "subprocess.Popen[bytes]":
-        log = self.folder / f"{len(self._started)}.log"
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-u", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                cwd=self.folder,
-                env=os.environ | {"PYSPARK_SUBMIT_ARGS": _spark_options(), "PYTHONPATH": str(ROOT)},
-            )
-        self._started.append(process)
-        self._logs.append(log)
-        return process
-
-    def run(self, code: str, *arguments: str) -> "subprocess.Popen[bytes]":
-        return self.start("-c", self.adapted(code), *arguments)
-
-    def shown(self, number: int = -1) -> str:
-        """What one of them has printed; the newest, unless told."""
-        return self._logs[number].read_text()
-
-    def must_run(self) -> None:
-        """Nothing has ended that nobody has ended."""
-        for process, log in zip(self._started, self._logs, strict=True):
-            assert process.poll() is None, log.read_text()
-
-    def end(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.wait()
-
-
-@pytest.fixture
-def newcomer(shared_stack: Stack, tmp_path: Path, group: str) -> Iterator[Newcomer]:
-    newcomer = Newcomer(shared_stack, tmp_path, group)
-    yield newcomer
-    newcomer.end()
 
 
 @pytest.mark.parametrize(
@@ -145,10 +54,7 @@ def test_a_copier_copies_each_record_once(newcomer: Newcomer, page: str) -> None
 
     def copied() -> list[bytes]:
         newcomer.must_run()
-        options = {"bootstrap.servers": newcomer.servers}
-        read = (read_to_end(options, newcomer.named("out"), number) for number in range(2))
-        values = (record.value() for each in read for record in each)
-        return sorted(value for value in values if value is not None)  # markers have none
+        return newcomer.values_of("out")
 
     wait_until("the records are copied", lambda: len(copied()) >= RECORDS)
     assert copied() == [f"record-{number}".encode() for number in range(RECORDS)]
