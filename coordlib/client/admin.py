@@ -9,7 +9,6 @@ import queue
 import secrets
 import socket
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -29,22 +28,207 @@ from coordlib.core.wire.stored import GROUP_SPACE
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.limits import LEAVERS_MAX
 
+ANSWER_TIMEOUT_S: Final = 30.0
 CLUSTER_TIMEOUT_S: Final = 30.0
+TRANSACTION_TIMEOUT_S: Final = 30.0
+CHECK_S: Final = 0.5  # how often a failure of the transport is looked for
+#: Refusals for the moment: the shard has too much to do or too many unpublished outputs.
+_AGAIN = frozenset({ErrorCode.THROTTLING_QUOTA_EXCEEDED.name})
+PARTITIONS_PER_REQUEST = 1_000  # with the longest topic names half of what a request may hold
 
 
-class ClusterAdmin(ABC):
-    """The part of `Admin` that is about clusters; requests of at most 10,000 rows.
+class Admin(Closing):
+    """Reads and changes groups, clusters of brokers and transactions, through the coordinator.
 
-    All methods raise GroupError (INVALID_REQUEST: too many rows, a name twice;
-    COORDINATOR_NOT_AVAILABLE: the cluster is quarantined) and CannotReach: no answer in time; the
-    request may still be judged later.
+    Methods with a `space` can ask about what has the name in another space of names: that of
+    clusters is `cluster`. A job refuses a space that it does not have (INVALID_REQUEST).
+
+    All methods raise GroupError (COORDINATOR_NOT_AVAILABLE: the name is quarantined; of clusters
+    INVALID_REQUEST: more than 10,000 rows, or a name twice; of transactions
+    TRANSACTIONAL_ID_NOT_FOUND) and CannotReach: no answer in time; the request may still be judged
+    later.
+
+    Args:
+        config: confluent-kafka's keys for all clients, at least `bootstrap.servers`.
+        prefix: the coordinator's topic prefix.
+        transport: an open one to share; this class then does not close it.
     """
 
-    @abstractmethod
-    def _ask_cluster(
-        self, cluster: str, kind: type[rq.Request], timeout_s: float, **fields: Any
-    ) -> list[rs.Response]:
-        """All parts of the answer to this request."""
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        prefix: str = "coord",
+        *,
+        transport: Transport | None = None,
+        client: str | None = None,
+    ) -> None:
+        self._client = client or f"admin-{socket.gethostname()[:60]}-{os.getpid()}"
+        self._owned = (
+            KafkaTransport(config or {}, prefix, self._client) if transport is None else None
+        )
+        self._transport: Transport = transport or self._owned  # type: ignore[assignment]
+
+    def close(self) -> None:
+        """Close the transport, if it was opened here."""
+        if self._owned is not None:
+            self._owned.close()
+
+    @property
+    def incarnation(self) -> str:
+        """Of the coordinator's topics; markers name it."""
+        return self._transport.place.incarnation
+
+    # ---- groups ----------------------------------------------------------------------------------
+
+    def release_quarantine(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
+    ) -> None:
+        """Let a quarantined group go on from its kept state; its timers start anew.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND; INVALID_REQUEST, when it is not quarantined or its
+                state is unsound.
+            CannotReach: no answer in time; the request may still be judged later.
+        """
+        self._ask_shared(group, space, rq.ReleaseQuarantine, timeout_s)
+
+    def describe_group(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
+    ) -> rs.DescribeGroupResponse:
+        """State, generation and members; state "Dead" when there is no such group.
+
+        Raises:
+            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
+            CannotReach: no answer in time.
+        """
+        (answer,) = self._ask_shared(group, space, rq.DescribeGroup, timeout_s)
+        assert isinstance(answer, rs.DescribeGroupResponse)
+        return answer
+
+    def delete_group(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
+    ) -> None:
+        """Delete a group without members, with its offsets.
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+            CannotReach: no answer in time; the request may still be judged later.
+        """
+        self._ask_shared(group, space, rq.DeleteGroup, timeout_s)
+
+    def committed(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> tuple[rs.FetchedOffset, ...]:
+        """All committed offsets of a group; empty if the group does not exist.
+
+        Raises:
+            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined; INVALID_REQUEST, when
+                the answer has more than 16 MiB.
+            CannotReach: no answer in time.
+        """
+        answers = self._ask_in_space(group, GROUP_SPACE, rq.OffsetFetch, timeout_s)
+        return tuple(row for answer in answers for row in getattr(answer, "offsets", ()))
+
+    def delete_offsets(
+        self,
+        group: str,
+        topics: Mapping[str, Sequence[int] | None],
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> tuple[int, tuple[rs.FailedPartition, ...]]:
+        """Delete committed offsets of these partitions; a topic with None means all of its offsets.
+
+        Returns the number of partitions asked for, and the refused ones: members of the group
+        subscribe to their topics (GROUP_SUBSCRIBED_TO_TOPIC).
+
+        Raises:
+            GroupError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP, when members are no consumers.
+            CannotReach: no answer in time; some partitions may be done, others be judged later.
+        """
+        named = {
+            topic: partitions for topic, partitions in topics.items() if partitions is not None
+        }
+        rows = [(topic, partition) for topic in named for partition in named[topic]]
+        if len(named) < len(topics):
+            committed = self.committed(group, timeout_s)
+            whole = topics.keys() - named.keys()
+            rows += [(row.topic, row.partition) for row in committed if row.topic in whole]
+        rows = list(dict.fromkeys(rows))
+        failed: list[rs.FailedPartition] = []
+        # Asked once also for no partitions: the answer shows whether the group exists.
+        for first in range(0, max(len(rows), 1), PARTITIONS_PER_REQUEST):
+            some = _by_topic(rows[first : first + PARTITIONS_PER_REQUEST])
+            kind = rq.OffsetDelete
+            (answer,) = self._ask_in_space(group, GROUP_SPACE, kind, timeout_s, topics=some)
+            failed += getattr(answer, "failed", ())
+        return len(rows), tuple(failed)
+
+    def remove_members(
+        self,
+        group: str,
+        members: Sequence[str] = (),
+        instances: Sequence[str] = (),
+        reason: str | None = None,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        *,
+        space: str = GROUP_SPACE,
+    ) -> tuple[rs.LeftMember, ...]:
+        """Remove members from a group, by member id or by static instance id.
+
+        As Kafka's removeMembersFromConsumerGroup. A member that still runs joins again, as a new
+        one. Its partitions move on when it reports that it has stopped, or must have stopped.
+
+        Returns the outcome of each: `error` is NONE, or UNKNOWN_MEMBER_ID, also when the group does
+        not exist. The reason is kept in the group's history.
+
+        Raises:
+            SetupError: no member is named.
+            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
+            CannotReach: no answer in time; the request may still be judged later.
+        """
+        leavers = [rq.Leaver(member) for member in dict.fromkeys(members)]
+        leavers += [rq.Leaver("", instance) for instance in dict.fromkeys(instances)]
+        if not leavers:
+            raise SetupError(
+                "No member is named.", f"{space} {group}", "Name some, or call remove_all_members."
+            )
+        return self._remove(space, group, leavers, reason, timeout_s)
+
+    def remove_all_members(
+        self,
+        group: str,
+        reason: str | None = None,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+        *,
+        space: str = GROUP_SPACE,
+    ) -> tuple[rs.LeftMember, ...]:
+        """Like `remove_members`, for all members that the group has now; static ones by instance.
+
+        Raises also: GroupError GROUP_ID_NOT_FOUND.
+        """
+        described = self.describe_group(group, timeout_s, space=space)
+        if described.state == "Dead":
+            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"{space} {group}")
+        found = described.members if isinstance(described.members, tuple) else ()
+        leavers = [
+            rq.Leaver(each.member) if each.instance is None else rq.Leaver("", each.instance)
+            for each in found
+        ]
+        return self._remove(space, group, leavers, reason, timeout_s)
+
+    def find_coordinator(
+        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
+    ) -> int:
+        """The shard that coordinates a group, asked of the coordinator.
+
+        Raises:
+            CannotReach: no answer in time.
+        """
+        (answer,) = self._ask_shared(group, space, rq.FindCoordinator, timeout_s)
+        assert isinstance(answer, rs.FindCoordinatorResponse)
+        assert isinstance(answer.shard, int)
+        return answer.shard
+
+    # ---- clusters --------------------------------------------------------------------------------
 
     def create_topics(
         self,
@@ -142,7 +326,7 @@ class ClusterAdmin(ABC):
         Raises GroupError: BROKER_ID_NOT_REGISTERED; NON_EMPTY_GROUP, while it has a session, or
         may still lead though it was removed.
         """
-        self._ask_cluster(cluster, rq.UnregisterBroker, timeout_s, broker=broker)
+        self._ask_in_space(cluster, CLUSTER, rq.UnregisterBroker, timeout_s, broker=broker)
 
     def metadata(
         self,
@@ -160,7 +344,7 @@ class ClusterAdmin(ABC):
         """
         names = None if topics is None else tuple(topics)
         picture = Picture()
-        for part in self._ask_cluster(cluster, rq.Metadata, timeout_s, topics=names):
+        for part in self._ask_in_space(cluster, CLUSTER, rq.Metadata, timeout_s, topics=names):
             assert isinstance(part, rs.MetadataResponse)
             if picture.answered(part):
                 picture.complete()
@@ -168,34 +352,7 @@ class ClusterAdmin(ABC):
         assert shown is not None
         return shown
 
-    def _results(
-        self, cluster: str, kind: type[rq.Request], timeout_s: float, **fields: Any
-    ) -> tuple[Any, ...]:
-        (answer,) = self._ask_cluster(cluster, kind, timeout_s, **fields)
-        rows = getattr(answer, "results", ())
-        return rows if isinstance(rows, tuple) else ()
-
-
-TRANSACTION_TIMEOUT_S: Final = 30.0
-
-
-class TransactionAdmin(ABC):
-    """The part of `Admin` that is about transactional ids.
-
-    All methods raise GroupError (TRANSACTIONAL_ID_NOT_FOUND; COORDINATOR_NOT_AVAILABLE: the id is
-    quarantined) and CannotReach: no answer in time; the request may still be judged later.
-    """
-
-    @property
-    @abstractmethod
-    def incarnation(self) -> str:
-        """Of the coordinator's topics; markers name it."""
-
-    @abstractmethod
-    def _ask_in_space(
-        self, name: str, space: str, kind: type[rq.Request], timeout_s: float, /, **fields: Any
-    ) -> list[rs.Response]:
-        """All parts of the answer to this request."""
+    # ---- transactions ----------------------------------------------------------------------------
 
     def abort_transaction(
         self,
@@ -249,202 +406,7 @@ class TransactionAdmin(ABC):
         fields = {"producer_id": producer_id, "epoch": epoch, "partitions": partitions}
         self._ask_in_space(transactional_id, space, kind, timeout_s, **fields)
 
-
-ANSWER_TIMEOUT_S = 30.0
-CHECK_S = 0.5  # how often a failure of the transport is looked for
-#: Refusals for the moment: the shard has too much to do or too many unpublished outputs.
-_AGAIN = frozenset({ErrorCode.THROTTLING_QUOTA_EXCEEDED.name})
-PARTITIONS_PER_REQUEST = 1_000  # with the longest topic names half of what a request may hold
-
-
-class Admin(ClusterAdmin, TransactionAdmin, Closing):
-    """Reads and changes groups, clusters of brokers and transactions, through the coordinator.
-
-    Methods with a `space` can ask about what has the name in another space of names: that of
-    clusters is `cluster`. A job refuses a space that it does not have (INVALID_REQUEST).
-
-    Args:
-        config: confluent-kafka's keys for all clients, at least `bootstrap.servers`.
-        prefix: the coordinator's topic prefix.
-        transport: an open one to share; this class then does not close it.
-    """
-
-    def __init__(
-        self,
-        config: Mapping[str, Any] | None = None,
-        prefix: str = "coord",
-        *,
-        transport: Transport | None = None,
-        client: str | None = None,
-    ) -> None:
-        self._client = client or f"admin-{socket.gethostname()[:60]}-{os.getpid()}"
-        self._owned = (
-            KafkaTransport(config or {}, prefix, self._client) if transport is None else None
-        )
-        self._transport: Transport = transport or self._owned  # type: ignore[assignment]
-
-    def close(self) -> None:
-        """Close the transport, if it was opened here."""
-        if self._owned is not None:
-            self._owned.close()
-
-    @property
-    def incarnation(self) -> str:
-        return self._transport.place.incarnation
-
-    def release_quarantine(
-        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
-    ) -> None:
-        """Let a quarantined group go on from its kept state; its timers start anew.
-
-        Raises:
-            GroupError: GROUP_ID_NOT_FOUND; INVALID_REQUEST, when it is not quarantined or its
-                state is unsound.
-            CannotReach: no answer in time; the request may still be judged later.
-        """
-        question = _Question(self._identity(group), space)
-        self._ask(question, rq.ReleaseQuarantine(**question.in_space()), timeout_s)
-
-    def describe_group(
-        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
-    ) -> rs.DescribeGroupResponse:
-        """State, generation and members; state "Dead" when there is no such group.
-
-        Raises:
-            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
-            CannotReach: no answer in time.
-        """
-        question = _Question(self._identity(group), space)
-        (answer,) = self._ask(question, rq.DescribeGroup(**question.in_space()), timeout_s)
-        assert isinstance(answer, rs.DescribeGroupResponse)
-        return answer
-
-    def delete_group(
-        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
-    ) -> None:
-        """Delete a group without members, with its offsets.
-
-        Raises:
-            GroupError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
-            CannotReach: no answer in time; the request may still be judged later.
-        """
-        question = _Question(self._identity(group), space)
-        self._ask(question, rq.DeleteGroup(**question.in_space()), timeout_s)
-
-    def committed(
-        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S
-    ) -> tuple[rs.FetchedOffset, ...]:
-        """All committed offsets of a group; empty if the group does not exist.
-
-        Raises:
-            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined; INVALID_REQUEST, when
-                the answer has more than 16 MiB.
-            CannotReach: no answer in time.
-        """
-        question = _Question(self._identity(group))
-        answers = self._ask(question, rq.OffsetFetch(**question.envelope()), timeout_s)
-        return tuple(row for answer in answers for row in getattr(answer, "offsets", ()))
-
-    def delete_offsets(
-        self,
-        group: str,
-        topics: Mapping[str, Sequence[int] | None],
-        timeout_s: float = ANSWER_TIMEOUT_S,
-    ) -> tuple[int, tuple[rs.FailedPartition, ...]]:
-        """Delete committed offsets of these partitions; a topic with None means all of its offsets.
-
-        Returns the number of partitions asked for, and the refused ones: members of the group
-        subscribe to their topics (GROUP_SUBSCRIBED_TO_TOPIC).
-
-        Raises:
-            GroupError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP, when members are no consumers.
-            CannotReach: no answer in time; some partitions may be done, others be judged later.
-        """
-        named = {
-            topic: partitions for topic, partitions in topics.items() if partitions is not None
-        }
-        rows = [(topic, partition) for topic in named for partition in named[topic]]
-        if len(named) < len(topics):
-            committed = self.committed(group, timeout_s)
-            whole = topics.keys() - named.keys()
-            rows += [(row.topic, row.partition) for row in committed if row.topic in whole]
-        rows = list(dict.fromkeys(rows))
-        failed: list[rs.FailedPartition] = []
-        # Asked once also for no partitions: the answer shows whether the group exists.
-        for first in range(0, max(len(rows), 1), PARTITIONS_PER_REQUEST):
-            question = _Question(self._identity(group))
-            named_now = _by_topic(rows[first : first + PARTITIONS_PER_REQUEST])
-            request = rq.OffsetDelete(**question.envelope(), topics=named_now)
-            (answer,) = self._ask(question, request, timeout_s)
-            failed += getattr(answer, "failed", ())
-        return len(rows), tuple(failed)
-
-    def remove_members(
-        self,
-        group: str,
-        members: Sequence[str] = (),
-        instances: Sequence[str] = (),
-        reason: str | None = None,
-        timeout_s: float = ANSWER_TIMEOUT_S,
-        *,
-        space: str = GROUP_SPACE,
-    ) -> tuple[rs.LeftMember, ...]:
-        """Remove members from a group, by member id or by static instance id.
-
-        As Kafka's removeMembersFromConsumerGroup. A member that still runs joins again, as a new
-        one. Its partitions move on when it reports that it has stopped, or must have stopped.
-
-        Returns the outcome of each: `error` is NONE, or UNKNOWN_MEMBER_ID, also when the group does
-        not exist. The reason is kept in the group's history.
-
-        Raises:
-            SetupError: no member is named.
-            GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
-            CannotReach: no answer in time; the request may still be judged later.
-        """
-        leavers = [rq.Leaver(member) for member in dict.fromkeys(members)]
-        leavers += [rq.Leaver("", instance) for instance in dict.fromkeys(instances)]
-        if not leavers:
-            raise SetupError(
-                "No member is named.", f"{space} {group}", "Name some, or call remove_all_members."
-            )
-        return self._remove(space, group, leavers, reason, timeout_s)
-
-    def remove_all_members(
-        self,
-        group: str,
-        reason: str | None = None,
-        timeout_s: float = ANSWER_TIMEOUT_S,
-        *,
-        space: str = GROUP_SPACE,
-    ) -> tuple[rs.LeftMember, ...]:
-        """Like `remove_members`, for all members that the group has now; static ones by instance.
-
-        Raises also: GroupError GROUP_ID_NOT_FOUND.
-        """
-        described = self.describe_group(group, timeout_s, space=space)
-        if described.state == "Dead":
-            raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"{space} {group}")
-        found = described.members if isinstance(described.members, tuple) else ()
-        leavers = [
-            rq.Leaver(each.member) if each.instance is None else rq.Leaver("", each.instance)
-            for each in found
-        ]
-        return self._remove(space, group, leavers, reason, timeout_s)
-
-    def find_coordinator(
-        self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
-    ) -> int:
-        """The shard that coordinates a group, asked of the coordinator.
-
-        Raises:
-            CannotReach: no answer in time.
-        """
-        question = _Question(self._identity(group), space)
-        (answer,) = self._ask(question, rq.FindCoordinator(**question.in_space()), timeout_s)
-        assert isinstance(answer, rs.FindCoordinatorResponse)
-        assert isinstance(answer.shard, int)
-        return answer.shard
+    # ---- small things ----------------------------------------------------------------------------
 
     def _remove(
         self,
@@ -456,24 +418,34 @@ class Admin(ClusterAdmin, TransactionAdmin, Closing):
     ) -> tuple[rs.LeftMember, ...]:
         rows: list[rs.LeftMember] = []
         for first in range(0, len(leavers), LEAVERS_MAX):
-            question = _Question(self._identity(group), space)
-            some = tuple(leavers[first : first + LEAVERS_MAX])
-            request = rq.LeaveGroup(**question.in_space(), members=some, reason=reason)
-            (answer,) = self._ask(question, request, timeout_s)
+            fields = {"members": tuple(leavers[first : first + LEAVERS_MAX]), "reason": reason}
+            (answer,) = self._ask_shared(group, space, rq.LeaveGroup, timeout_s, **fields)
             assert isinstance(answer, rs.LeaveGroupResponse)
             rows += answer.members if isinstance(answer.members, tuple) else ()
         return tuple(rows)
-
-    def _ask_cluster(
-        self, cluster: str, kind: type[rq.Request], timeout_s: float, **fields: Any
-    ) -> list[rs.Response]:
-        return self._ask_in_space(cluster, CLUSTER, kind, timeout_s, **fields)
 
     def _ask_in_space(
         self, name: str, space: str, kind: type[rq.Request], timeout_s: float, /, **fields: Any
     ) -> list[rs.Response]:
         question = _Question(self._identity(name), space)
         return self._ask(question, kind(**question.envelope(), **fields), timeout_s)
+
+    def _ask_shared(
+        self, name: str, space: str, kind: type[rq.Request], timeout_s: float, /, **fields: Any
+    ) -> list[rs.Response]:
+        """The same for a request that several spaces share.
+
+        Groups are not named as the space: a job that does not know the field refuses it.
+        """
+        named = {} if space == GROUP_SPACE else {"space": space}
+        return self._ask_in_space(name, space, kind, timeout_s, **named, **fields)
+
+    def _results(
+        self, cluster: str, kind: type[rq.Request], timeout_s: float, **fields: Any
+    ) -> tuple[Any, ...]:
+        (answer,) = self._ask_in_space(cluster, CLUSTER, kind, timeout_s, **fields)
+        rows = getattr(answer, "results", ())
+        return rows if isinstance(rows, tuple) else ()
 
     def _identity(self, group: str) -> Identity:
         place = self._transport.place
@@ -532,7 +504,7 @@ class _Question(Unfenced):
     """A transport's handler that waits for one answer."""
 
     def __init__(self, identity: Identity, space: str = GROUP_SPACE) -> None:
-        self.identity, self._space = identity, space
+        self.identity = identity
         #: What it is about, for error messages.
         self.where = f"{space} {identity.group}"
         self._count = 0
@@ -558,14 +530,6 @@ class _Question(Unfenced):
             "group": identity.group,
             "reply": identity.reply,
         }
-
-    def in_space(self) -> dict[str, Any]:
-        """The envelope of a request that several spaces share.
-
-        Groups are not named as the space: a job that does not know the field refuses it.
-        """
-        named = {} if self._space == GROUP_SPACE else {"space": self._space}
-        return self.envelope() | named
 
     def feed(self, event: sg.Input) -> None:
         match event:
