@@ -36,7 +36,6 @@ from coordlib.client.claims.events import CoordinationTopicChanged, log_cut
 from coordlib.client.claims.reading import Beginnings, LogReader, LogRecord
 from coordlib.client.claims.transport import Coordination, Described, Handler, LogView
 from coordlib.client.kit.events import TopicPartition
-from coordlib.client.kit.process import boottime_ms
 from coordlib.client.kit.transport import NO_OFFSET, FailingTransport, while_used
 from coordlib.core.wire import claims
 from coordlib.core.wire.claims import AnyMessage
@@ -257,6 +256,8 @@ class KafkaClaims(FailingTransport[Handler]):
         CannotReach: no broker.
     """
 
+    _timer_interval_ms = TIMER_INTERVAL_MS
+
     def __init__(
         self,
         options: Mapping[str, Any],
@@ -281,14 +282,15 @@ class KafkaClaims(FailingTransport[Handler]):
         # What is older than the interval proves nothing any more, and would be written in vain.
         own = {"message.timeout.ms": self.place.interval_ms}
         self._producer = Producer({**options, "client.id": client, **PRODUCER_CONFIG, **own})
-        self._offsets = KafkaOffsets(options, client, is_committing=is_committing)
+        self._offsets = offsets = KafkaOffsets(options, client, is_committing=is_committing)
+        self.describe, self.bounds = offsets.describe, offsets.bounds
+        self.committed, self.commit = offsets.committed, offsets.commit
         self._workers = ThreadPoolExecutor(WORKERS, "coord-claims")
         self._views: dict[int, LogView] = {}
         self._handlers: list[weakref.ref[Handler]] = []
         #: Of programs that are done with them.
         self._kept: list[Handler] = []
-        #: Of messages that could not be queued: told later, since their handler is busy now.
-        self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._unsent = SimpleQueue()
         self._is_closed = threading.Event()
         self._looked_ms = self.now_ms()
         self._told_ms = self.now_ms()
@@ -297,9 +299,6 @@ class KafkaClaims(FailingTransport[Handler]):
             self._start("coord-read", self._reader.read, KafkaClaims._read),
             self._start("coord-send", serve, KafkaClaims._serve),
         ]
-
-    def now_ms(self) -> int:
-        return boottime_ms()
 
     def new_instance(self) -> str:
         return token_hex(4)
@@ -361,22 +360,6 @@ class KafkaClaims(FailingTransport[Handler]):
             self._give_up(problem)
             return False
 
-    # ---- questions ----------------------------------------------------------------------------
-
-    def describe(self, topics: Iterable[str]) -> dict[str, Described]:
-        return self._offsets.describe(topics)
-
-    def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
-        return self._offsets.bounds(places)
-
-    def committed(
-        self, group: str, places: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
-        return self._offsets.committed(group, places)
-
-    def commit(self, group: str, offsets: Mapping[TopicPartition, int], is_awaited: bool) -> None:
-        self._offsets.commit(group, offsets, is_awaited)
-
     def close(self) -> None:
         self._end(lambda: self._producer.flush(5.0))
         self._is_closed.set()
@@ -424,13 +407,8 @@ class KafkaClaims(FailingTransport[Handler]):
         self._feed(handler, sg.NotWritten(self.now_ms(), id_, why))
 
     def _serve(self, _polled: None) -> None:
-        for _ in range(self._unsent.qsize()):  # not those that follow: a handler may send again
-            self._unsent.get_nowait()()
+        super()._serve(_polled)
         now_ms = self.now_ms()
-        if now_ms - self._told_ms >= TIMER_INTERVAL_MS:
-            self._told_ms = now_ms
-            for handler in self._all():
-                self._for(handler, partial(_tell_time, handler, now_ms))
         if now_ms - self._looked_ms >= LOOK_INTERVAL_MS:
             self._looked_ms = now_ms
             self._workers.submit(self._look)
@@ -522,9 +500,6 @@ class KafkaClaims(FailingTransport[Handler]):
                 self._give_up(problem)
         return False
 
-    def _feed(self, handler: Handler, event: sg.Input) -> None:
-        self._for(handler, partial(handler.feed, event))
-
     def _named(self, _: Handler) -> str:
         return "A consumer of claims"
 
@@ -563,9 +538,3 @@ def find_coordination(admin: Any, topic: str, options: Mapping[str, Any]) -> Coo
             " ".join(each.mend for each in fatal),
         )
     return Coordination(topic, seen.partitions, seen.topic_id, interval_ms)
-
-
-def _tell_time(handler: Handler, now_ms: int) -> None:
-    wake_ms = handler.wake_ms()
-    if wake_ms is not None and wake_ms <= now_ms:
-        handler.feed(sg.Elapsed(now_ms))

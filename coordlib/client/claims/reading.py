@@ -15,11 +15,9 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
-from uuid import uuid4
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
@@ -29,6 +27,12 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.client.claims.events import log_cut
 from coordlib.client.claims.transport import Coordination, LogView
+from coordlib.client.kit.reading import (
+    ASK_INTERVAL_MS,
+    ASK_TIMEOUT_S,
+    REFRESH_TIMEOUT_S,
+    LogConsumer,
+)
 from coordlib.core.claims.fold import positions_of
 from coordlib.core.claims.snapshots import Snapshot, UnreadableSnapshot, read_pages
 from coordlib.core.claims.world import UNTRUSTED_TIME_MS, World
@@ -196,19 +200,11 @@ class Beginnings:
         return World(self.place.topic, partition, self.place.partitions, **more)
 
 
-ASK_INTERVAL_MS: Final = 500
-ASK_TIMEOUT_S: Final = 5.0  # an answer that takes longer is of little use: its age counts
-REFRESH_TIMEOUT_S: Final = 1.0
-WAIT_S: Final = 0.02
 BATCH: Final = 2_000
 _CONFIG: Final[dict[str, Any]] = {
     "isolation.level": "read_uncommitted",
-    "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "auto.offset.reset": "error",
     "fetch.wait.max.ms": 100,  # the end-of-partition event comes with an empty fetch
-    "reconnect.backoff.max.ms": 1_000,
     "queued.min.messages": 100_000,  # a start may read millions
 }
 
@@ -221,15 +217,12 @@ class LogRecord(NamedTuple):
     value: bytes | None
 
 
-class LogReader:
+class LogReader(LogConsumer):
     """One reader; `add` may be called from any thread, the rest from one."""
 
     def __init__(self, options: Mapping[str, Any], client: str, topic: str) -> None:
-        # The library wants a group id; this one is never joined and never commits.
-        unused = {"group.id": f"coordlib-unused-{uuid4().hex}", "client.id": client}
-        self._consumer = Consumer({**options, **unused, **_CONFIG})
-        self.admin = Admin({**options, "client.id": client})
-        self._options, self._topic = options, topic
+        super().__init__(options, client, _CONFIG)
+        self._topic = topic
         #: Next offset to read of each partition; all before it was handed out.
         self._positions: dict[int, int] = {}
         self._asked_ms = 0
@@ -288,10 +281,7 @@ class LogReader:
         Raises CannotReach: records were deleted before they were read; NotAllowed;
         CoordinationTopicChanged: the log has lost its end.
         """
-        first = self._consumer.poll(WAIT_S)
-        if first is None:
-            return []
-        messages = [first, *self._consumer.consume(BATCH, timeout=0)]
+        messages = self._messages(BATCH)
         return [taken for message in messages if (taken := self._take(message)) is not None]
 
     def ended(self) -> Iterator[tuple[int, int]]:
@@ -301,9 +291,6 @@ class LogReader:
                 del self._goals[partition]
                 self._reached.add(partition)
                 yield partition, asked_ms
-
-    def close(self) -> None:
-        self._consumer.close()
 
     def _hear(self) -> None:
         if not all(answer.done() for answer in self._answers.values()):

@@ -151,11 +151,7 @@ _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 _LEVEL = IsolationLevel.READ_COMMITTED
 CONFIG: dict[str, Any] = {
     "isolation.level": "read_committed",
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "auto.offset.reset": "error",
     "fetch.wait.max.ms": 500,  # the end-of-partition event comes with an empty fetch
-    "reconnect.backoff.max.ms": 1_000,  # rule 12
 }
 
 
@@ -163,15 +159,37 @@ class ResponsesGone(CannotReach):
     """Responses were removed before they were read, or the log has lost its end."""
 
 
-class ResponseReader:
+class LogConsumer:
+    """Reads partitions that it is given, in no group, and asks for their ends."""
+
+    def __init__(self, options: Mapping[str, Any], client: str, own: Mapping[str, Any]) -> None:
+        fixed = {
+            "group.id": f"coordlib-unused-{uuid4().hex}",  # the library wants one
+            "client.id": client,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "reconnect.backoff.max.ms": 1_000,  # rule 12
+        }
+        self._consumer = Consumer({**options, **fixed, **own})
+        self.admin = Admin({**options, "client.id": client})
+        self._options = options
+
+    def _messages(self, most: int) -> list[Message]:
+        """What has come; waits a moment when nothing has."""
+        first = self._consumer.poll(WAIT_S)
+        return [] if first is None else [first, *self._consumer.consume(most, timeout=0)]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class ResponseReader(LogConsumer):
     """One reader; used by one thread."""
 
     def __init__(self, config: Mapping[str, Any], client: str, source: TopicPartition) -> None:
-        # The library wants a group id; this one is never joined and never commits.
-        unused = {"group.id": f"coordlib-unused-{uuid4().hex}", "client.id": client}
-        self._consumer = Consumer({**config, **unused, **CONFIG})
-        self._admin = Admin({**config, "client.id": client})
-        self._config, self._source = config, source
+        super().__init__(config, client, CONFIG)
+        self._source = source
         self._latest = {source: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
         #: Next offset to read; everything before it was handed out.
         self._position = 0
@@ -236,12 +254,9 @@ class ResponseReader:
 
         Raises ResponsesGone, until the next start; NotAllowed.
         """
-        first = self._consumer.poll(WAIT_S)
+        messages = self._messages(BATCH)
         if self._gone is not None:
             raise self._gone
-        if first is None:
-            return []
-        messages = [first, *self._consumer.consume(BATCH, timeout=0)]
         return [each for message in messages if (each := self._take(message)) is not None]
 
     def is_at_end(self) -> bool:
@@ -253,11 +268,8 @@ class ResponseReader:
                 self.read_ms, is_newer = asked_ms, True
         return is_newer
 
-    def close(self) -> None:
-        self._consumer.close()
-
     def _ask_end(self, timeout_s: float, metadata_s: float | None = None) -> "Future[Any]":
-        asked = self._admin.list_offsets(
+        asked = self.admin.list_offsets(
             self._latest, metadata_s, isolation_level=_LEVEL, request_timeout=timeout_s
         )
         return asked[self._source]
@@ -265,10 +277,10 @@ class ResponseReader:
     def _refusal(self, problem: KafkaException | TimeoutError) -> CoordError:
         topic = self._source.topic
         try:
-            if denial(problem, reading(topic), self._config) or hidden(
-                self._admin, [topic], ASK_TIMEOUT_S
+            if denial(problem, reading(topic), self._options) or hidden(
+                self.admin, [topic], ASK_TIMEOUT_S
             ):
-                return missing(reading(topic), self._config)
+                return missing(reading(topic), self._options)
         except (KafkaException, TimeoutError):
             pass  # the first failure is the one to tell
         message = f"The end of the responses could not be asked for: {reason_of(problem)}"
@@ -283,7 +295,7 @@ class ResponseReader:
             self._goal = (self._asked_ms, int(answer.result().offset))
         else:
             _log.info("The end of the responses is not known: %s", reason_of(problem))
-            self._admin.forget([self._source.topic])
+            self.admin.forget([self._source.topic])
             self._asked_ms = boottime_ms()  # the question itself may have taken long
 
     def _take(self, message: Message) -> tuple[bytes, bytes] | None:
@@ -293,7 +305,7 @@ class ResponseReader:
             return bytes(message.key() or b""), bytes(message.value() or b"")
         if error is not None and error.code() == KafkaError._PARTITION_EOF and offset is not None:
             self._position = max(self._position, offset)
-        elif denied := denial(error, reading(self._source.topic), self._config):
+        elif denied := denial(error, reading(self._source.topic), self._options):
             raise denied
         elif error is not None and error.code() in _GONE:
             where = f"{self._source.topic}, partition {self._source.partition}"

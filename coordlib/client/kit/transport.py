@@ -75,14 +75,23 @@ PRODUCER_CONFIG: dict[str, Any] = {
 }
 
 
-class Fallible(Protocol):
-    """What a transport serves."""
+TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
+
+
+class Served(Protocol):
+    """What a transport serves: a state machine of its own."""
+
+    def feed(self, event: Any) -> None:
+        """Take what happened; quick, from any thread."""
+
+    def wake_ms(self) -> int | None:
+        """When its next timer is due; None: it has none."""
 
     def fail(self, problem: Exception) -> None:
         """It raised in a thread of the transport: its `poll` is to raise the problem."""
 
 
-HandlerT = TypeVar("HandlerT", bound=Fallible)
+HandlerT = TypeVar("HandlerT", bound=Served)
 
 
 class FailingTransport(ABC, Generic[HandlerT]):
@@ -98,6 +107,11 @@ class FailingTransport(ABC, Generic[HandlerT]):
     is_dropped = False
     #: That it writes to.
     _topic: str
+    #: Of what could not be queued: told later, since its handler is in the middle of its outputs.
+    _unsent: "SimpleQueue[Callable[[], None]]"
+    #: How often the handlers' timers are looked at, and when they were.
+    _timer_interval_ms: int = TIMER_INTERVAL_MS
+    _told_ms: int
     #: Why it does nothing any more; None: it has not failed.
     _failure: CoordError | None = None
 
@@ -156,6 +170,26 @@ class FailingTransport(ABC, Generic[HandlerT]):
             _log.exception("%s failed", self._named(handler))
             handler.fail(problem)
 
+    def _feed(self, handler: HandlerT, event: Any) -> None:
+        self._for(handler, partial(handler.feed, event))
+
+    def _serve(self, _polled: None) -> None:
+        """What the thread that sends does between two waits for acknowledgements."""
+        for _ in range(self._unsent.qsize()):  # not those that follow: a handler may send again
+            self._unsent.get_nowait()()
+        if self.now_ms() - self._told_ms >= self._timer_interval_ms:
+            self._told_ms = now_ms = self.now_ms()
+            for handler in self._all():
+                self._for(handler, partial(_tell_time, handler, now_ms))
+
+    def now_ms(self) -> int:
+        """On a clock that goes on while the machine sleeps."""
+        return boottime_ms()
+
+    @abstractmethod
+    def _all(self) -> list[HandlerT]:
+        """The handlers that programs still use."""
+
     @abstractmethod
     def _named(self, handler: HandlerT) -> str:
         """A handler, for the log."""
@@ -191,33 +225,29 @@ def _take_turns(
         del transport, work
 
 
+def _tell_time(handler: Served, now_ms: int) -> None:
+    wake_ms = handler.wake_ms()
+    if wake_ms is not None and wake_ms <= now_ms:
+        handler.feed(sg.Elapsed(now_ms))
+
+
 def _raise(problem: Exception) -> None:
     raise problem
 
 
 TICK_S = 0.02  # how long one wait for acknowledgements lasts
-TIMER_INTERVAL_MS = 200  # how often the members' timers are looked at
 START_S = 10.0  # how long one try to begin anew may last
 RENEW_INTERVAL_S = 1.0  # how old a producer that failed fatally must be to be replaced
 
 
-class Handler(Protocol):
+class Handler(Served, Protocol):
     """A member, as the transport sees it."""
 
     @property
     def identity(self) -> Identity: ...
 
-    def feed(self, event: sg.Input) -> None:
-        """Take what happened; quick, from any thread."""
-
-    def wake_ms(self) -> int | None:
-        """When its next timer is due; None: it has none."""
-
     def reading_lasts_ms(self) -> int | None:
         """How old the newest complete reading may become; None: nothing of it depends on that."""
-
-    def fail(self, problem: Exception) -> None:
-        """This member raised in a thread of the transport: its `poll` is to raise the problem."""
 
 
 class Transport(Protocol):
@@ -346,9 +376,6 @@ class KafkaTransport(FailingTransport[Handler]):
     def host(self) -> str | None:
         return own_host()
 
-    def now_ms(self) -> int:
-        return boottime_ms()
-
     def new_token(self) -> str:
         return token_hex(8)
 
@@ -468,15 +495,7 @@ class KafkaTransport(FailingTransport[Handler]):
 
     def _serve(self, _polled: None) -> None:
         self._renew()
-        for _ in range(self._unsent.qsize()):  # not those that follow: a member may send again
-            self._unsent.get_nowait()()
-        if self.now_ms() - self._told_ms >= TIMER_INTERVAL_MS:
-            self._told_ms = self.now_ms()
-            self._tell_time(self._told_ms)
-
-    def _tell_time(self, now_ms: int) -> None:
-        for handler in self._all():
-            self._for(handler, partial(_tell_time, handler, now_ms))
+        super()._serve(_polled)
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -564,17 +583,8 @@ class KafkaTransport(FailingTransport[Handler]):
             self._failure = denied or self._failed(problem)
         return False
 
-    def _feed(self, handler: Handler, event: sg.Input) -> None:
-        self._for(handler, partial(handler.feed, event))
-
     def _named(self, handler: Handler) -> str:
         return f"A member of group {handler.identity.group}"
-
-
-def _tell_time(handler: Handler, now_ms: int) -> None:
-    wake_ms = handler.wake_ms()
-    if wake_ms is not None and wake_ms <= now_ms:
-        handler.feed(sg.Elapsed(now_ms))
 
 
 def _note_lasting(handler: Handler, lasting: list[int]) -> None:

@@ -15,9 +15,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from coordlib.client.claims import reading
 from coordlib.client.claims.events import CoordinationTopicChanged
 from coordlib.client.claims.reading import ASK_INTERVAL_MS, LogReader
+from coordlib.client.kit import reading
 
 TURN_MS = 20
 

@@ -44,6 +44,9 @@ class Transport(FailingTransport[Any]):
         turn()
         return True
 
+    def _all(self) -> list[Any]:
+        return []
+
     def _named(self, handler: object) -> str:
         return str(handler)
 
