@@ -540,12 +540,6 @@ class _Question(Unfenced):
             case sg.Received(message=rs.CoordinatorLoading()):
                 self._is_loading = True
 
-    def wake_ms(self) -> int | None:
-        return None
-
-    def fail(self, problem: Exception) -> None:
-        self._heard.put(problem)
-
     def wait(self, timeout_s: float, check: Callable[[], None]) -> rs.Response:
         try:
             heard = self._next(timeout_s, check)

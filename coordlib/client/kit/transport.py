@@ -49,11 +49,18 @@ from coordlib.kafka.producer import LastingProducer
 
 
 class Unfenced:
-    """Has no fence, so no reading of it is ever too old."""
+    """A handler without a fence and without timers; what comes is noted for another thread."""
+
+    _heard: SimpleQueue[Any]
 
     def reading_lasts_ms(self) -> int | None:
-        """As `transport.Handler` has it."""
         return None
+
+    def wake_ms(self) -> int | None:
+        return None
+
+    def fail(self, problem: Exception) -> None:
+        self._heard.put(problem)
 
 
 _log = logging.getLogger("coordlib.client")

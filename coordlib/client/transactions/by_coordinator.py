@@ -265,12 +265,6 @@ class ByCoordinator(Unfenced):
             case sg.NotWritten():
                 self._heard.put(event)
 
-    def wake_ms(self) -> int | None:
-        return None
-
-    def fail(self, problem: Exception) -> None:
-        self._heard.put(problem)
-
     # ---- small things -------------------------------------------------------------------------
 
     def _new_outgoing(self) -> Outgoing:

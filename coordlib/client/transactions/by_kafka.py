@@ -152,12 +152,6 @@ class OffsetsQuestion(Unfenced):
         if isinstance(event, sg.Received) and isinstance(event.message, rs.Response):
             self._heard.put(event.message)
 
-    def wake_ms(self) -> int | None:
-        return None
-
-    def fail(self, problem: Exception) -> None:
-        self._heard.put(problem)
-
     # ---- small things -------------------------------------------------------------------------
 
     @property

@@ -163,9 +163,6 @@ class _Question(Unfenced):
                     verdict = verdict_of(answer, self.txn)
                 self._heard.put((self, verdict))
 
-    def wake_ms(self) -> int | None:
-        return None
-
     def fail(self, problem: Exception) -> None:
         self._heard.put((self, problem))
 

@@ -204,12 +204,6 @@ class _AskingForId(Unfenced):
             case sg.NotWritten():
                 self._heard.put(event)
 
-    def wake_ms(self) -> int | None:
-        return None
-
-    def fail(self, problem: Exception) -> None:
-        self._heard.put(problem)
-
     @property
     def _where(self) -> str:
         return f"client {self.identity.client}"

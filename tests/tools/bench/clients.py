@@ -95,7 +95,7 @@ class LightClient:
         if now_ms - self._beat_ms >= self._heartbeat_ms:
             self._beat_ms, self._is_judged = now_ms, False
         self._reader.ask(now_ms, lambda: lasts_ms)
-        self._reader._admin.poll(0)
+        self._reader.admin.poll(0)
         for key, value in self._reader.read():
             if not key and lasts_ms:
                 self._heard(codec.decode_response(value), now_ms)

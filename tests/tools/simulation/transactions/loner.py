@@ -49,9 +49,6 @@ class _Question(Unfenced):
                 if answer.error == "NONE" and all(row.error == "NONE" for row in rows):
                     self.positions = {row.partition: row.offset for row in rows}
 
-    def wake_ms(self) -> int | None:
-        return None
-
     def fail(self, problem: Exception) -> None:
         raise problem
 
