@@ -148,7 +148,7 @@ def test_the_exit_code_says_whether_to_start_the_archive_again(
 
     monkeypatch.setattr("pyspark.sql.SparkSession", MagicMock())
     monkeypatch.setattr(archive, "stop_flag_on_signals", threading.Event)
-    monkeypatch.setattr(archive.logs, "configure", lambda: None)
+    monkeypatch.setattr(archive.process, "configure", lambda: None)
     monkeypatch.setattr(archive, "Archive", lambda *_: SimpleNamespace(run=run))
     given = ["archive", "--bootstrap-servers", "b:1", "--checkpoint", "c", "--tables", "t"]
     monkeypatch.setattr(sys, "argv", given)

@@ -8,9 +8,9 @@ from pathlib import Path
 STATUS_ON_A_FULL_DISK = """
 import sys
 from pathlib import Path
-from coordlib.job import logs
+from coordlib.job import process
 from coordlib.job.background.loop import StatusFile
-logs.configure()
+process.configure()
 for _ in range(200):
     StatusFile(Path(sys.argv[1])).write()
 print("goes on")

@@ -22,7 +22,7 @@ from tests.tools.driving import SETTINGS, Conversation, join
 GROUPS = groups("coord")
 IDENTITY = Identity(checkpoint="c", prefix="coord", shards=1, incarnation="i")
 #: SHA-256 of state, outputs and marker of twelve joins, by the code that had one plane. Whoever
-#: changes one of them changes what checkpoints and topics hold: see ARCHITECTURE, "What is stored
+#: changes one of them changes what checkpoints and topics hold: see INVARIANTS, "What is stored
 #: outlives the code".
 OF_BEFORE = (
     "e349dd0d1d2825a1311eb41dc55b2ff2851832dbc7a3e1b5191d9743aef63860",

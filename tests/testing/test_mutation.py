@@ -14,8 +14,8 @@ def test_every_nth_change_is_tried_always_the_same() -> None:
 
 
 def test_a_module_is_named_as_people_name_it() -> None:
-    assert module_of(f"{AGENDA}1") == "engine.agenda"
-    assert module_of(f"{COMMIT}1") == "groups.offsets.offset_commit"
+    assert module_of(f"{AGENDA}1") == "engine.rows"
+    assert module_of(f"{COMMIT}1") == "groups.offsets.commit"
 
 
 def test_what_was_not_tried_counts_neither_way_and_is_told() -> None:
@@ -30,8 +30,8 @@ def test_what_was_not_tried_counts_neither_way_and_is_told() -> None:
     tried = [*codes, f"{COMMIT}9"]
 
     assert report(tried, codes).splitlines() == [
-        "   1 of    2  engine.agenda",
-        "   1 of    1  groups.offsets.offset_commit",
+        "   1 of    2  engine.rows",
+        "   1 of    1  groups.offsets.commit",
         "   2 of    3  all",
         "",
         f"survived: {AGENDA}2",

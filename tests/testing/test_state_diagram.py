@@ -23,7 +23,7 @@ def test_the_files_of_the_page_exist(kind: Drawn) -> None:
     """What all kinds of groups have alike is judged in another folder than the page's."""
     named = re.findall(r"\| `([^`]+\.py)` \|$", state_diagram.drawn(kind), re.MULTILINE)
 
-    assert "../offsets/retention.py" in named
+    assert "../kind.py" in named
     assert [name for name in named if not (kind.page.parent / name).exists()] == []
 
 

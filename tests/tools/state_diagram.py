@@ -6,6 +6,7 @@ States and their meaning come from the enum's own words, arrows from `VALID_PREV
 stands beside them from `CAUSES`, and file names from the handlers. Text around the marks is kept.
 """
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -139,9 +140,8 @@ def _file_of(kind: Drawn, event: str) -> str:
         module: str = handler.__module__
     else:
         module = kind.elsewhere.get(event, kind.timers.__name__)
-    package, _, name = module.rpartition(".")
-    folder = package.rpartition(".")[2]
-    return f"{name}.py" if folder == kind.page.parent.name else f"../{folder}/{name}.py"
+    file = Path(str(sys.modules[module].__file__))
+    return os.path.relpath(file, kind.page.parent)
 
 
 def main() -> None:

@@ -206,7 +206,7 @@ def arrows_of(table: Any) -> set[tuple[Any, Any]]:
 
 def no_guard(patch: pytest.MonkeyPatch) -> None:
     """What a superseded or removed leader led is given to others at once."""
-    patch.setattr(arrivals, "place", lambda *_: -1)
+    patch.setattr(arrivals, "place_guard", lambda *_: -1)
 
 
 def no_release(patch: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def other_storage_stays_in_sync(patch: pytest.MonkeyPatch) -> None:
     """A replaced disk is elected as its ISR's last member."""
     patch.setattr(
         arrivals,
-        "apply",
+        "apply_departures",
         lambda step, gone, apply=arrivals.apply_departures: apply(
             step, [each._replace(has_lost_storage=False) for each in gone]
         ),

@@ -280,7 +280,7 @@ def test_without_guards_two_would_own_one_partition(monkeypatch: pytest.MonkeyPa
 
 def test_without_renewal_two_would_own_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """An older twin that has not read yet that it is fenced heartbeats on, and may work on."""
-    monkeypatch.setattr(guards, "renew", lambda _draft, _member_id: None)
+    monkeypatch.setattr(guards, "renew_guard", lambda _draft, _member_id: None)
 
     assert some_world_has_two_owners()
 

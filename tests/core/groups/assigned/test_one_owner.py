@@ -248,14 +248,14 @@ def some_world_has_two_owners() -> bool:
 
 def test_without_guards_two_would_own_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 14 taken out: the property must find what the rule is for."""
-    monkeypatch.setattr(leave, "place", lambda _draft, _owner, _reason: None)
+    monkeypatch.setattr(leave, "place_guard", lambda _draft, _owner, _reason: None)
 
     assert some_world_has_two_owners()
 
 
 def test_without_renewal_two_would_own_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who was removed and has not read it yet heartbeats on, and may work on."""
-    monkeypatch.setattr(leave, "renew", lambda _draft, _member_id: None)
+    monkeypatch.setattr(leave, "renew_guard", lambda _draft, _member_id: None)
 
     assert some_world_has_two_owners()
 
