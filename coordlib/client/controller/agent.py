@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from coordlib.client.controller import requests as bs
 from coordlib.client.controller.folder import Home
-from coordlib.client.controller.machine import BrokerLife
+from coordlib.client.controller.machine import BrokerMachine
 from coordlib.client.controller.metadata import ClusterMetadata
 from coordlib.client.controller.requests import (
     Altered,
@@ -93,7 +93,7 @@ class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
 
     def __init__(
         self,
-        life: BrokerLife,
+        life: BrokerMachine,
         transport: Transport,
         home: Home,
         callbacks: Mapping[Callback, Callable[..., None] | None],
@@ -372,7 +372,7 @@ class BrokerAgent(Running):
                 storage=home.storage,
                 previous=home.previous(identity, broker),
             )
-            life = BrokerLife(identity, timing, said)
+            life = BrokerMachine(identity, timing, said)
             super().__init__(life, over, home, callbacks, stop_timeout_s)
             self._begin(owns_transport=transport is None)
             undone.pop_all()

@@ -51,10 +51,15 @@ from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError, ErrorCode
 
 REPLACED = "a newer process is registered as this broker"
+DECLARED_INACTIVE = "the controller has declared it Inactive"
+REFUSED = "the controller expects no heartbeats of it"
+UNREGISTERED = "it was unregistered"
+LOG_CUT = "the log of requests has lost its end"
+UNPOLLED = "poll was not called within the release timeout"
 
 
-class Acting:
-    """The parts of one broker, and what follows from them."""
+class BrokerMachine:
+    """One broker; `handle` is the only way in."""
 
     def __init__(self, identity: Identity, timing: BrokerTiming, said: Registration) -> None:
         me = self._me = BrokerStanding(identity, timing, said)
@@ -141,60 +146,6 @@ class Acting:
     def _may_act(self, now_ms: int) -> bool:
         is_in = self._me.is_ready and self._door.is_told and self._door.closed_because is None
         return is_in and not self._targets.owes_word and self._me.fence.may_work(now_ms)
-
-    # ---- out ----------------------------------------------------------------------------------
-
-    def _lead_no_more(self, why: str) -> None:
-        """All leaderships that were read of are over (rule 15), and the door is closed."""
-        me = self._me
-        me.fence.clear()
-        self._replicas.give_up()
-        self._door.close(why)
-        self._in_sync.stop(BrokerFenced(me.where, why))
-
-    def _out(self, why: str, offset: int) -> None:
-        """It is Inactive since this record: what it was given before that is over."""
-        self._lead_no_more(why)
-        self._replicas.lose(offset)
-        self._resigning.end()
-        self._reports.clear()
-        if self._me.is_ready:
-            self._me.become(State.INACTIVE)
-        self._targets.went_out()
-
-    def _replaced(self) -> None:
-        """A newer process has this broker's id; there is no war of two."""
-        me = self._me
-        self._out(REPLACED, me.since)
-        self._has_session = False
-        self._fail(BrokerReplaced(me.where))
-
-    def _fail(self, error: CoordError) -> None:
-        """Fail for good: every poll raises from now on."""
-        me = self._me
-        self._lead_no_more(error.what)
-        me.step = None
-        self._question.stop()
-        me.failure = error
-        if me.state not in (State.LEAVING, State.LEFT):
-            me.become(State.FAILED)
-
-
-def offset_of(cause: str) -> int:
-    """The offset in a coordinate, `r1-42`; -1: it is none."""
-    number = cause.rpartition("-")[2]
-    return int(number) if number.isascii() and number.isdecimal() and len(number) <= 20 else -1
-
-
-DECLARED_INACTIVE = "the controller has declared it Inactive"
-REFUSED = "the controller expects no heartbeats of it"
-UNREGISTERED = "it was unregistered"
-LOG_CUT = "the log of requests has lost its end"
-UNPOLLED = "poll was not called within the release timeout"
-
-
-class BrokerLife(Acting):
-    """One broker; `handle` is the only way in."""
 
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest."""
@@ -545,6 +496,49 @@ class BrokerLife(Acting):
             # Rule 15: an answer opens the fence by the age of its own produce() only.
             me.fence.start(now_ms, asked.first_ms)
             self._resigning.opened(now_ms)
+
+    # ---- out ----------------------------------------------------------------------------------
+
+    def _lead_no_more(self, why: str) -> None:
+        """All leaderships that were read of are over (rule 15), and the door is closed."""
+        me = self._me
+        me.fence.clear()
+        self._replicas.give_up()
+        self._door.close(why)
+        self._in_sync.stop(BrokerFenced(me.where, why))
+
+    def _out(self, why: str, offset: int) -> None:
+        """It is Inactive since this record: what it was given before that is over."""
+        self._lead_no_more(why)
+        self._replicas.lose(offset)
+        self._resigning.end()
+        self._reports.clear()
+        if self._me.is_ready:
+            self._me.become(State.INACTIVE)
+        self._targets.went_out()
+
+    def _replaced(self) -> None:
+        """A newer process has this broker's id; there is no war of two."""
+        me = self._me
+        self._out(REPLACED, me.since)
+        self._has_session = False
+        self._fail(BrokerReplaced(me.where))
+
+    def _fail(self, error: CoordError) -> None:
+        """Fail for good: every poll raises from now on."""
+        me = self._me
+        self._lead_no_more(error.what)
+        me.step = None
+        self._question.stop()
+        me.failure = error
+        if me.state not in (State.LEAVING, State.LEFT):
+            me.become(State.FAILED)
+
+
+def offset_of(cause: str) -> int:
+    """The offset in a coordinate, `r1-42`; -1: it is none."""
+    number = cause.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) <= 20 else -1
 
 
 def _target_of(asked: Step) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from coordlib.client.controller import requests as bs
-from coordlib.client.controller.machine import BrokerLife
+from coordlib.client.controller.machine import BrokerMachine
 from coordlib.client.controller.requests import (
     BrokerTiming,
     Call,
@@ -32,7 +32,7 @@ class Play:
     """Feeds a broker, and keeps what it was told to send."""
 
     def __init__(self) -> None:
-        self.broker = BrokerLife(IDENTITY, TIMING, SAID)
+        self.broker = BrokerMachine(IDENTITY, TIMING, SAID)
         self.sent: list[rq.Request] = []
         self.offset = 39
 

@@ -1,8 +1,8 @@
 """A store's process in the simulated world: a broker's real machine, a model of replication.
 
-The machine is `BrokerLife`; around it is what its shell does, without files and threads. A leader
-appends values, gives its log to its followers, and acknowledges what all have whom the machine
-names (rule 16). A follower takes entries in the newest leader epoch that it was told of.
+The machine is `BrokerMachine`; around it is what its shell does, without files and threads. A
+leader appends values, gives its log to its followers, and acknowledges what all have whom the
+machine names (rule 16). A follower takes entries in the newest leader epoch that it was told of.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from coordlib.client.controller import requests as bs
-from coordlib.client.controller.machine import BrokerLife
+from coordlib.client.controller.machine import BrokerMachine
 from coordlib.client.controller.requests import (
     BrokerFenced,
     BrokerReplaced,
@@ -116,7 +116,7 @@ class Store(Process):
         )
         endpoints = (rq.Endpoint("store", f"host-{broker}", 9_092),)
         said = Registration(broker, endpoints, storage=disk.storage, previous=previous)
-        self.life = BrokerLife(self.identity, timing, said)
+        self.life = BrokerMachine(self.identity, timing, said)
         self.leads: dict[Place, Lead] = {}
         self.follows: dict[Place, bs.Following] = {}
         self._calls: list[bs.Call] = []
