@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from coordlib.client import CoordinatedProducer
-from coordlib.client.transactions.by_kafka import ByKafka
+from coordlib.client.transactions.by_kafka import KafkaTransactions
 from coordlib.core.engine.effects import Output
 from coordlib.job import sink as sinks
 from coordlib.job.batch import Batch
@@ -136,7 +136,7 @@ def test_it_ends_nothing_of_a_coordinated_producer(
     """INV-99: the same as above. The transaction before took so long that it is doubtful, so the
     next one has a producer, and an epoch, of its own."""
     if not is_cured:
-        monkeypatch.setattr(ByKafka, "needs_renewal", False)
+        monkeypatch.setattr(KafkaTransactions, "needs_renewal", False)
     topic = f"{prefix}.responses"
     with CoordinatedProducer({**through, "transactional.id": prefix, "log_level": 2}) as producer:
         producer.init_transactions(60)

@@ -328,7 +328,7 @@ def finish(
     say(_what_is_written(seen.name, ended.result, rows))
     confirm(f"Writing the markers of its {ended.result}", f"transactional id {seen.name}", yes)
     with asking(where) as admin:
-        unmarked = Unmarked.told(admin.incarnation, seen.name, ended, rows)
+        unmarked = Unmarked.from_response(admin.incarnation, seen.name, ended, rows)
         written = write_markers(clusters, unmarked)
         if written:
             admin.markers_written(seen.name, ended.producer_id, ended.epoch, written)

@@ -338,14 +338,14 @@ class _Work:
         self._problem: Exception | None = None
         self._is_undoing = False
         # Before the transport has it: its threads feed whatever is attached, at once.
-        self._life = Resetting(plan, transport.view_of, transport.luck(), transport.now_ms())
+        self._machine = Resetting(plan, transport.view_of, transport.rng(), transport.now_ms())
         transport.attach(self)
         with transport.lock:
-            self._do(self._life.begin())
+            self._do(self._machine.begin())
 
     @property
     def is_over(self) -> bool:
-        return self._life.step is Step.DONE or self._problem is not None
+        return self._machine.step is Step.DONE or self._problem is not None
 
     def run(
         self, timeout_s: float, on_waiting: Callable[[Mapping[TopicPartition, str]], None]
@@ -358,21 +358,21 @@ class _Work:
             raise
         finally:
             self._transport.detach(self)
-        if not self._life.is_resumed:
+        if not self._machine.is_resumed:
             raise self._still_paused()
-        return self._life.outcomes()
+        return self._machine.outcomes()
 
     def _await(
         self, timeout_s: float, on_waiting: Callable[[Mapping[TopicPartition, str]], None]
     ) -> None:
-        until, told = monotonic() + timeout_s, None
+        until, reported = monotonic() + timeout_s, None
         while not self.is_over and monotonic() < until:
             with self._changed:
                 self._changed.wait(_SLICE_S)
-                holders = self._life.holders()
+                holders = self._machine.holders()
             self._transport.check()
-            if holders != told:
-                told = holders
+            if holders != reported:
+                reported = holders
                 on_waiting(holders)
         if self._problem is not None:
             raise self._problem
@@ -381,16 +381,16 @@ class _Work:
         """Resume the group; `reason` gets a note of what became of it. Raises StillPaused."""
         with self._changed:
             self._problem, self._is_undoing = None, True
-            self._do(self._life.interrupt("it was interrupted", self._transport.now_ms()))
+            self._do(self._machine.interrupt("it was interrupted", self._transport.now_ms()))
         try:
             with self._changed:
                 self._changed.wait_for(lambda: self.is_over, UNDO_TIMEOUT_S)
         except KeyboardInterrupt as again:  # of somebody who does not want to wait
-            if not self._life.is_resumed:
+            if not self._machine.is_resumed:
                 raise self._still_paused() from again
-        outcomes = self._life.outcomes()
+        outcomes = self._machine.outcomes()
         done = sum(not each.error for each in outcomes)
-        if self._life.is_resumed:
+        if self._machine.is_resumed:
             behind = sum(not each.is_copied for each in outcomes)
             copies = (
                 f"Kafka's group may have {behind} positions that differ, until their next owners "
@@ -400,7 +400,7 @@ class _Work:
                 f"{done} of {len(outcomes)} positions are set, the others are as before. "
                 f"{copies if behind else ''}The group goes on."
             )
-        elif self._life.has_paused or not isinstance(reason, NotAllowed):
+        elif self._machine.has_paused or not isinstance(reason, NotAllowed):
             raise self._still_paused() from reason
 
     def _still_paused(self) -> StillPaused:
@@ -409,7 +409,7 @@ class _Work:
 
     def feed(self, event: Input) -> None:
         with self._changed:
-            self._do(self._life.handle(event))
+            self._do(self._machine.handle(event))
             self._changed.notify_all()
 
     def judged(self, view: LogView, judgement: Judgement) -> None:
@@ -420,7 +420,7 @@ class _Work:
             self.feed(view.signal(judgement, self._plan.client, self._plan.instance, now_ms))
 
     def wake_ms(self) -> int | None:
-        return self._life.wake_ms()
+        return self._machine.wake_ms()
 
     def fail(self, problem: Exception) -> None:
         with self._changed:
@@ -451,7 +451,7 @@ class _Work:
         """A right that is missing is no reason to leave the group as it is: the log decides."""
         transport, group = self._transport, self._plan.group
         with self._changed:
-            if not self._life.begins(asked):  # it waited too long for a worker
+            if not self._machine.begins(asked):  # it waited too long for a worker
                 return
         is_done = False
         try:

@@ -310,7 +310,7 @@ class Claim:
     #: Whether its start is known: `tracker` counts.
     is_started: bool = False
     #: Whether the user's callback CLAIMED was run, or runs.
-    is_told: bool = False
+    is_reported: bool = False
     #: Why it is to be released; a start that is not known yet is looked up first.
     why: Why | None = None
     let_go_ms: int = 0

@@ -161,7 +161,7 @@ class Judged:
     is_attempt: bool = False
     #: Whether it is a sign of somebody else, refused by a reader that began late and below 8
     #: intervals ago: that reader may be the one who is wrong (section 5).
-    is_doubt: bool = False
+    is_uncertain: bool = False
     #: Of the topic that the position is of; empty: its message named none.
     topic_id: str = ""
 

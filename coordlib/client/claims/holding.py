@@ -181,7 +181,7 @@ class Holding:
     def _let_go_soon(self, claim: Claim, now_ms: int) -> None:
         claim.phase = Phase.LETTING_GO
         self._me.hurry(claim.let_go_ms + self._me.interval_ms)
-        if not claim.is_told:
+        if not claim.is_reported:
             self.let_go(claim, now_ms)
 
     def let_go(self, claim: Claim, now_ms: int) -> None:
@@ -203,7 +203,7 @@ class Holding:
         """The claim may not be worked on any more, and is given up for good."""
         me = self._me
         del me.claims[claim.place]
-        if claim.is_told:
+        if claim.is_reported:
             me.lost[claim.place] = claim
         me.say(sg.Warned(f"{claim.where} is lost: {stop.value}."))
         me.cool_down(claim.place, now_ms)  # whatever kept it from the log may still do so
@@ -489,6 +489,6 @@ class Attempts:
         ready = [each for each in places if now_ms >= me.cooling_ms.get(each, now_ms)]
         # While the group is paused an attempt would be refused here, and believed by Marshal's own.
         if ready and me.view_of(topic).may_act and not me.is_paused():
-            self._attempt(me.luck.choice(ready), now_ms)
+            self._attempt(me.rng.choice(ready), now_ms)
         else:
             me.write(sg.Kind.PROPOSAL, places[0])

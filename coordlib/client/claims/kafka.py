@@ -65,7 +65,7 @@ _AGAIN: Final = "Check that the brokers run, then try again."
 
 
 class KafkaOffsets:
-    """Used from several threads.
+    """Offsets of Kafka's own groups, and the bounds of logs. Used from several threads.
 
     Args:
         is_committing: whether positions must be copied to Kafka's groups, which takes another right
@@ -86,7 +86,7 @@ class KafkaOffsets:
         self._refused: set[str] = set()
 
     def describe(self, topics: Iterable[str]) -> dict[str, Described]:
-        """Those of the topics that exist; no others are asked for.
+        """The topics among these that exist; no others are looked up.
 
         Raises CannotReach, NotAllowed.
         """
@@ -103,7 +103,7 @@ class KafkaOffsets:
         }
 
     def bounds(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Bounds]:
-        """Without partitions that do not answer. Raises CannotReach, NotAllowed."""
+        """Log bounds, without partitions that do not answer. Raises CannotReach, NotAllowed."""
         asked = [Place(*place) for place in places]
         denied = refusing(self._options, reading)
         try:
@@ -171,9 +171,9 @@ class KafkaOffsets:
     def _committer(self, group: str) -> Consumer:
         with self._lock:
             if group not in self._committers:
-                own = {"group.id": group, "enable.auto.commit": False}
-                told = partial(self._committed, group)
-                self._committers[group] = Consumer({**self._options, **own, "on_commit": told})
+                own: dict[str, Any] = {"group.id": group, "enable.auto.commit": False}
+                note = partial(self._committed, group)
+                self._committers[group] = Consumer({**self._options, **own, "on_commit": note})
             return self._committers[group]
 
     def _failed(
@@ -303,7 +303,7 @@ class KafkaClaims(FailingTransport[Handler]):
     def new_instance(self) -> str:
         return token_hex(4)
 
-    def luck(self) -> Random:
+    def rng(self) -> Random:
         return Random()
 
     # ---- handlers -----------------------------------------------------------------------------
@@ -338,10 +338,10 @@ class KafkaClaims(FailingTransport[Handler]):
         produced_ms = self.now_ms()
         view = self._views.get(partition)
         newest = -1 if view is None else view.position - 1
-        told = partial(while_used(self._delivered, handler), id_, produced_ms, newest)
+        noting = partial(while_used(self._delivered, handler), id_, produced_ms, newest)
         value = claims.encode(made(int(time.time())))
         try:
-            self._producer.produce(self.place.topic, value, partition=partition, on_delivery=told)
+            self._producer.produce(self.place.topic, value, partition=partition, on_delivery=noting)
         except BufferError as problem:
             why = str(problem)
             self._unsent.put(lambda: self._not_written(handler, id_, why))
@@ -471,7 +471,7 @@ class KafkaClaims(FailingTransport[Handler]):
             self._change(self._failed(problem))
 
     def _change(self, changed: CoordError) -> None:
-        """Nobody goes on with this topic."""
+        """Fail all handlers: this topic cannot be used any more."""
         self._failure = changed
         for handler in self._all():
             handler.fail(changed)

@@ -18,7 +18,7 @@ from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.slots import is_other_topic
 
 
-class Life:
+class ClaimMachine:
     """One consumer; `handle` is the only way in."""
 
     def __init__(
@@ -26,15 +26,15 @@ class Life:
         identity: Identity,
         options: ConsumerOptions,
         view_of: Callable[[str], sg.View],
-        luck: Random,
+        rng: Random,
     ) -> None:
-        self._me = Standing(identity, options, view_of, luck)
+        self._me = Standing(identity, options, view_of, rng)
         self._holding = Holding(self._me)
         self._attempts = Attempts(self._me, self._holding)
         self._batches = Batches(self._me, self._holding)
         self._count_ms = 0
         self._calling: sg.Call | None = None
-        self._told_topics: tuple[str, ...] = ()
+        self._reported_topics: tuple[str, ...] = ()
         self._is_closed = False
         #: Whether `close` has returned: nobody runs callbacks any more.
         self._is_unattended = False
@@ -65,13 +65,13 @@ class Life:
         return min((each for each in due if each is not None), default=None)
 
     def forget_flush(self, ticket: int) -> None:
-        """Its time was up."""
+        """Drop a flush whose time is up."""
         self._holding.flushes.forget(ticket)
 
     def claim_of(self, place: TopicPartition, now_ms: int) -> Claim | None:
         """The claim if its partition may be worked on now; nothing changes by asking."""
         claim = self._me.claims.get(place)
-        if claim is None or not claim.is_told or self._is_closed:
+        if claim is None or not claim.is_reported or self._is_closed:
             return None
         return claim if claim.fence.broken(now_ms, self._me.view(place).read_ms) is None else None
 
@@ -135,7 +135,7 @@ class Life:
             self._attempts.wake()
         if claim is None or claim.epoch > event.offset:
             return
-        if event.is_doubt or not self._me.owns_slot(claim):
+        if event.is_uncertain or not self._me.owns_slot(claim):
             slot = self._me.slot(event.place)
             is_freed = slot is not None and slot.is_released
             self._holding.lose(claim, Stop.FREED if is_freed else Stop.TAKEN, event.now_ms)
@@ -152,7 +152,7 @@ class Life:
         self._me.last_words.discard(event.id)
 
     def _counted(self, event: sg.Counted) -> None:
-        """Topics grow, and shrink: what is gone cannot be read any more."""
+        """Take new partition counts; partitions that are gone cannot be read any more."""
         me, now_ms = self._me, event.now_ms
         lagging = [t for t, id_ in event.ids.items() if me.ids.is_old(t, id_, now_ms)]  # INV-149
         counts = {**event.counts, **{t: me.counts[t] for t in lagging if t in me.counts}}
@@ -214,7 +214,7 @@ class Life:
         return far_ms
 
     def _go_on(self, now_ms: int) -> None:
-        """Do all that is due, whatever the input was."""
+        """Do all that is due after any input."""
         me = self._me
         if now_ms >= self._count_ms and not me.is_closing:
             self._count_ms = now_ms + me.interval_ms // COUNT_PARTS
@@ -274,15 +274,15 @@ class Life:
         going = [p for p, claim in me.claims.items() if claim.phase is Phase.LETTING_GO]
         if going:
             return sg.Call(sg.Callback.RELEASED, tuple(sorted(going)))
-        fresh = [c for c in me.claims.values() if c.phase is Phase.HELD and not c.is_told]
+        fresh = [c for c in me.claims.values() if c.phase is Phase.HELD and not c.is_reported]
         if fresh:
             for claim in fresh:
-                claim.is_told, claim.active_ms = True, now_ms
+                claim.is_reported, claim.active_ms = True, now_ms
             starts = {claim.place: claim.position for claim in fresh}
             return sg.Call(sg.Callback.CLAIMED, tuple(sorted(starts)), starts)
         topics = standing.topics_claimed(me)
-        if topics != self._told_topics:
-            self._told_topics = topics
+        if topics != self._reported_topics:
+            self._reported_topics = topics
             return sg.Call(sg.Callback.TOPICS, topics=topics)
         return None
 

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 from coordlib.client.claims import events as sg
-from coordlib.client.claims.machine import Life
+from coordlib.client.claims.machine import ClaimMachine
 from coordlib.client.claims.options import ConsumerOptions, Settings
 from coordlib.client.claims.standing import Identity
 from coordlib.client.claims.transport import LogView, Transport
@@ -90,7 +90,7 @@ CLOSE_SLICE_S: Final = 0.2
 
 
 class Owner(Protocol):
-    """What a member is told to do around the user's callbacks."""
+    """What is done before and after the user's callbacks."""
 
     def before(self, call: sg.Call) -> None:
         """What comes before a callback; done whole."""
@@ -130,7 +130,7 @@ class ClaimingMember:
         )
         #: Waited upon by `poll` and `close`; its lock is the transport's.
         self.changed = threading.Condition(transport.lock)
-        self.life = Life(self.identity, options, transport.view_of, transport.luck())
+        self.life = ClaimMachine(self.identity, options, transport.view_of, transport.rng())
         self._callbacks = Callbacks(
             weakly(owner.users_of), weakly(self._called_back), weakly(owner.before)
         )
@@ -241,7 +241,7 @@ class ClaimingMember:
                 self._transport.keep(self)
 
     def warn(self, sentence: str) -> None:
-        """For the program's log."""
+        """Write to the program's log."""
         _log.warning("%s: %s", self.where, sentence)
 
     @property

@@ -66,7 +66,7 @@ class Beginnings:
     #: Of the engine's topics, without the claims' own part.
     prefix: str
     #: Rights whose lack was told; the same holds for every partition.
-    _told: set[str] = field(default_factory=set)
+    _logged: set[str] = field(default_factory=set)
 
     def begin(self, admin: Admin, partition: int, now_ms: int) -> LogView:
         """A view that knows what a snapshot knows, or nothing yet.
@@ -92,8 +92,8 @@ class Beginnings:
         try:
             return self.snapshot(admin, partition)
         except NotAllowed as problem:
-            if problem.what not in self._told:
-                self._told.add(problem.what)
+            if problem.what not in self._logged:
+                self._logged.add(problem.what)
                 _log.warning(
                     "Claims are read from the beginning of the log, or from its newest part, and "
                     "not from the job's snapshots. %s %s",
@@ -302,8 +302,8 @@ class LogReader(LogConsumer):
         for (partition, answer), problem in zip(answers.items(), problems, strict=True):
             if problem is None:
                 self._aim(partition, int(answer.result().offset))
-        if told := sorted({reason_of(each) for each in problems if each is not None}):
-            _log.info("Ends of the coordination topic are not known: %s", ", ".join(told))
+        if reasons := sorted({reason_of(each) for each in problems if each is not None}):
+            _log.info("Ends of the coordination topic are not known: %s", ", ".join(reasons))
             self.admin.forget([self._topic])
 
     def _aim(self, partition: int, end: int) -> None:

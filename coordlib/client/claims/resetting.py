@@ -42,7 +42,7 @@ class Copied:
 
 @dataclass(slots=True)
 class Copying:
-    """What Kafka's group was asked to take, and what it has answered."""
+    """The commits to Kafka's group, and their outcomes."""
 
     #: Whether Kafka's group has all new positions for certain.
     is_done: bool = False
@@ -55,16 +55,16 @@ class Copying:
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer is still to come."""
+        """Whether a commit has no outcome yet."""
         return self._open is not None
 
     @property
     def can_return(self) -> bool:
-        """Whether there is something to take back, nothing is under way, and it was not tried."""
+        """Whether a commit must be reverted, none is in flight, and no revert was tried."""
         return self.is_suspected and not self.is_open and not self._is_return
 
     def ask(self, copy: Copy, is_return: bool = False) -> Copy:
-        """To be committed now: new positions, or those of before."""
+        """Ask for a commit of new positions, or of the former ones."""
         self._open, self._is_begun, self._is_return = copy, False, is_return
         return copy
 
@@ -120,7 +120,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What is to be done, by whom."""
+    """The positions to set, and who sets them."""
 
     group: str
     client: str
@@ -141,7 +141,7 @@ class ResetPlan:
 
 @dataclass(slots=True)
 class Target:
-    """One partition on its way."""
+    """The progress of one partition."""
 
     place: TopicPartition
     new: int
@@ -160,7 +160,7 @@ class Target:
 
 
 class Step(Enum):
-    """Where the work stands."""
+    """A step of the work."""
 
     #: action: ReleaseGroup to every coordination partition. transition: all taken -> CLAIMING
     PAUSING = "pausing the group"
@@ -189,7 +189,7 @@ class Resetting:
 
     plan: ResetPlan
     view_of: Callable[[str], sg.View]
-    luck: Random
+    rng: Random
     now_ms: int
     step: Step = Step.PAUSING
     #: Why the work was given up; "": it was not.
@@ -217,7 +217,7 @@ class Resetting:
 
     def begin(self) -> list[Output]:
         """The first outputs."""
-        return self._said()
+        return self._take_outputs()
 
     def handle(self, event: Input) -> list[Output]:
         """Take one input; the outputs are to be done in order."""
@@ -236,7 +236,7 @@ class Resetting:
             case _:
                 pass
         self._go_on()
-        return self._said()
+        return self._take_outputs()
 
     def interrupt(self, why: str, now_ms: int) -> list[Output]:
         """Give up what is not being released yet, and resume the group; the outputs as of `handle`.
@@ -247,7 +247,7 @@ class Resetting:
         if self.step in (Step.PAUSING, Step.CLAIMING, Step.COPYING, Step.SETTLING):
             self._give_up(why)
         self._go_on()
-        return self._said()
+        return self._take_outputs()
 
     def begins(self, copy: Copy) -> bool:
         """Whether this commit is still wanted; from now on Kafka's group may have it."""
@@ -463,13 +463,13 @@ class Resetting:
         if target.asked is not None or self.now_ms < target.next_ms or not view.may_act:
             return
         if is_free or is_silent:
-            target.next_ms = self.now_ms + self.luck.randint(0, interval_ms // PASS_PARTS)
+            target.next_ms = self.now_ms + self.rng.randint(0, interval_ms // PASS_PARTS)
             target.asked = Asked(self._write(sg.Kind.ATTEMPT, target), self.now_ms)
 
     def _sign(self, target: Target) -> None:
         parts, most = BEAT_PARTS
         shortest_ms = self.plan.interval_ms // parts
-        target.beat_ms = self.now_ms + shortest_ms + self.luck.randint(0, (most - 1) * shortest_ms)
+        target.beat_ms = self.now_ms + shortest_ms + self.rng.randint(0, (most - 1) * shortest_ms)
         assert target.prior is not None
         id_ = self._write(sg.Kind.SIGN, target, target.prior, target.topic_id)
         self._signs[id_] = target
@@ -523,6 +523,6 @@ class Resetting:
         self._outputs.append(sg.Write(self._ids, kind, of.place, epoch, position, topic_id))
         return self._ids
 
-    def _said(self) -> list[Output]:
-        said, self._outputs = self._outputs, []
-        return said
+    def _take_outputs(self) -> list[Output]:
+        outputs, self._outputs = self._outputs, []
+        return outputs

@@ -46,7 +46,7 @@ class Standing:
     options: ConsumerOptions
     #: The coordination partition of a topic, as far as it was read.
     view_of: Callable[[str], sg.View]
-    luck: Random
+    rng: Random
     claims: dict[TopicPartition, Claim] = field(default_factory=dict)
     attempts: dict[TopicPartition, Attempt] = field(default_factory=dict)
     #: Until when this consumer leaves partitions alone that it has released itself.
@@ -76,16 +76,16 @@ class Standing:
         return self.identity.interval_ms
 
     def hurry(self, due_ms: int) -> None:
-        """Something of a claim is due at this time."""
+        """Note that something of a claim is due at this time."""
         self.due_ms = min(self.due_ms, due_ms)
 
     def say(self, output: sg.Output) -> None:
         self._outputs.append(output)
 
     def outputs(self) -> list[sg.Output]:
-        """What was said since the last call."""
-        said, self._outputs = self._outputs, []
-        return said
+        """The outputs since the last call."""
+        outputs, self._outputs = self._outputs, []
+        return outputs
 
     def write(
         self,
@@ -95,7 +95,7 @@ class Standing:
         position: int = 0,
         topic_id: str = "",
     ) -> int:
-        """Say that a message is to be written; its id."""
+        """Queue a message to be written; returns its id."""
         self._ids += 1
         self.say(sg.Write(self._ids, kind, place, epoch, position, topic_id))
         return self._ids
@@ -135,7 +135,7 @@ class Standing:
         self.cooling_ms[place] = now_ms + self.interval_ms
 
     def jitter(self, most_ms: int) -> int:
-        return self.luck.randint(0, most_ms)
+        return self.rng.randint(0, most_ms)
 
     def places(self, topic: str) -> tuple[TopicPartition, ...]:
         """All partitions of a topic, by number."""
@@ -213,12 +213,14 @@ def is_wanted(me: Standing, place: Place) -> bool:
 
 def topics_claimed(me: Standing) -> tuple[str, ...]:
     """The topics whose key this consumer holds."""
-    held = {each.topic for each, claim in me.claims.items() if not each.partition and claim.is_told}
+    held = {
+        each.topic for each, claim in me.claims.items() if not each.partition and claim.is_reported
+    }
     return tuple(sorted(held)) if me.options.claim_entire_topic else ()
 
 
 def _taken(me: Standing) -> set[Place]:
-    """Held, and attempted. What is being let go of is neither, but not to be attempted either."""
+    """Partitions held, being released or being claimed: none of them may be claimed again."""
     return set(me.claims) | set(me.attempts)
 
 
@@ -239,7 +241,7 @@ def _all(me: Standing) -> Iterator[Place]:
 def _rotated(me: Standing, places: list[Place]) -> Iterable[Place]:
     if not places:
         return places
-    start = me.luck.randrange(len(places))
+    start = me.rng.randrange(len(places))
     return places[start:] + places[:start]
 
 

@@ -22,7 +22,7 @@ from coordlib.core.wire.claims import AnyMessage
 from coordlib.kafka.logs import Bounds
 
 #: For so many intervals of its log a late reader gives up what somebody else says to have.
-DOUBT_INTERVALS: Final = 8
+UNCERTAIN_INTERVALS: Final = 8
 _ACCEPTED: Final = frozenset(
     {
         Verdict.WON,
@@ -136,13 +136,13 @@ class LogView:
             saved_position=position if is_saved else None,
             topic_id=after.topic_id if after is not None else "",
             is_attempt=is_bare and (is_sign or isinstance(message, claims.ClaimingPartition)),
-            is_doubt=is_sign and not is_own and not is_bare and self._is_young,
+            is_uncertain=is_sign and not is_own and not is_bare and self._is_young,
         )
 
     @property
     def _is_young(self) -> bool:
         world = self.world
-        return world.is_late and world.clock_ms < DOUBT_INTERVALS * world.interval_ms
+        return world.is_late and world.clock_ms < UNCERTAIN_INTERVALS * world.interval_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Transport(Protocol):
     def new_instance(self) -> str:
         """8 lower-case hexadecimal digits that no other process has."""
 
-    def luck(self) -> Random:
+    def rng(self) -> Random:
         """For jitter: every consumer has its own."""
 
     def view_of(self, topic: str) -> LogView:

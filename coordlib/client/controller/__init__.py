@@ -2,7 +2,7 @@
 
 `life` is the state machine, made of parts: `targets` (which state it wants to be in), `replicas`
 (what it leads and follows, and which callback is next), `resigning` (how it lets go), `in_sync`
-(who must acknowledge), `door` (whether it takes requests), `reports`, `leaving`, `picture`,
+(who must acknowledge), `gate` (whether it takes requests), `reports`, `leaving`, `picture`,
 `question` (how it gets the picture).
 `folder` keeps a second process out; `agent` is the shell.
 """

@@ -365,14 +365,14 @@ class BrokerAgent(Running):
                 over = KafkaTransport(config or {}, prefix, own_client)
                 undone.callback(over.close)
             identity = name.identity(own_client, over)
-            said = Registration(
+            registration = Registration(
                 broker=broker,
                 endpoints=tuple(endpoints),
                 rack=rack,
                 storage=home.storage,
                 previous=home.previous(identity, broker),
             )
-            life = BrokerMachine(identity, timing, said)
+            life = BrokerMachine(identity, timing, registration)
             super().__init__(life, over, home, callbacks, stop_timeout_s)
             self._begin(owns_transport=transport is None)
             undone.pop_all()

@@ -49,7 +49,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What lies in the folder."""
+    """The content of the folder."""
 
     v: int = 1
     storage: str
@@ -113,7 +113,7 @@ class Folder:
                 )  # fmt: skip
 
     def close(self, has_stopped: bool) -> None:
-        """Give the lock back. A second call does nothing.
+        """Release the lock. A second call does nothing.
 
         Args:
             has_stopped: whether the user's code has certainly stopped. Else the next process must
@@ -162,7 +162,7 @@ class Folder:
         return self._kept
 
     def _write(self, newest: Registered | None) -> None:
-        """All of it or nothing, and on the disk when it returns. Raises OSError: the folder is
+        """Write atomically, and sync before the return. Raises OSError: the folder is
         full, gone, or another one."""
         self._require_own()
         kept = Kept(storage=self._kept.storage, lock=self._lock_name(), newest=newest)
@@ -228,7 +228,7 @@ class Home:
             folder.keep(newest)
 
     def close(self, has_stopped: bool) -> None:
-        """Give the lock back; see `Folder.close`."""
+        """Release the lock; see `Folder.close`."""
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.close(has_stopped)

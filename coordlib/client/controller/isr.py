@@ -27,14 +27,14 @@ NO_ISR = (
     "isr names the brokers of a partition by id, each with the incarnation that it told: a broker "
     "that is not registered yet has none (-1)."
 )
-UNDER_WAY = "A change of this partition's in-sync replicas is under way."
+IN_FLIGHT = "A change of this partition's in-sync replicas is under way."
 #: As many as an answer of 1 MiB has room for, with the longest names and sixteen replicas.
 ROWS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """Whom a leader has named under one partition epoch."""
+    """The brokers that a leader has named in requests under one partition epoch."""
 
     topic_id: int
     partition_epoch: int
@@ -42,7 +42,7 @@ class _Named:
 
 
 class InSync:
-    """What one broker counts as in sync in the partitions that it leads."""
+    """The in-sync replicas of the partitions that one broker leads."""
 
     def __init__(self, me: BrokerStanding, replicas: Replicas) -> None:
         self._me, self._replicas = me, replicas
@@ -74,7 +74,7 @@ class InSync:
     # ---- asked for ------------------------------------------------------------------------------
 
     def alter(self, event: bs.AlterIsr, may_lead: bool) -> None:
-        """The user wants this; `may_lead`: the fence is open."""
+        """Take the user's request; `may_lead`: the fence is open."""
         row = self._replicas.led(event.place) if may_lead else None
         if row is None:
             self._refuse(event, NotLeader(self._where(event.place)))
@@ -84,7 +84,7 @@ class InSync:
             self._refuse(event, GroupError(ErrorCode.INVALID_REQUEST, where, NO_ISR))
         elif event.place in self._waiting or event.place in self._sent:
             mend = "Wait for its future."
-            self._refuse(event, CoordError(UNDER_WAY, self._where(event.place), mend))
+            self._refuse(event, CoordError(IN_FLIGHT, self._where(event.place), mend))
         else:
             self._waiting[event.place] = event, row.leader_epoch
 
@@ -104,13 +104,13 @@ class InSync:
         if topics:
             me = self._me
             rows = [rq.AlteredTopic(name, tuple(some), id_) for (name, id_), some in topics.items()]
-            request = me.wording.alter(me.said.broker, me.incarnation, rows)
+            request = me.wording.alter(me.registration.broker, me.incarnation, rows)
             self._sent_id = request.id
             me.say(sg.Send(request))
 
     def _altered(self, event: bs.AlterIsr, row: rs.ReplicaRow) -> rq.AlteredPartition:
         me, place = self._me, event.place
-        isr = {**event.isr, me.said.broker: me.incarnation}
+        isr = {**event.isr, me.registration.broker: me.incarnation}
         brokers = self._named_under(place, row) | isr.keys()
         # Rule 16: counted before it is asked, and until another epoch is read.
         self._named[place] = _Named(row.topic_id, row.partition_epoch, brokers)
@@ -143,7 +143,7 @@ class InSync:
         return self._end(CannotReach("The answer lacks this partition.", self._me.where))
 
     def not_written(self, why: str) -> None:
-        """It may have been written all the same; whom it named is counted."""
+        """Fail the request. It may have been written: the brokers that it named still count."""
         lost = f"The request could not be written: {why}"
         self._end(CannotReach(lost, self._me.where, "Try again."))
 

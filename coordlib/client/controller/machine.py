@@ -29,7 +29,7 @@ from coordlib.client.controller.state import (
     READY,
     REGISTERED,
     BrokerStanding,
-    Door,
+    FencingGate,
     Leaving,
     State,
     Targets,
@@ -61,14 +61,16 @@ UNPOLLED = "poll was not called within the release timeout"
 class BrokerMachine:
     """One broker; `handle` is the only way in."""
 
-    def __init__(self, identity: Identity, timing: BrokerTiming, said: Registration) -> None:
-        me = self._me = BrokerStanding(identity, timing, said)
-        self._asks = Asks(me.where, me.wording.next_id)
-        self._replicas = Replicas(said.broker)
-        self._resigning = Resigning(me, self._asks, self._replicas)
+    def __init__(
+        self, identity: Identity, timing: BrokerTiming, registration: Registration
+    ) -> None:
+        me = self._me = BrokerStanding(identity, timing, registration)
+        self._pending = Asks(me.where, me.wording.next_id)
+        self._replicas = Replicas(registration.broker)
+        self._resigning = Resigning(me, self._pending, self._replicas)
         self._in_sync = InSync(me, self._replicas)
-        self._reports = Reports(me, self._asks)
-        self._picture, self._door = Picture(), Door(timing.door_ms)
+        self._reports = Reports(me, self._pending)
+        self._picture, self._gate = Picture(), FencingGate(timing.fenced_after_ms)
         self._targets = Targets(me)
         self._leaving = Leaving(me)
         self._question = Question(me, self._picture)
@@ -87,7 +89,7 @@ class BrokerMachine:
 
     @property
     def broker(self) -> int:
-        return self._me.said.broker
+        return self._me.registration.broker
 
     @property
     def state(self) -> State:
@@ -118,12 +120,12 @@ class BrokerMachine:
         return row is not None and epoch in (None, row.leader_epoch)
 
     def must_acknowledge(self, place: TopicPartition) -> frozenset[int]:
-        """Rule 16: everybody who must have a write; nobody where it was not told to lead."""
+        """Replicas that must acknowledge a write (rule 16); empty if this broker does not lead."""
         return self._in_sync.counted(place)
 
     def is_fenced(self, now_ms: int) -> bool:
         """Whether the door is closed."""
-        return not self._door.is_open(now_ms)
+        return not self._gate.is_open(now_ms)
 
     def metadata(self, now_ms: int) -> ClusterMetadata:
         """The cluster as it was read.
@@ -144,13 +146,13 @@ class BrokerMachine:
         return self._me.fence.stopped_by(now_ms)
 
     def _may_act(self, now_ms: int) -> bool:
-        is_in = self._me.is_ready and self._door.is_told and self._door.closed_because is None
+        is_in = self._me.is_ready and self._gate.is_reported and self._gate.closed_because is None
         return is_in and not self._targets.owes_word and self._me.fence.may_work(now_ms)
 
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest."""
         me = self._me
-        due = [self._asks.due_ms(), self._targets.due_ms()]
+        due = [self._pending.due_ms(), self._targets.due_ms()]
         due += [step.again_ms for step in (me.step, self._question.step) if step is not None]
         if self._is_beating:
             due.append(me.beats.due_ms())
@@ -166,12 +168,12 @@ class BrokerMachine:
     def handle(self, event: bs.Input) -> list[bs.Output]:
         """Take one input; the outputs are to be done in order."""
         now_ms = event.now_ms
-        self._door.look(now_ms)
+        self._gate.check_time(now_ms)
         self._me.fence.may_work(now_ms)  # a stop is latched before the news
         self._dispatch(event)
         if self._targets.gives_up(now_ms):
             self._lead_no_more(UNPOLLED)
-        self._look_at_door(now_ms)
+        self._check_gate(now_ms)
         self._go_on(now_ms)
         return self._me.outputs()
 
@@ -189,16 +191,18 @@ class BrokerMachine:
 
     @property
     def _is_free(self) -> bool:
-        """Whether the user has been told, and has done, all that a closed door asks of him."""
-        is_told = self._door.closed_because is None
-        return is_told and (self._calling is None or self._calling.callback is not Callback.FENCED)
+        """Whether the user was notified of a closed gate, and has returned from on_fenced."""
+        is_reported = self._gate.closed_because is None
+        return is_reported and (
+            self._calling is None or self._calling.callback is not Callback.FENCED
+        )
 
-    def _look_at_door(self, now_ms: int) -> None:
+    def _check_gate(self, now_ms: int) -> None:
         me = self._me
-        self._door.touched(me.beats.sign_ms, self._read_ms)
+        self._gate.contact(me.beats.sign_ms, self._read_ms)
         is_in = me.is_ready and not self._targets.owes_word and not self._leaving.is_closing
         if is_in and me.fence.may_work(now_ms):
-            self._door.open()
+            self._gate.open()
 
     def _dispatch(self, event: bs.Input) -> None:
         match event:
@@ -208,7 +212,7 @@ class BrokerMachine:
                 self._called_back(event)
             case bs.Begin():
                 self._targets.seen(event.now_ms)
-                self._register(event.now_ms, self._me.said.previous)
+                self._register(event.now_ms, self._me.registration.previous)
             case bs.Ready():
                 self._targets.ready(event.now_ms)
             case bs.Stop():
@@ -252,10 +256,10 @@ class BrokerMachine:
             self._reports.say()
 
     def _next_call(self, now_ms: int) -> Call | None:
-        me, door = self._me, self._door
-        if door.closed_because is not None:
-            call = Call(Callback.FENCED, (door.closed_because,))
-            door.is_told, door.closed_because = False, None
+        me, gate = self._me, self._gate
+        if gate.closed_because is not None:
+            call = Call(Callback.FENCED, (gate.closed_because,))
+            gate.is_reported, gate.closed_because = False, None
             self._replicas.fenced()
             return call
         if me.state not in REGISTERED or self._leaving.is_closing:
@@ -264,8 +268,8 @@ class BrokerMachine:
         if call_of_demand is not None:
             return call_of_demand
         may_act = self._may_act(now_ms)
-        if not door.is_told and door.is_open(now_ms):
-            door.is_told = True
+        if not gate.is_reported and gate.is_open(now_ms):
+            gate.is_reported = True
             return Call(Callback.UNFENCED)
         return self._replicas.next_call(may_lead=may_act)
 
@@ -274,15 +278,15 @@ class BrokerMachine:
         self._targets.seen(event.now_ms)
         if event.call != self._calling:
             return
-        self._calling, door = None, self._door
+        self._calling, gate = None, self._gate
         match event.call.callback:
             case Callback.RESIGN:
                 self._resigning.called_back(event.has_raised)
             case Callback.FENCED:
                 if event.has_raised:
-                    door.is_told, door.closed_because = True, event.call.arguments[0]
+                    gate.is_reported, gate.closed_because = True, event.call.arguments[0]
             case Callback.UNFENCED:
-                door.is_told = not event.has_raised
+                gate.is_reported = not event.has_raised
             case _:
                 self._reports.add(self._replicas.called_back(event.call, event.has_raised))
 
@@ -314,7 +318,7 @@ class BrokerMachine:
         if self._in_sync.is_sent(event.id):
             self._in_sync.not_written(event.why)
         elif not self._leaving.written(event.id):
-            me.pass_on(self._asks.not_written(event.id, event.why, event.now_ms))
+            me.pass_on(self._pending.not_written(event.id, event.why, event.now_ms))
 
     def _step_not_written(self, event: sg.NotWritten, step: Step) -> None:
         if event.is_final:
@@ -329,7 +333,7 @@ class BrokerMachine:
             again = step.repeat(now_ms) if step is not None else None
             if isinstance(again, sg.Send):
                 me.say(again)
-        me.pass_on(self._asks.repeat(now_ms))
+        me.pass_on(self._pending.repeat(now_ms))
         if self._is_beating and me.beats.is_due(now_ms):
             request = me.wording.sign_of_life(me.member)
             me.beats.sent(request.id, now_ms)
@@ -374,7 +378,7 @@ class BrokerMachine:
         self._picture.changed(notice)
         if me.state not in REGISTERED:
             return  # the picture of the registration is yet to come, and newer
-        if rs.GoneBroker(me.said.broker, me.incarnation) in notice.gone and me.is_ready:
+        if rs.GoneBroker(me.registration.broker, me.incarnation) in notice.gone and me.is_ready:
             self._out(DECLARED_INACTIVE, offset_of(notice.cause))
             self._has_session = False
         for row in notice.partitions:
@@ -398,7 +402,7 @@ class BrokerMachine:
         self._resigning.answered(response, now_ms)
         if self._in_sync.is_sent(response.id):
             self._in_sync.answered(response)
-        self._me.pass_on(self._asks.answered(response, now_ms))
+        self._me.pass_on(self._pending.answered(response, now_ms))
         if code is ErrorCode.STALE_BROKER_EPOCH:
             self._replaced()
         elif is_refused and self._me.is_ready:
@@ -421,7 +425,7 @@ class BrokerMachine:
         if is_done and is_registration and isinstance(response, rs.RegisterBrokerResponse):
             self._registered(asked, response, now_ms)
         elif is_done and not is_registration and isinstance(response, rs.BrokerHeartbeatResponse):
-            self._told_state(asked, response, now_ms)
+            self._state_answered(asked, response, now_ms)
         elif code is ErrorCode.STALE_BROKER_EPOCH:
             self._replaced()
         elif code is ErrorCode.BROKER_ID_NOT_REGISTERED and not is_registration:
@@ -434,7 +438,7 @@ class BrokerMachine:
             self._fail(refusal_of(response, self._me.where))
 
     def _again(self, asked: Step, response: rs.Response, now_ms: int) -> None:
-        """Refused for now: another request, so under another id."""
+        """Repeat a request that was refused for now, under another id."""
         asked.replace_later(now_ms, self._me.wording.renewed(asked), throttle_ms(response))
 
     # ---- registered ---------------------------------------------------------------------------
@@ -442,7 +446,7 @@ class BrokerMachine:
     def _register(self, now_ms: int, previous: int) -> None:
         me = self._me
         self._parts.clear()
-        me.take(now_ms, sg.Send(me.wording.register(me.said, previous)))
+        me.take(now_ms, sg.Send(me.wording.register(me.registration, previous)))
 
     def _log_cut(self, now_ms: int) -> None:
         """Nothing tells whether its signs of life were judged. Its user may still be at work, so
@@ -451,7 +455,7 @@ class BrokerMachine:
             self._register_anew(LOG_CUT, self._me.since, now_ms, previous=-1)
 
     def _register_anew(self, why: str, offset: int, now_ms: int, previous: int) -> None:
-        """Its registration is over; its process is another one from here on."""
+        """Register as a new process: the registration is over."""
         me = self._me
         self._out(why, offset)
         me.become(State.INITIAL)
@@ -479,7 +483,7 @@ class BrokerMachine:
             self._has_session = True
             self._me.beats.begin(now_ms, sign_ms)
 
-    def _told_state(self, asked: Step, answer: rs.BrokerHeartbeatResponse, now_ms: int) -> None:
+    def _state_answered(self, asked: Step, answer: rs.BrokerHeartbeatResponse, now_ms: int) -> None:
         me, target = self._me, _target_of(asked)
         me.step = None
         me.since = known(answer.since, me.since)
@@ -504,11 +508,11 @@ class BrokerMachine:
         me = self._me
         me.fence.clear()
         self._replicas.give_up()
-        self._door.close(why)
+        self._gate.close(why)
         self._in_sync.stop(BrokerFenced(me.where, why))
 
     def _out(self, why: str, offset: int) -> None:
-        """It is Inactive since this record: what it was given before that is over."""
+        """End all that was given up to this record: the broker is Inactive since then."""
         self._lead_no_more(why)
         self._replicas.lose(offset)
         self._resigning.end()
@@ -518,7 +522,7 @@ class BrokerMachine:
         self._targets.went_out()
 
     def _replaced(self) -> None:
-        """A newer process has this broker's id; there is no war of two."""
+        """Fail for good: a newer process has this id, and must not be replaced in turn."""
         me = self._me
         self._out(REPLACED, me.since)
         self._has_session = False

@@ -52,7 +52,7 @@ class Picture:
         self._shown: ClusterMetadata | None = None
 
     def show(self) -> ClusterMetadata | None:
-        """A picture that stays as it is; None: it was not read yet."""
+        """An immutable copy; None: nothing was read yet."""
         if self._shown is None and self._is_read:
             self._shown = ClusterMetadata(
                 MappingProxyType(dict(self._brokers)),
@@ -68,7 +68,7 @@ class Picture:
         self._parts.clear()
 
     def narrow(self) -> None:
-        """All of it is too much; the answers that come have some topics each."""
+        """Read the topics of this broker only: the whole answer is too large."""
         self._is_narrow = True
         self._brokers, self._topics, self._partitions = {}, {}, {}
         self._parts.clear()
@@ -138,7 +138,7 @@ _log = logging.getLogger("coordlib.client")
 
 
 class Question:
-    """What one broker asks to have its picture of the cluster; one question at a time."""
+    """The Metadata requests of one broker; one at a time."""
 
     def __init__(self, me: BrokerStanding, picture: Picture) -> None:
         self._me, self._picture = me, picture
@@ -159,7 +159,7 @@ class Question:
         self._ask(now_ms, None)
 
     def stop(self) -> None:
-        """Nothing is asked any more."""
+        """Ask nothing any more."""
         self.step = None
         self._left.clear()
         self._left_out.clear()

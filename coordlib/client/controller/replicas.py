@@ -1,7 +1,7 @@
 """The replicas of one broker: what the log says of them, what its user was told, what is next.
 
-A row is what the log says. `told` is what callbacks have said. Callbacks follow from the two, one
-at a time:
+A row is what the log says. `notified` is what callbacks have reported. Callbacks follow from the
+two, one at a time:
 
     no replica any more, or to be deleted     -> STOP
     another leads, or none, in another epoch  -> FOLLOWER
@@ -34,8 +34,8 @@ from coordlib.errors import CoordError, ErrorCode
 NOBODY = -1
 
 
-class _Told(NamedTuple):
-    """What callbacks have said of one replica."""
+class _Notified(NamedTuple):
+    """What the user was last notified of for one replica."""
 
     topic_id: int
     epoch: int
@@ -50,7 +50,7 @@ class Replicas:
         self._broker = broker
         #: Of all partitions that have a replica here, or one that is to be deleted here.  # INV-79
         self.rows: dict[TopicPartition, rs.ReplicaRow] = {}
-        self._told: dict[TopicPartition, _Told] = {}
+        self._notified: dict[TopicPartition, _Notified] = {}
         #: Leaderships with a fence up to this one are over.
         self._over_to = -1
         #: Those of one partition that are over beyond that.
@@ -65,7 +65,7 @@ class Replicas:
         #: deleted what they have; a replica that was deleted is not followed meanwhile.
         self._doomed: dict[TopicPartition, int] = {}
         #: The callback that runs: its place, what had been told before, the row that it is about.
-        self._calling: tuple[TopicPartition, _Told | None, rs.ReplicaRow | None] | None = None
+        self._calling: tuple[TopicPartition, _Notified | None, rs.ReplicaRow | None] | None = None
 
     # ---- what the log says ----------------------------------------------------------------------
 
@@ -118,28 +118,28 @@ class Replicas:
         for place in places:
             self._over_at[place] = max(self._over_at.get(place, -1), cause)
             self._elected.pop(place, None)
-            told = self._told.get(place)
-            if told is not None and told.leader == self._broker and told.fence <= cause:
-                self._told[place] = told._replace(leader=NOBODY)
+            notified = self._notified.get(place)
+            if notified is not None and notified.leader == self._broker and notified.fence <= cause:
+                self._notified[place] = notified._replace(leader=NOBODY)
             self._sort(place)
 
     # ---- what the user may do -------------------------------------------------------------------
 
     def led(self, place: TopicPartition) -> rs.ReplicaRow | None:
         """The row of a partition that the user was told to lead, if it is still so."""
-        row, told = self.rows.get(place), self._told.get(place)
-        if row is None or told is None or not self._is_given(place, row):
+        row, notified = self.rows.get(place), self._notified.get(place)
+        if row is None or notified is None or not self._is_given(place, row):
             return None
-        is_told = told.leader == self._broker and told.fence == row.fence
-        is_same = (told.topic_id, told.epoch) == (row.topic_id, row.leader_epoch)
-        return row if is_told and is_same else None
+        is_reported = notified.leader == self._broker and notified.fence == row.fence
+        is_same = (notified.topic_id, notified.epoch) == (row.topic_id, row.leader_epoch)
+        return row if is_reported and is_same else None
 
     def leads_until(self, places: Iterable[TopicPartition], cause: int) -> list[TopicPartition]:
         """Those of these that the user leads, by what it was told, since before that record."""
         found = []
         for place in places:
-            told = self._told.get(place)
-            if told is not None and told.leader == self._broker and told.fence <= cause:
+            notified = self._notified.get(place)
+            if notified is not None and notified.leader == self._broker and notified.fence <= cause:
                 found.append(place)
         return found
 
@@ -152,9 +152,9 @@ class Replicas:
 
     def fenced(self) -> None:
         """on_fenced ends all leaderships; what goes on after it is told anew."""
-        for place, told in self._told.items():
-            if told.leader == self._broker:
-                self._told[place] = told._replace(leader=NOBODY)
+        for place, notified in self._notified.items():
+            if notified.leader == self._broker:
+                self._notified[place] = notified._replace(leader=NOBODY)
                 self._sort(place)
 
     def next_call(self, may_lead: bool) -> Call | None:
@@ -190,7 +190,7 @@ class Replicas:
         return None
 
     def _sort(self, place: TopicPartition) -> None:
-        """Look at a place when the user polls next."""
+        """Check a partition at the next poll."""
         row = self.rows.get(place)
         self._changed.pop(place, None)
         self._elected.pop(place, None)
@@ -201,27 +201,28 @@ class Replicas:
             self._changed[place] = None
 
     def _call_for(self, place: TopicPartition) -> Call | None:
-        row, told = self.rows.get(place), self._told.get(place)
+        row, notified = self.rows.get(place), self._notified.get(place)
         if row is not None and self._broker in row.deleting:
             return None if place in self._reported else self._stop(place, row, deletes=True)
         if row is None or self._broker not in row.replicas:
-            return self._stop(place, None, deletes=False) if told is not None else None
-        if told is not None and told.topic_id != row.topic_id:
+            return self._stop(place, None, deletes=False) if notified is not None else None
+        if notified is not None and notified.topic_id != row.topic_id:
             self._changed[place] = None  # the new one is told of next
             return self._stop(place, None, deletes=True)
-        if told is None and place in self._doomed:
+        if notified is None and place in self._doomed:
             return None  # deleted here, or to be deleted once more
-        is_news = told is None or (told.epoch, told.leader) != (row.leader_epoch, row.leader)
+        now = (row.leader_epoch, row.leader)
+        is_news = notified is None or (notified.epoch, notified.leader) != now
         if not is_news or row.leader_epoch < 0:
             return None
         follows = Following(*place, row.leader_epoch, row.leader, row.topic_id)
         return self._call(place, row, Call(Callback.FOLLOWER, (follows,)))
 
     def _call_to_lead(self, place: TopicPartition) -> Call | None:
-        row, told = self.rows.get(place), self._told.get(place)
+        row, notified = self.rows.get(place), self._notified.get(place)
         if row is None or not self._is_given(place, row) or self.led(place) is not None:
             return None
-        if told is not None and told.topic_id != row.topic_id:
+        if notified is not None and notified.topic_id != row.topic_id:
             self._elected[place] = None
             return self._stop(place, None, deletes=True)
         given = Leadership(
@@ -236,19 +237,19 @@ class Replicas:
         return self._call(place, row, Call(Callback.LEADER, (given,)))
 
     def _stop(self, place: TopicPartition, row: rs.ReplicaRow | None, deletes: bool) -> Call:
-        self._calling = (place, self._told.pop(place, None), row)
+        self._calling = (place, self._notified.pop(place, None), row)
         return Call(Callback.STOP, (*place, deletes))
 
     def _call(self, place: TopicPartition, row: rs.ReplicaRow, call: Call) -> Call:
-        self._calling = (place, self._told.get(place), row)
-        self._tell(place, _Told(row.topic_id, row.leader_epoch, row.leader, row.fence))
+        self._calling = (place, self._notified.get(place), row)
+        self._tell(place, _Notified(row.topic_id, row.leader_epoch, row.leader, row.fence))
         return call
 
-    def _tell(self, place: TopicPartition, told: _Told | None) -> None:
-        if told is None:
-            self._told.pop(place, None)
+    def _tell(self, place: TopicPartition, notified: _Notified | None) -> None:
+        if notified is None:
+            self._notified.pop(place, None)
         else:
-            self._told[place] = told
+            self._notified[place] = notified
 
 
 def _place(row: rs.ReplicaRow) -> TopicPartition:
@@ -258,8 +259,8 @@ def _place(row: rs.ReplicaRow) -> TopicPartition:
 class Resigning:
     """The demands of one broker, from the notice to the controller's answer."""
 
-    def __init__(self, me: BrokerStanding, asks: Asks, replicas: Replicas) -> None:
-        self._me, self._asks, self._replicas = me, asks, replicas
+    def __init__(self, me: BrokerStanding, pending: Asks, replicas: Replicas) -> None:
+        self._me, self._pending, self._replicas = me, pending, replicas
         #: The leaderships of each demand without a Release yet, by the cause of the demand.
         self._demands: dict[int, Partitions] = {}
         #: Releases without an answer yet: cause to the deadline (ms) that applied when the log took
@@ -272,7 +273,7 @@ class Resigning:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be let go of any more."""
+        """Whether no demand is open."""
         return not self._demands and not self._unanswered
 
     def demanded(self, now_ms: int, cause: int, places: Partitions) -> None:
@@ -297,7 +298,7 @@ class Resigning:
         return None
 
     def called_back(self, has_raised: bool) -> None:
-        """The user has let go; a callback that raised has not, and comes again."""
+        """on_resign has returned: the leaderships are over. If it raised, it is called again."""
         cause, self._calling = self._calling, None
         if cause in self._demands and not has_raised:
             self._replicas.let_go(self._demands[cause], cause)
@@ -313,13 +314,13 @@ class Resigning:
         for cause in met:
             self._replicas.let_go(self._demands.pop(cause), cause)
             self._unanswered[cause] = None
-            me.pass_on([self._asks.ask(None, me.wording.let_go(me.member, cause))])
+            me.pass_on([self._pending.ask(None, me.wording.let_go(me.member, cause))])
 
     def written(self, event: sg.Acknowledged) -> None:
         """Rule 10: that ends the demand for the fence, unless a refusal was read before this."""
-        if self._asks.is_put_off(event.id):
+        if self._pending.is_put_off(event.id):
             return
-        asked = self._asks.asked(event.id)
+        asked = self._pending.asked(event.id)
         if isinstance(asked, rq.Release) and asked.cause in self._unanswered:
             self._taken.add(asked.cause)
             due_ms = self._me.fence.reacted(event.now_ms, asked.cause)
@@ -327,8 +328,8 @@ class Resigning:
                 self._unanswered[asked.cause] = due_ms
 
     def answered(self, response: rs.Response, now_ms: int) -> None:
-        """Called before the question is put away."""
-        asked = self._asks.asked(response.id)
+        """Take the answer to a Release; called before the request is removed from `pending`."""
+        asked = self._pending.asked(response.id)
         if not isinstance(asked, rq.Release) or asked.cause not in self._unanswered:
             return
         cause, code = asked.cause, error_of(response)
@@ -343,8 +344,8 @@ class Resigning:
             self._taken.discard(cause)
 
     def is_refusal(self, response: rs.Response) -> bool:
-        """Whether it says that this broker is not ready any more."""
-        is_release = isinstance(self._asks.asked(response.id), rq.Release)
+        """Whether the answer means that this broker is not ready any more."""
+        is_release = isinstance(self._pending.asked(response.id), rq.Release)
         return is_release and error_of(response) is ErrorCode.UNKNOWN_MEMBER_ID
 
     def end(self) -> None:
@@ -353,7 +354,7 @@ class Resigning:
         self._unanswered.clear()
         self._taken.clear()
         over = CoordError("The broker went before its Release was taken.", self._me.where)
-        self._me.pass_on(self._asks.ask_no_more(rq.Release, over))
+        self._me.pass_on(self._pending.ask_no_more(rq.Release, over))
 
 
 #: Far below what a request may have, with the longest names.
@@ -363,28 +364,28 @@ ROWS_MAX = 1_000
 class Reports:
     """ReplicasDeleted of one broker: repeated until they are answered, or the broker is out."""
 
-    def __init__(self, me: BrokerStanding, asks: Asks) -> None:
-        self._me, self._asks = me, asks
+    def __init__(self, me: BrokerStanding, pending: Asks) -> None:
+        self._me, self._pending = me, pending
         self._rows: dict[tuple[str, int], rq.DeletedReplica] = {}
 
     def add(self, row: rq.DeletedReplica | None) -> None:
-        """A callback has returned; None: it was not about a deletion."""
+        """Note the outcome of a deletion; None: the callback was about something else."""
         if row is not None:
             self._rows[row.topic, row.partition] = row
         if len(self._rows) >= ROWS_MAX:
             self.say()
 
     def say(self) -> None:
-        """Send what there is."""
+        """Send the outcomes that were noted."""
         me = self._me
         if self._rows:
             rows = tuple(self._rows.values())
             self._rows.clear()
-            request = me.wording.deleted(me.said.broker, me.incarnation, rows)
-            me.pass_on([self._asks.ask(None, request)])
+            request = me.wording.deleted(me.registration.broker, me.incarnation, rows)
+            me.pass_on([self._pending.ask(None, request)])
 
     def clear(self) -> None:
-        """The broker is out: it is asked anew when it comes back."""
+        """Drop all outcomes: the broker is out, and the log asks again when it is back."""
         self._rows.clear()
         over = CoordError("The broker went before its report was taken.", self._me.where)
-        self._me.pass_on(self._asks.ask_no_more(rq.ReplicasDeleted, over))
+        self._me.pass_on(self._pending.ask_no_more(rq.ReplicasDeleted, over))

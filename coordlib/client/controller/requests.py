@@ -87,7 +87,7 @@ class BrokerTiming:
     heartbeat_interval_ms: int = 2_000
 
     def __post_init__(self) -> None:
-        if self.door_ms < self.session_timeout_ms:
+        if self.fenced_after_ms < self.session_timeout_ms:
             raise SetupError(
                 "A fence timeout is at least the session timeout.",
                 f"fence_timeout_ms {self.fence_timeout_ms}",
@@ -105,7 +105,7 @@ class BrokerTiming:
             )
 
     @property
-    def door_ms(self) -> int:
+    def fenced_after_ms(self) -> int:
         """Without contact for as long the door is closed."""
         chosen = self.fence_timeout_ms
         return 2 * self.session_timeout_ms if chosen is None else chosen
@@ -118,7 +118,7 @@ class BrokerTiming:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker says of itself."""
+    """What a broker registers: its endpoints, rack and storage."""
 
     broker: int
     endpoints: tuple[rq.Endpoint, ...]
@@ -139,15 +139,15 @@ class BrokerWording(Wording):
         super().__init__(identity, members)
         self._timing = timing
 
-    def register(self, said: Registration, previous: int) -> rq.RegisterBroker:
+    def register(self, registration: Registration, previous: int) -> rq.RegisterBroker:
         return rq.RegisterBroker(
             **self._envelope(),
-            broker=said.broker,
-            endpoints=said.endpoints,
-            rack=said.rack,
+            broker=registration.broker,
+            endpoints=registration.endpoints,
+            rack=registration.rack,
             session_timeout_ms=self._timing.session_timeout_ms,
             release_timeout_ms=self._timing.release_timeout_ms,
-            storage=said.storage,
+            storage=registration.storage,
             previous=previous,
         )
 
@@ -199,7 +199,7 @@ class BrokerWording(Wording):
 
 
 def check_named(broker: int, endpoints: Sequence[rq.Endpoint], rack: str | None) -> None:
-    """What a user has named, before any network call. Raises SetupError."""
+    """Check the names that a user has given, before any network call. Raises SetupError."""
     if not isinstance(broker, int) or not 0 <= broker <= limits.INT32_MAX:
         raise SetupError("A broker id is a number from 0 to 2,147,483,647.", repr(broker))
     if not 1 <= len(endpoints) <= limits.ENDPOINTS_MAX:
@@ -275,21 +275,21 @@ class Following:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The process is there: register."""
+    """Register."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The user has loaded what it has: be Active."""
+    """The user asks for the state Active."""
 
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The user wants to end: let others lead first (controlled shutdown)."""
+    """The user asks for a controlled shutdown: others lead first."""
 
     now_ms: int
 
@@ -305,7 +305,7 @@ class CalledBack:
 
 @dataclass(frozen=True, slots=True)
 class AlterIsr:
-    """The user wants other in-sync replicas; answered under `ticket`."""
+    """The user asks for other in-sync replicas; answered under `ticket`."""
 
     now_ms: int
     ticket: int

@@ -69,7 +69,9 @@ class BrokerStanding(BaseStanding[State, bs.Output]):
         State.LEFT: frozenset({State.LEAVING}),
     }
 
-    def __init__(self, identity: Identity, timing: BrokerTiming, said: Registration) -> None:
+    def __init__(
+        self, identity: Identity, timing: BrokerTiming, registration: Registration
+    ) -> None:
         super().__init__(
             identity,
             State.INITIAL,
@@ -77,7 +79,7 @@ class BrokerStanding(BaseStanding[State, bs.Output]):
             timing.release_timeout_ms,
             timing.heartbeat_interval_ms,
         )
-        self.timing, self.said = timing, said
+        self.timing, self.registration = timing, registration
         self.wording = BrokerWording(identity, timing)
         self.incarnation = -1
         #: The record that gave the state, as far as it is known (rule 12).
@@ -90,7 +92,7 @@ class BrokerStanding(BaseStanding[State, bs.Output]):
     @property
     def where(self) -> str:
         """For errors."""
-        return f"cluster {self.identity.group}, broker {self.said.broker}"
+        return f"cluster {self.identity.group}, broker {self.registration.broker}"
 
     def take(self, now_ms: int, output: sg.Send) -> None:
         """The next step of the protocol."""
@@ -105,43 +107,47 @@ class BrokerStanding(BaseStanding[State, bs.Output]):
 NO_CONTACT = "no contact with the log for the fence timeout"
 
 
-class Door:
-    """Closed at first. Times are milliseconds of the fence's clock."""
+class FencingGate:
+    """Whether a broker takes requests. Closed at first. Times are of the fence's clock, in ms."""
 
-    def __init__(self, door_ms: int) -> None:
-        self._door_ms = door_ms
+    def __init__(self, fenced_after_ms: int) -> None:
+        self._fenced_after_ms = fenced_after_ms
         #: When the older one began of: the newest acknowledged sign of life, the newest reading.
         self._contact_ms: int | None = None
         self._is_open = False
         #: Whether the user was told that it is open.
-        self.is_told = False
+        self.is_reported = False
         #: Why the user is to be told that it was closed; None: he is not.
         self.closed_because: str | None = None
 
-    def touched(self, signed_ms: int, read_ms: int | None) -> None:
-        """There was contact: both ways."""
+    def contact(self, signed_ms: int, read_ms: int | None) -> None:
+        """Note contact in both directions: an acknowledged sign of life, and a reading."""
         if read_ms is not None:
             self._contact_ms = min(signed_ms, read_ms)
 
     def open(self) -> None:
-        """The broker is Active, and its fence is open."""
+        """Open the gate: the broker is Active, and its fence is open."""
         self._is_open = True
 
     def close(self, why: str) -> None:
-        """It is closed, or closed already."""
-        if self.is_told and self.closed_because is None:
+        """Close the gate; the user is notified once of the first reason."""
+        if self.is_reported and self.closed_because is None:
             self.closed_because = why
         self._is_open = False
 
-    def look(self, now_ms: int) -> None:
-        """Note the time before anything else is noted: what comes later must not hide it."""
+    def check_time(self, now_ms: int) -> None:
+        """Close the gate if contact was lost. To be called before any other input is handled."""
         if self._is_open and not self.is_open(now_ms):
             self.close(NO_CONTACT)
 
     def is_open(self, now_ms: int) -> bool:
         """Whether the broker takes requests; without side effects."""
         contact_ms = self._contact_ms
-        return self._is_open and contact_ms is not None and now_ms - contact_ms <= self._door_ms
+        return (
+            self._is_open
+            and contact_ms is not None
+            and now_ms - contact_ms <= self._fenced_after_ms
+        )
 
 
 #: How often a broker that stops asks whether it may, beside each time it has let go.
@@ -150,7 +156,7 @@ UNPOLLED = "poll was not called"
 
 
 class Targets:
-    """What one broker wants, by what its user wants and does."""
+    """The target state of one broker, from what its user asks for and whether he polls."""
 
     def __init__(self, me: BrokerStanding) -> None:
         self._me = me
@@ -180,32 +186,32 @@ class Targets:
 
     @property
     def _is_entering(self) -> bool:
-        """Whether it may become Active any moment."""
+        """Whether an answer may make it Active at any moment."""
         return self._me.step is not None and self._me.state is State.INACTIVE
 
     # ---- the user -----------------------------------------------------------------------------
 
     def seen(self, now_ms: int) -> None:
-        """The user's thread is here."""
+        """Note that the user has polled."""
         self._polled_ms, self._is_away = now_ms, False
 
     def ready(self, now_ms: int) -> None:
-        """Be Active; one that stops goes on."""
+        """Request the state Active. Cancels a pending `stop`."""
         self.seen(now_ms)
         self._wanted = State.ACTIVE
 
     def stop(self, now_ms: int) -> None:
-        """Let others lead."""
+        """Begin a controlled shutdown: others are to lead."""
         self.seen(now_ms)
         self._wanted = State.STOPPING
 
     def elapsed(self, now_ms: int) -> None:
-        """Note that the user's thread is missed."""
+        """Check whether the user has polled within the release timeout."""
         if now_ms - self._polled_ms >= self._me.timing.release_timeout_ms:
             self._is_away = True
 
     def gives_up(self, now_ms: int) -> bool:
-        """Whether it leads nothing from now on, as its user is away; true once."""
+        """Whether all leaderships end now because the user does not poll; true once."""
         is_in = self._me.is_ready or self._is_entering
         if not self._is_away or self.owes_word or not is_in:
             return False
@@ -213,11 +219,11 @@ class Targets:
         return True
 
     def went_out(self) -> None:
-        """It has read that it is Inactive."""
+        """The controller has declared the broker Inactive."""
         self.owes_word, self._may_stop, self._ask_again_ms = False, False, None
 
     def due_ms(self) -> int | None:
-        """When something is to be said, or the user is to be missed."""
+        """When a request is due, or the user's release timeout ends."""
         me = self._me
         if me.state not in REGISTERED:
             return None
@@ -244,8 +250,8 @@ class Targets:
         if may_say:
             self.must_ask, self._ask_again_ms = False, None
             reason = UNPOLLED if self.owes_word else None
-            said = me.said.broker, me.incarnation, me.since
-            me.take(now_ms, sg.Send(me.wording.target(*said, target, reason)))
+            registration = me.registration.broker, me.incarnation, me.since
+            me.take(now_ms, sg.Send(me.wording.target(*registration, target, reason)))
 
     def _is_due(self, now_ms: int) -> bool:
         is_again = self._ask_again_ms is not None and now_ms >= self._ask_again_ms
@@ -259,13 +265,13 @@ class Targets:
         return "Active"
 
     def answered(self, now_ms: int, may_stop: bool) -> None:
-        """An answer is here; it is asked again until the broker may stop."""
+        """Take the answer to a BrokerHeartbeat; it is repeated until the broker may stop."""
         self._may_stop = may_stop
         is_stopping = self._wanted is State.STOPPING and not may_stop
         self._ask_again_ms = now_ms + STOP_ASK_MS if is_stopping else None
 
     def let_go(self, now_ms: int) -> None:
-        """Nothing is to be let go of any more: perhaps it may stop now."""
+        """No demand is open any more: ask at once whether the broker may stop."""
         if self._ask_again_ms is not None:
             self._ask_again_ms = now_ms
 
@@ -278,35 +284,35 @@ class Leaving:
         self.is_closing = False
         self._reason, self._leave_id = "", ""
         #: The member id for which it has said that it stopped; ids are never used twice.
-        self._said = ""
+        self._reported_as = ""
 
     def close(self, reason: str) -> None:
         if not self.is_closing:
             self.is_closing, self._reason = True, reason
 
     def go_on(self, is_free: bool) -> None:
-        """Leave, once the user has stopped: `is_free`."""
+        """Send LeaveGroup once the user has stopped (`is_free`)."""
         me = self._me
         if not is_free or me.state in (State.LEAVING, State.LEFT):
             return
         me.become(State.LEAVING)
         member = me.own_id()
         me.step = None
-        if member and member != self._said:
+        if member and member != self._reported_as:
             self._say_leave(member, self._reason)
         else:
             # A registration that is still on its way makes a broker that is Inactive, and silent.
             self._end()
 
     def say_out(self, is_free: bool) -> None:
-        """Tell that a broker which has failed for good leads nothing any more."""
+        """Send LeaveGroup for a broker that has failed for good: it leads nothing any more."""
         member = self._me.member
-        if is_free and member and member != self._said:
+        if is_free and member and member != self._reported_as:
             why = self._me.failure.what if self._me.failure is not None else ""
             self._say_leave(member, f"stopped: {why}"[: limits.REASON_LENGTH_MAX])
 
     def _say_leave(self, member: str, reason: str) -> None:
-        me, self._said = self._me, member
+        me, self._reported_as = self._me, member
         request = me.wording.leave_cluster(member, reason)
         self._leave_id = request.id
         me.say(sg.Send(request))

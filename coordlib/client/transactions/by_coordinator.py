@@ -39,7 +39,7 @@ from coordlib.client.transactions.data_cluster import (
     not_delivered,
     open_idempotent,
 )
-from coordlib.client.transactions.life import Life, Place
+from coordlib.client.transactions.life import Place, TransactionMachine
 from coordlib.client.transactions.machine import OnDelivery, Severity, TransactionError
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
@@ -55,7 +55,7 @@ _OTHERS: Final = frozenset({"coord.new.epoch", "coord.new.epoch.after.ms"})
 OpenData = Callable[[Mapping[str, Any]], Writes]
 
 
-class ByCoordinator(Unfenced):
+class CoordinatorTransactions(Unfenced):
     """The way in which the coordinator decides.
 
     Args:
@@ -81,7 +81,7 @@ class ByCoordinator(Unfenced):
         self._own = transport is None
         self._transport = transport or KafkaTransport(options.coordinator, options.prefix, client)
         self.identity = identity_at(self._transport, name, client)
-        self._life = Life(self.identity, timeout_ms)
+        self._machine = TransactionMachine(self.identity, timeout_ms)
         self._clusters: dict[str, DataCluster] = {}
         #: Threads may share a producer, as they share confluent-kafka's: a number is given once.
         self._lock = threading.RLock()
@@ -106,17 +106,17 @@ class ByCoordinator(Unfenced):
         """Get an epoch; what the process before has left open is ended first."""
         until_s = time.monotonic() + timeout
         self._begin_init()
-        self._until(lambda: self._life.producer is not None, until_s)
+        self._until(lambda: self._machine.producer is not None, until_s)
 
     @uninterrupted
     def _begin_init(self) -> None:
         self._clusters.setdefault(self._data.id, self._data)
-        self._life.init(self._transport.now_ms())
+        self._machine.init(self._transport.now_ms())
 
     @property
     def needs_renewal(self) -> bool:
         """Whether the coordinator has forgotten the id."""
-        return self._life.producer is None
+        return self._machine.producer is None
 
     def renew(self) -> None:
         """`init` asks anew."""
@@ -124,7 +124,7 @@ class ByCoordinator(Unfenced):
     @uninterrupted
     def begin(self) -> None:
         """Begin; the coordinator is told by the first record, or the first offsets."""
-        self._life.begin()
+        self._machine.begin()
         self._commits.clear()
         self._undelivered = None
         self._outgoing = self._new_outgoing()
@@ -141,14 +141,14 @@ class ByCoordinator(Unfenced):
             raise TransactionError(Severity.ABORTABLE, what, where, "Name the same coordinator.")
         if (rows, metadata) not in self._commits:
             # One after the other: the coordinator numbers them.
-            self._until(lambda: not self._life.has_unaccepted, until_s)
+            self._until(lambda: not self._machine.has_unaccepted, until_s)
             self._ask_group(rows, metadata)
         number = self._commits[rows, metadata]
-        self._until(lambda: self._life.is_accepted(number), until_s)
+        self._until(lambda: self._machine.is_accepted(number), until_s)
 
     @uninterrupted
     def _ask_group(self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata) -> None:
-        number = self._life.send_offsets(metadata, rows, self._transport.now_ms())
+        number = self._machine.send_offsets(metadata, rows, self._transport.now_ms())
         self._commits[rows, metadata] = number
 
     @property
@@ -157,14 +157,14 @@ class ByCoordinator(Unfenced):
         waiting = [
             f"group {metadata.identity.group}, member {metadata.member}"
             for (_, metadata), number in self._commits.items()
-            if not self._life.is_accepted(number)
+            if not self._machine.is_accepted(number)
         ]
         return next(iter(waiting), "")
 
     def commit(self, timeout: float) -> None:
         """Commit. The coordinator's answer decides it, and then the markers are written."""
         until_s = time.monotonic() + timeout
-        if not self._life.is_decided:
+        if not self._machine.is_decided:
             self._until(self._ask_for_commit, until_s)
         self._finish(until_s)
 
@@ -172,9 +172,9 @@ class ByCoordinator(Unfenced):
     def _ask_for_commit(self) -> bool:
         """Whether it is asked for: all that was produced is written, and no more is taken."""
         with self._lock:
-            if self._life.all_are_added and self._outgoing.is_empty:
+            if self._machine.all_are_added and self._outgoing.is_empty:
                 self._is_open = False
-                self._life.end(COMMIT, self._transport.now_ms())
+                self._machine.end(COMMIT, self._transport.now_ms())
             return not self._is_open
 
     def abort(self, timeout: float) -> None:
@@ -189,7 +189,7 @@ class ByCoordinator(Unfenced):
             self._is_open = False
             self._outgoing = self._new_outgoing()  # what becomes of the records does not matter
             self._undelivered = None
-            self._life.end(ABORT, self._transport.now_ms())
+            self._machine.end(ABORT, self._transport.now_ms())
         if self._has_fatal:
             self._data.reopen()
             self._has_fatal = False
@@ -218,9 +218,9 @@ class ByCoordinator(Unfenced):
             if not self._is_open:
                 what = "The transaction is being ended by another thread."
                 raise TransactionError(Severity.WRONG_STATE, what, self.where)
-            self._outgoing.add(given.record(place, self._life.stamp(place), on_delivery))
+            self._outgoing.add(given.record(place, self._machine.stamp(place), on_delivery))
         now_ms = self._transport.now_ms()
-        if self._life.is_added(place) or now_ms - self._turned_ms >= _LINGER_MS:
+        if self._machine.is_added(place) or now_ms - self._turned_ms >= _LINGER_MS:
             self._turn()
 
     def lost(self, error: KafkaError) -> TransactionError:
@@ -244,7 +244,7 @@ class ByCoordinator(Unfenced):
             self._turn()
             self._raise_problem()
             self._serve(_POLL_S)
-        return self._outgoing.held + self._outgoing.under_way
+        return self._outgoing.held + self._outgoing.in_flight
 
     def close(self, is_usable: bool) -> None:  # noqa: ARG002  # the data's producer is another one
         """End."""
@@ -271,14 +271,14 @@ class ByCoordinator(Unfenced):
         """The records of one transaction: what becomes of them later concerns no other one."""
         made: Outgoing = Outgoing(
             self._clusters,
-            self._life.is_added,
-            lambda _, error: self._told(made, error),
+            self._machine.is_added,
+            lambda _, error: self._delivered(made, error),
             self._lock,
         )
         return made
 
     def _finish(self, until_s: float) -> None:
-        self._until(lambda: self._life.is_over and self._life.unmarked is None, until_s)
+        self._until(lambda: self._machine.is_over and self._machine.unmarked is None, until_s)
 
     def _until(self, is_done: Callable[[], bool], until_s: float) -> None:
         """Go on until this is so. Raises TransactionError: retriable when time is up."""
@@ -300,7 +300,7 @@ class ByCoordinator(Unfenced):
             return (
                 f"It is decided, and not all markers are written yet. {self._markers.why}".strip()
             )
-        if self._life.all_are_added and not self._outgoing.is_empty:
+        if self._machine.all_are_added and not self._outgoing.is_empty:
             return "Not all records are written yet."
         return "The coordinator has not answered yet."
 
@@ -321,7 +321,7 @@ class ByCoordinator(Unfenced):
         return self._data.poll(timeout_s)
 
     def _send(self, now_ms: int) -> None:
-        for request in self._life.turn(now_ms):
+        for request in self._machine.turn(now_ms):
             self._transport.send(self, request)
 
     def _hear(self, heard: sg.NotWritten | rs.AnyResponse | Exception, now_ms: int) -> None:
@@ -330,13 +330,13 @@ class ByCoordinator(Unfenced):
         if isinstance(heard, Exception):
             raise CoordError("The producer has failed.", self.where) from heard
         if isinstance(heard, sg.NotWritten):
-            self._life.not_written(heard.id, heard.why, heard.is_final, now_ms)
+            self._machine.not_written(heard.id, heard.why, heard.is_final, now_ms)
         else:
-            self._life.heard(heard, now_ms)
+            self._machine.heard(heard, now_ms)
 
     def _mark(self, now_ms: int) -> None:
         """Write the markers of what ended."""
-        unmarked = self._life.unmarked
+        unmarked = self._machine.unmarked
         if unmarked is None:
             self._markers = None
             return
@@ -349,10 +349,10 @@ class ByCoordinator(Unfenced):
                 f"{self.where}, cluster {', '.join(unknown)}",
                 f"coord transactions finish {self.identity.group}, with options of that cluster",
             )
-        self._life.marked(self._markers.turn(), now_ms)
+        self._machine.marked(self._markers.turn(), now_ms)
         self._send(now_ms)
 
-    def _told(self, of: Outgoing, error: KafkaError | None) -> bool:
+    def _delivered(self, of: Outgoing, error: KafkaError | None) -> bool:
         """What became of a record."""
         self._has_fatal = self._has_fatal or is_fatal(error)
         if error is not None and of is self._outgoing and self._undelivered is None:
@@ -360,6 +360,6 @@ class ByCoordinator(Unfenced):
         return True
 
     def _raise_problem(self) -> None:
-        problem = self._life.problem or self._undelivered
+        problem = self._machine.problem or self._undelivered
         if problem is not None:
             raise problem

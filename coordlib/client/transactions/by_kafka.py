@@ -218,9 +218,9 @@ class OffsetsQuestion(Unfenced):
             wait_ms = max(backoff_ms(self._attempt), throttle_ms(answer))
             self._again_s = self._now_s() + wait_ms / 1000
             return
-        said = answer.message if isinstance(answer.message, str) else ""
+        message = answer.message if isinstance(answer.message, str) else ""
         what = f"The group has refused the offsets: {answer.error}."
-        raise TransactionError(severity, what, self.where, said)
+        raise TransactionError(severity, what, self.where, message)
 
 
 NEW_EPOCH: Final = "coord.new.epoch"
@@ -235,7 +235,7 @@ _PRODUCERS_OWN: Final = frozenset({"transactional.id", TIMEOUT, "error_cb"})
 Open = Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Transactional]
 
 
-class ByKafka:
+class KafkaTransactions:
     """The way in which Kafka decides.
 
     Args:

@@ -202,10 +202,10 @@ class PartitionReader(Generic[T]):
 
     # ---- the coordinator ----------------------------------------------------------------------
 
-    def asks(self, now_ms: int) -> Txn | None:
+    def next_question(self, now_ms: int) -> Txn | None:
         """The transaction of which the coordinator is to be asked now; it is not named again before
 
-        `told`.
+        `answered`.
         """
         waits = self.waits_for
         if waits is None or waits.ask_ms is None or waits.ask_ms > now_ms or waits.over_at >= 0:
@@ -213,7 +213,7 @@ class PartitionReader(Generic[T]):
         waits.ask_ms = None
         return waits.txn
 
-    def told(self, txn: Txn, verdict: str | None, now_ms: int, end: int = 0) -> None:
+    def answered(self, txn: Txn, verdict: str | None, now_ms: int, end: int = 0) -> None:
         """What came out: a verdict of the coordinator; None: nothing.
 
         Args:

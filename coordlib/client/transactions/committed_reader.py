@@ -518,16 +518,16 @@ class CommittedReader(AsksCluster, Closing):
             self._tell(txn, verdict)
         self._describing.check(any(reader.is_asking for reader in self._partitions.values()))
         for place, reader in self._partitions.items():
-            asked = reader.asks(now_ms)
+            asked = reader.next_question(now_ms)
             if asked is None:
                 continue
             try:
                 is_asked = self._describing.ask(asked)
             except CoordError:
-                reader.told(asked, None, now_ms)  # the next call asks again
+                reader.answered(asked, None, now_ms)  # the next call asks again
                 raise
             if not is_asked:
-                reader.told(asked, None, now_ms)
+                reader.answered(asked, None, now_ms)
                 raise UndecidedTransaction(asked, is_read_on=place not in self._full)
 
     def _tell(self, txn: Txn, verdict: str | None) -> None:
@@ -536,7 +536,7 @@ class CommittedReader(AsksCluster, Closing):
             if waits is None or waits.txn != txn:
                 continue
             end = self._end_of(place) if verdict == GONE else 0
-            reader.told(txn, OPEN if end is None else verdict, _now_ms(), end or 0)
+            reader.answered(txn, OPEN if end is None else verdict, _now_ms(), end or 0)
             self._ready.append(place)
             self._bound(place, reader)
 

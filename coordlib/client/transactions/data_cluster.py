@@ -69,12 +69,12 @@ def open_transactional(
             ", ".join(given),
             "Leave it out.",
         )
-    told = config.get("error_cb")
+    users = config.get("error_cb")
 
     def note(error: KafkaError) -> None:
         on_error(error)
-        if told is not None:
-            told(error)
+        if users is not None:
+            users(error)
 
     require_servers(config)
     usual = {TIMEOUT: TRANSACTION_TIMEOUT_MS}
@@ -327,7 +327,7 @@ class MarkerWriter:
         return [self._done.popleft() for _ in range(len(self._done))]
 
     def _write(self, place: Place) -> None:
-        def told(error: KafkaError | None, _message: Any) -> None:
+        def note(error: KafkaError | None, _message: Any) -> None:
             if error is None:
                 self._done.append(place)
             else:
@@ -335,7 +335,7 @@ class MarkerWriter:
 
         header = header_of(self.unmarked.marker(place))
         cluster = self._clusters[place.cluster]
-        cluster.produce(place, None, headers=[header], on_delivery=told)
+        cluster.produce(place, None, headers=[header], on_delivery=note)
 
     def _look_into(self, place: Place, error: KafkaError) -> None:
         """A partition that is no more needs no marker; all others are tried again."""
@@ -406,8 +406,9 @@ class Outgoing:
 
     Args:
         may_write: whether records may go to this partition yet.
-        told: called with what became of each record; returns whether its own callback is called.
-        lock: held by whoever calls: what became of a record is told in the thread that polls, and
+        on_delivered: called with what became of each record; returns whether its own callback is
+            called.
+        lock: held by the caller: what became of a record is noted in the thread that polls, and
             programs poll in a thread of their own.
     """
 
@@ -415,21 +416,21 @@ class Outgoing:
         self,
         clusters: dict[str, DataCluster],
         may_write: Callable[[Place], bool],
-        told: Callable[[Record, KafkaError | None], bool],
+        on_delivered: Callable[[Record, KafkaError | None], bool],
         lock: threading.RLock,
     ) -> None:
-        self._clusters, self._may_write, self._told = clusters, may_write, told
+        self._clusters, self._may_write, self._on_delivered = clusters, may_write, on_delivered
         self._lock = lock
         self._waiting: dict[Place, deque[Record]] = {}
         #: How many are not written yet.
         self.held = 0
         #: Written, and neither acknowledged nor failed.
-        self.under_way = 0
+        self.in_flight = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether all records are acknowledged, or have failed."""
-        return not self.held and not self.under_way
+        return not self.held and not self.in_flight
 
     def check_room(self) -> None:
         """Raises BufferError: too many are held; `poll` makes room."""
@@ -464,10 +465,10 @@ class Outgoing:
     def _try(self, record: Record) -> bool:
         """Whether it is under way, or has failed; else it is tried again."""
 
-        def told(error: KafkaError | None, message: Any) -> None:
+        def note(error: KafkaError | None, message: Any) -> None:
             with self._lock:
-                self.under_way -= 1
-                is_its_own = self._told(record, error)
+                self.in_flight -= 1
+                is_its_own = self._on_delivered(record, error)
             if is_its_own:
                 for_user(lambda: record.on_delivery(error, message))
 
@@ -478,20 +479,20 @@ class Outgoing:
                 key=record.key,
                 headers=record.headers,
                 timestamp=record.timestamp,
-                on_delivery=told,
+                on_delivery=note,
             )
         except BufferError:
             return False
         except KafkaException as problem:
-            self.under_way += 1
-            told(problem.args[0], None)
+            self.in_flight += 1
+            note(problem.args[0], None)
             return True
         except (TypeError, ValueError, OverflowError) as problem:
             # Its number is used, so it must not go missing without a word.
-            self.under_way += 1
-            told(KafkaError(KafkaError._INVALID_ARG, str(problem)), None)
+            self.in_flight += 1
+            note(KafkaError(KafkaError._INVALID_ARG, str(problem)), None)
             return True
-        self.under_way += 1
+        self.in_flight += 1
         return True
 
 

@@ -85,7 +85,7 @@ class IdempotentProducer(Closing):
         self._lock = threading.RLock()
         self._numbers: dict[Place, int] = {}
         self._outgoing = Outgoing(
-            {self._data.id: self._data}, lambda _: not self._has_failed, self._told, self._lock
+            {self._data.id: self._data}, lambda _: not self._has_failed, self._delivered, self._lock
         )
         #: Written by a producer that has failed for ever, and not acknowledged.
         self._again: list[Record] = []
@@ -98,19 +98,19 @@ class IdempotentProducer(Closing):
             BufferError: too many records wait; call `poll`.
             SetupError: no such topic, a compacted one, or a header with one of our names.
         """
-        told = named.pop("on_delivery", None) or named.pop("callback", None) or _ignore
+        on_delivery = named.pop("on_delivery", None) or named.pop("callback", None) or _ignore
         self._outgoing.check_room()
         given = Given.of(args, named)
-        self._take(given, self._data.place_of(topic, given.key, given.partition), told)
+        self._take(given, self._data.place_of(topic, given.key, given.partition), on_delivery)
 
     @uninterrupted
-    def _take(self, given: Given, place: Place, told: OnDelivery) -> None:
+    def _take(self, given: Given, place: Place, on_delivery: OnDelivery) -> None:
         """Whole: a number that no record has would stop its readers.  # INV-141"""
         with self._lock:
             number = self._numbers.get(place, 0)
             self._numbers[place] = number + 1
             stamp = Stamp(i=self.identity.incarnation, p=self._producer_id, s=number)
-            self._outgoing.add(given.record(place, stamp, told))
+            self._outgoing.add(given.record(place, stamp, on_delivery))
             self._turn()
 
     def poll(self, timeout: float = 0.0) -> int:
@@ -139,9 +139,9 @@ class IdempotentProducer(Closing):
 
     @property
     def _left(self) -> int:
-        return self._outgoing.held + self._outgoing.under_way + len(self._again)
+        return self._outgoing.held + self._outgoing.in_flight + len(self._again)
 
-    def _told(self, record: Record, error: KafkaError | None) -> bool:
+    def _delivered(self, record: Record, error: KafkaError | None) -> bool:
         if not is_fatal(error):
             return True
         self._has_failed = True
@@ -157,7 +157,7 @@ class IdempotentProducer(Closing):
     def _turn(self) -> None:
         """Write what may be written; if the producer has failed, by another one."""
         with self._lock:
-            if self._has_failed and not self._outgoing.under_way:
+            if self._has_failed and not self._outgoing.in_flight:
                 self._data.reopen()
                 self._outgoing.put_back(self._again)
                 self._again, self._has_failed = [], False

@@ -50,7 +50,7 @@ class Unmarked:
     places: Mapping[Place, int | None]
 
     @classmethod
-    def told(
+    def from_response(
         cls,
         incarnation: str,
         transactional_id: str,
@@ -118,7 +118,7 @@ _NONE: Final = ErrorCode.NONE.name
 _OF_TRANSACTION: Final = rq.AddPartitionsToTxn | rq.TxnOffsetCommit
 
 
-class Life:
+class TransactionMachine:
     """One process of a transactional id.
 
     Args:
@@ -150,7 +150,7 @@ class Life:
 
     def init(self, now_ms: int) -> None:
         """Ask for a producer id and an epoch, unless it is asked already."""
-        if self.producer is not None or self._asks(rq.InitProducerId):
+        if self.producer is not None or self._is_asking(rq.InitProducerId):
             return
         fields = {**self._envelope(), "timeout_ms": self._timeout_ms}
         if self._before is not None:
@@ -228,7 +228,7 @@ class Life:
             now.new.clear()
             if not self._is_begun:
                 self._forget_unsent(_OF_TRANSACTION)
-                if self._asks(_OF_TRANSACTION):
+                if self._is_asking(_OF_TRANSACTION):
                     return  # the answers say whether there is anything to end
             self._forget(_OF_TRANSACTION | rq.EndTxn)
         if not self._is_begun or self.producer is None:
@@ -352,7 +352,7 @@ class Life:
         if self._now.may_be_begun:
             self._forget(_OF_TRANSACTION)
             self._ask_end(ABORT, now_ms)
-        elif not self._asks(_OF_TRANSACTION):
+        elif not self._is_asking(_OF_TRANSACTION):
             self._now.is_decided = self._now.is_over = True
 
     def _granted(self, asked: rq.Request, answer: rs.Response, now_ms: int) -> None:
@@ -391,12 +391,12 @@ class Life:
 
     def _note_unwritten(self, answer: rs.InitProducerIdResponse) -> None:
         """Whoever had the id before this process has not written all of its markers."""
-        if self.unmarked is not None or self._asks(rq.TxnMarkersWritten):
+        if self.unmarked is not None or self._is_asking(rq.TxnMarkersWritten):
             return  # they are being written
         ended, rows = answer.ended, answer.unwritten
         if isinstance(rows, tuple) and rows and isinstance(ended, EndedTransaction):
-            identity = self.identity
-            self.unmarked = Unmarked.told(identity.incarnation, identity.group, ended, rows)
+            me = self.identity
+            self.unmarked = Unmarked.from_response(me.incarnation, me.group, ended, rows)
 
     def _refused(self, asked: rq.Request, answer: rs.Response) -> None:
         if isinstance(asked, rq.TxnMarkersWritten):
@@ -407,9 +407,9 @@ class Life:
             if isinstance(asked, rq.EndTxn) and (asked.result == ABORT or self._now.is_decided):
                 self._now.is_decided = self._now.is_over = True
                 return
-        said = answer.message if isinstance(answer.message, str) else ""
+        message = answer.message if isinstance(answer.message, str) else ""
         what = f"The coordinator has refused {type(asked).__name__}: {answer.error}."
-        self._fail(TransactionError(severity_of(answer.error), what, self._where, said))
+        self._fail(TransactionError(severity_of(answer.error), what, self._where, message))
 
     def _fail(self, error: TransactionError) -> None:
         if error.txn_requires_abort() and self._now.is_decided:
@@ -418,7 +418,7 @@ class Life:
         if self.problem is None or (error.fatal() and not self.problem.fatal()):
             self.problem = error
 
-    def _asks(self, kinds: Any) -> bool:
+    def _is_asking(self, kinds: Any) -> bool:
         return any(isinstance(each.request, kinds) for each in self._questions.values())
 
     def _forget_unsent(self, kinds: Any) -> None:

@@ -258,7 +258,7 @@ _MENDS: Final[Mapping[State, str]] = {
 OnDelivery = Callable[[Any, Any], None]
 
 
-class Way(Protocol):
+class TransactionBackend(Protocol):
     """One producer over one way; calls come in an order that the state machine allows.
 
     Its calls raise TransactionError; after a retriable one the same call goes on.

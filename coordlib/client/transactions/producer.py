@@ -17,16 +17,16 @@ from coordlib.client.kit.config import DECIDED_BY
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.transport import Transport
 from coordlib.client.kit.unit import GroupMetadata
-from coordlib.client.transactions.by_coordinator import ByCoordinator
-from coordlib.client.transactions.by_kafka import ByKafka
+from coordlib.client.transactions.by_coordinator import CoordinatorTransactions
+from coordlib.client.transactions.by_kafka import KafkaTransactions
 from coordlib.client.transactions.data_cluster import open_idempotent, open_transactional
 from coordlib.client.transactions.machine import (
     Call,
     Machine,
     Severity,
     State,
+    TransactionBackend,
     TransactionError,
-    Way,
 )
 from coordlib.core.wire import api as rq
 from coordlib.core.wire.offsets import COORDINATOR, KAFKA
@@ -67,12 +67,14 @@ class CoordinatedProducer(Closing):
         decider = str(config.get(DECIDED_BY, KAFKA))
         if decider not in (KAFKA, COORDINATOR):
             raise SetupError(f"{DECIDED_BY} is {KAFKA} or {COORDINATOR}.", repr(decider))
-        self._way: Way
+        self._backend: TransactionBackend
         if decider == KAFKA:
-            self._way = ByKafka(config, open_producer or open_transactional)
+            self._backend = KafkaTransactions(config, open_producer or open_transactional)
         else:
-            self._way = ByCoordinator(config, transport, open_producer or open_idempotent)
-        self._machine = Machine(self._way.where)
+            self._backend = CoordinatorTransactions(
+                config, transport, open_producer or open_idempotent
+            )
+        self._machine = Machine(self._backend.where)
         self._may_be_committed = False
         self._has_begun = False
         #: Transactions that were begun; a record that fails later concerns no other one.
@@ -101,19 +103,19 @@ class CoordinatedProducer(Closing):
         `fatal()` tell what can be done.
         """
         with self._calling(Call.INIT):
-            self._way.init(timeout)
+            self._backend.init(timeout)
 
     def begin_transaction(self, timeout: float = TIMEOUT_S) -> None:
         """Begin. Where the transaction before is doubtful, after a new epoch."""
-        if self._machine.state is State.READY and self._way.needs_renewal:
+        if self._machine.state is State.READY and self._backend.needs_renewal:
             self._machine.replaced()
-            self._way.renew()
+            self._backend.renew()
         if self._machine.state in (State.UNINIT, State.INITIALIZING) and self._has_begun:
             self.init_transactions(timeout)
         with self._calling(Call.BEGIN):
             self._may_be_committed = False
             self._number += 1
-            self._way.begin()
+            self._backend.begin()
         self._has_begun = True
 
     def send_offsets_to_transaction(
@@ -141,7 +143,7 @@ class CoordinatedProducer(Closing):
         """The same, of positions as requests have them; none of them asks nothing."""
         with self._calling(Call.SEND_OFFSETS):
             if rows:
-                self._way.send(rows, metadata, timeout)
+                self._backend.send(rows, metadata, timeout)
 
     def commit_transaction(self, timeout: float = TIMEOUT_S) -> None:
         """Commit: the records are visible, and the offsets count.
@@ -149,19 +151,19 @@ class CoordinatedProducer(Closing):
         After a retriable error nobody knows yet whether it is committed: call it again. A program
         that ends instead leaves the decision to others; successors wait for it.
         """
-        if waiting := self._way.unaccepted:
+        if waiting := self._backend.unaccepted:
             what = "The group has not accepted the offsets of this transaction."
-            where = f"{self._way.where}, {waiting}"
+            where = f"{self._backend.where}, {waiting}"
             mend = "Call send_offsets_to_transaction again, or abort_transaction."
             raise TransactionError(Severity.WRONG_STATE, what, where, mend)
         with self._calling(Call.COMMIT):
             self._may_be_committed = True
-            self._way.commit(timeout)
+            self._backend.commit(timeout)
 
     def abort_transaction(self, timeout: float = TIMEOUT_S) -> None:
         """Abort: the records are never visible, and the offsets are dropped."""
         with self._calling(Call.ABORT):
-            self._way.abort(timeout)
+            self._backend.abort(timeout)
             self._may_be_committed = False
 
     # ---- records ------------------------------------------------------------------------------
@@ -172,26 +174,26 @@ class CoordinatedProducer(Closing):
         Where the coordinator decides, a record waits in this process until its partition is part of
         the transaction: call `poll` or `flush` if you wait for it.
         """
-        told = named.pop("on_delivery", None) or named.pop("callback", None)
+        on_delivery = named.pop("on_delivery", None) or named.pop("callback", None)
         number = self._number
 
         def note(error: KafkaError | None, message: Any) -> None:
             is_open = number == self._number and self._machine.state is State.IN_TRANSACTION
             if error is not None and is_open:
-                self._machine.failed(self._way.lost(error))
-            if told is not None:
-                told(error, message)
+                self._machine.failed(self._backend.lost(error))
+            if on_delivery is not None:
+                on_delivery(error, message)
 
         with self._calling(Call.PRODUCE):
-            self._way.produce(topic, args, named, note)
+            self._backend.produce(topic, args, named, note)
 
     def poll(self, timeout: float = 0.0) -> int:
         """Call the callbacks of delivered records; how many."""
-        return self._way.poll(timeout)
+        return self._backend.poll(timeout)
 
     def flush(self, timeout: float = TIMEOUT_S) -> int:
         """Wait for all records; how many are left."""
-        return self._way.flush(timeout)
+        return self._backend.flush(timeout)
 
     def close(self) -> None:
         """End. An open transaction is aborted, unless its commit is under way."""
@@ -201,7 +203,7 @@ class CoordinatedProducer(Closing):
                 with suppress(CoordError):
                     self.abort_transaction(5.0)
         finally:
-            self._way.close(self._machine.state is not State.FATAL_ERROR)
+            self._backend.close(self._machine.state is not State.FATAL_ERROR)
 
     # ---- small things -------------------------------------------------------------------------
 

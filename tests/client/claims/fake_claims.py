@@ -201,7 +201,7 @@ class FakeClaimsTransport:
     def new_instance(self) -> str:
         return self._log.new_instance()
 
-    def luck(self) -> Random:
+    def rng(self) -> Random:
         return Random(self._log.new_instance())
 
     def view_of(self, topic: str) -> LogView:

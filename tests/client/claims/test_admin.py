@@ -34,7 +34,7 @@ class Admin:
 
     @property
     def life(self):  # type: ignore[no-untyped-def]
-        return self.work._life
+        return self.work._machine
 
     def run(self) -> tuple[Outcome, ...]:
         for _ in range(2_000):

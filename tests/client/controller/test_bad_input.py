@@ -63,7 +63,7 @@ def test_a_door_that_would_close_before_the_session_ends_is_refused() -> None:
     """Then a broker would close its door that nobody has declared Inactive."""
     with pytest.raises(SetupError, match="fence timeout"):
         BrokerTiming(session_timeout_ms=9_000, fence_timeout_ms=8_999)
-    assert BrokerTiming(session_timeout_ms=9_000).door_ms == 18_000
+    assert BrokerTiming(session_timeout_ms=9_000).fenced_after_ms == 18_000
 
 
 @pytest.mark.parametrize("interval_ms", [0, -1, 3_376, 9_000, 60_000])

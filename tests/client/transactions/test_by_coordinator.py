@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from coordlib import limits
 from coordlib.client.kit import events as sg
 from coordlib.client.transactions import data_cluster
-from coordlib.client.transactions.by_coordinator import ByCoordinator
+from coordlib.client.transactions.by_coordinator import CoordinatorTransactions
 from coordlib.client.transactions.data_cluster import (
     DataCluster,
     MarkerWriter,
@@ -234,10 +234,10 @@ def test_a_data_producer_that_failed_for_ever_is_replaced_by_the_abort(one: Copi
         one.producer.commit_transaction(PATIENCE_S)
     assert refused.value.txn_requires_abort()
     one.cluster.fails = None
-    before = one.producer._way._data._producer  # type: ignore[attr-defined]
+    before = one.producer._backend._data._producer  # type: ignore[attr-defined]
     one.producer.abort_transaction(PATIENCE_S)
 
-    assert one.producer._way._data._producer is not before  # type: ignore[attr-defined]
+    assert one.producer._backend._data._producer is not before  # type: ignore[attr-defined]
     assert one.producer.state is State.READY
 
 
@@ -262,7 +262,7 @@ def test_a_committed_unit_is_not_read_again_where_its_word_is_refused(
     one: Copier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator is not told of a marker, for good, while another one is still missing."""
-    send, life = one.transport.send, one.producer._way._life  # type: ignore[attr-defined]
+    send, life = one.transport.send, one.producer._backend._machine  # type: ignore[attr-defined]
 
     def refuses(handler: Any, request: rq.Request) -> None:
         if not isinstance(request, rq.TxnMarkersWritten):
@@ -405,7 +405,7 @@ def test_an_operator_writes_missing_markers(one: Copier, cluster: FakeCluster) -
     one.producer.begin_transaction()
     one.write("x", "y")
     assert one.producer.flush(PATIENCE_S) == 0
-    life = one.producer._way._life  # type: ignore[attr-defined]
+    life = one.producer._backend._machine  # type: ignore[attr-defined]
     life.end(COMMIT, 0)
     one.log.advance(1_000, lambda: one.producer.poll(0) if not life.is_decided else None)
     unmarked = Unmarked(life.unmarked.txn, COMMIT, dict.fromkeys(life.unmarked.places))
@@ -482,7 +482,7 @@ def test_an_id_that_has_expired_is_taken_anew(one: Copier, log: FakeLog) -> None
 
 def _expire(log: FakeLog, of: Copier) -> None:
     """Forget the transactional id, as the shard does at a check of retention."""
-    identity = of.producer._way.identity  # type: ignore[attr-defined]
+    identity = of.producer._backend.identity  # type: ignore[attr-defined]
     kept = log._shards[identity.shard]
     shard = Shard(kept._blob, kept._settings)
     shard._let(shard._here(), (TRANSACTION, identity.group), lambda step: step.delete())
@@ -495,7 +495,7 @@ def test_whatever_an_abort_raises_at_the_end_all_is_given_back(
 ) -> None:
     """And what the program raised first is what is seen."""
     detached: list[Any] = []
-    monkeypatch.setattr(one.producer._way, "abort", _breaks)
+    monkeypatch.setattr(one.producer._backend, "abort", _breaks)
     monkeypatch.setattr(one.transport, "detach", detached.append)
 
     def work() -> None:
@@ -506,7 +506,7 @@ def test_whatever_an_abort_raises_at_the_end_all_is_given_back(
     with pytest.raises(ValueError, match="own work"):
         work()
 
-    assert detached == [one.producer._way]
+    assert detached == [one.producer._backend]
 
 
 def test_a_producer_of_data_that_fails_at_the_end_leaves_nothing_open(
@@ -516,7 +516,7 @@ def test_a_producer_of_data_that_fails_at_the_end_leaves_nothing_open(
     transport = log.transport()
     monkeypatch.setattr(transport, "close", lambda: closed.append(transport))
     config = {"transactional.id": "z", "coord.decided.by": "coordinator"}
-    way = ByCoordinator(config, transport, cluster.producer)
+    way = CoordinatorTransactions(config, transport, cluster.producer)
     way._own = True
     monkeypatch.setattr(way._data, "flush", _breaks)
     with pytest.raises(CannotReach):
@@ -739,7 +739,7 @@ def test_a_commit_that_was_interrupted_behind_its_request_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as now:
-        now.setattr(ByCoordinator, "_finish", interrupted)
+        now.setattr(CoordinatorTransactions, "_finish", interrupted)
         with pytest.raises(KeyboardInterrupt):
             one.producer.commit_transaction(PATIENCE_S)
     one.producer.commit_transaction(PATIENCE_S)

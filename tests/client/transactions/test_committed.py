@@ -104,7 +104,7 @@ def test_a_record_behind_a_marker_before_it_has_written_anything_is_dropped() ->
     log = Log().write(end("a", 3, ABORT), of("a", 3, 0), None)
 
     assert log.delivered() == ["r2"]
-    assert log.reader.asks(10_000) is None
+    assert log.reader.next_question(10_000) is None
 
 
 def test_a_newer_producer_id_is_later_than_an_older_one() -> None:
@@ -149,7 +149,7 @@ def test_an_aborted_transaction_may_lack_records() -> None:
 def test_what_is_missing_is_told_also_when_all_else_was_delivered() -> None:
     """The coordinator decided before the marker was there."""
     log = Log().write(of("a", 0, 0))
-    log.reader.told(txn("a", 0), COMMIT, 0)
+    log.reader.answered(txn("a", 0), COMMIT, 0)
     assert log.delivered() == ["r0"]
     log.write(end("a", 0, n=2))
 
@@ -201,17 +201,17 @@ def test_a_late_marker_at_a_reader_s_begin_does_not_tear_the_next_transaction() 
 
 def test_without_a_marker_the_coordinator_is_asked_after_a_second() -> None:
     log = Log().write(of("a", 0, 0))
-    assert log.reader.asks(ASK_AFTER_MS - 1) is None
-    assert log.reader.asks(ASK_AFTER_MS) == txn("a", 0)
-    assert log.reader.asks(60_000) is None, "asked, and not answered yet"
+    assert log.reader.next_question(ASK_AFTER_MS - 1) is None
+    assert log.reader.next_question(ASK_AFTER_MS) == txn("a", 0)
+    assert log.reader.next_question(60_000) is None, "asked, and not answered yet"
 
-    log.reader.told(txn("a", 0), OPEN, 2_000)
-    assert log.reader.asks(2_999) is None
-    assert log.reader.asks(3_000) == txn("a", 0)
-    log.reader.told(txn("a", 0), None, 3_000)
-    assert log.reader.asks(4_999) is None
-    assert log.reader.asks(5_000) == txn("a", 0)
-    log.reader.told(txn("a", 0), COMMIT, 5_000)
+    log.reader.answered(txn("a", 0), OPEN, 2_000)
+    assert log.reader.next_question(2_999) is None
+    assert log.reader.next_question(3_000) == txn("a", 0)
+    log.reader.answered(txn("a", 0), None, 3_000)
+    assert log.reader.next_question(4_999) is None
+    assert log.reader.next_question(5_000) == txn("a", 0)
+    log.reader.answered(txn("a", 0), COMMIT, 5_000)
 
     assert log.delivered() == ["r0"]
     assert log.write(of("a", 0, 1)).delivered() == ["r1"], "read after the answer"
@@ -221,17 +221,17 @@ def test_without_a_marker_the_coordinator_is_asked_after_a_second() -> None:
 def test_only_who_holds_up_others_is_asked_about() -> None:
     log = Log().write(of("a", 0, 0), of("b", 0, 0, p=8))
 
-    assert log.reader.asks(1_000) == txn("a", 0)
-    log.reader.told(txn("a", 0), ABORT, 1_400)
+    assert log.reader.next_question(1_000) == txn("a", 0)
+    log.reader.answered(txn("a", 0), ABORT, 1_400)
     assert log.delivered() == []
-    assert log.reader.asks(1_400) == txn("b", 0, p=8)
+    assert log.reader.next_question(1_400) == txn("b", 0, p=8)
 
 
 def test_a_transaction_that_is_over_has_its_marker_further_on() -> None:
     """The coordinator is at a later epoch already: the reader is far behind."""
     log = Log().write(of("a", 0, 0))
-    log.reader.asks(1_000)
-    log.reader.told(txn("a", 0), GONE, 1_400, end=4)
+    log.reader.next_question(1_000)
+    log.reader.answered(txn("a", 0), GONE, 1_400, end=4)
     assert log.reader.must_read_on
     assert log.write(None, end("a", 0, n=1)).delivered() == ["r0", "r1"]
 
@@ -239,8 +239,8 @@ def test_a_transaction_that_is_over_has_its_marker_further_on() -> None:
 def test_a_late_record_at_a_reader_s_begin_does_not_stop_it() -> None:
     """Its marker stands before that: up to the end there is none, and so it never counts."""
     log = Log(first=9).write(of("a", 0, 1), None)
-    log.reader.asks(1_000)
-    log.reader.told(txn("a", 0), GONE, 1_400, end=13)
+    log.reader.next_question(1_000)
+    log.reader.answered(txn("a", 0), GONE, 1_400, end=13)
     assert log.delivered() == []
     log.reader.reached(13)
 
@@ -251,8 +251,8 @@ def test_a_late_record_at_a_reader_s_begin_does_not_stop_it() -> None:
 def test_a_forged_record_stops_nobody_and_spoils_no_transaction_of_later() -> None:
     """It names an epoch that was not begun; that one is begun afterwards."""
     log = Log().write(of("a", 5, 0), of("a", 5, 1))
-    log.reader.asks(1_000)
-    log.reader.told(txn("a", 5), GONE, 1_400, end=2)
+    log.reader.next_question(1_000)
+    log.reader.answered(txn("a", 5), GONE, 1_400, end=2)
     log.write(of("a", 5, 0), end("a", 5, n=1))
 
     assert log.delivered() == ["r2"]
@@ -260,7 +260,7 @@ def test_a_forged_record_stops_nobody_and_spoils_no_transaction_of_later() -> No
 
 def test_a_marker_that_contradicts_the_coordinator_does_nothing() -> None:
     log = Log().write(of("a", 0, 0), of("a", 0, 1))
-    log.reader.told(txn("a", 0), COMMIT, 0)
+    log.reader.answered(txn("a", 0), COMMIT, 0)
     log.write(end("a", 0, ABORT))
 
     assert log.delivered() == ["r0", "r1"]
@@ -282,7 +282,7 @@ def ended(e: int, result: Any) -> EndedTransaction:
 
 
 @pytest.mark.parametrize(
-    ("told", "verdict"),
+    ("fields", "verdict"),
     [
         ({"state": "Ongoing", "producer_id": 7, "epoch": 3}, OPEN),
         (
@@ -300,9 +300,9 @@ def ended(e: int, result: Any) -> EndedTransaction:
     ],
 )
 def test_what_the_coordinator_says_of_a_transaction(
-    told: dict[str, Any], verdict: str | None
+    fields: dict[str, Any], verdict: str | None
 ) -> None:
-    assert verdict_of(answered(**told), txn("a", 3)) == verdict
+    assert verdict_of(answered(**fields), txn("a", 3)) == verdict
 
 
 # ---- producers without id ------------------------------------------------------------------------
@@ -409,9 +409,9 @@ def test_a_restart_at_any_position_sees_the_same(log: list[Any], data: st.DataOb
     after = Log(first=position).write(*log[position:])
     for _ in range(len(log)):
         taken += after.delivered()
-        if (asked := after.reader.asks(1_000_000)) is None:
+        if (asked := after.reader.next_question(1_000_000)) is None:
             break
-        after.reader.told(asked, GONE, 1_000_000, end=len(log))
+        after.reader.answered(asked, GONE, 1_000_000, end=len(log))
     taken += after.delivered()
 
     assert taken == [f"r{offset}" for offset in committed_in(log)]

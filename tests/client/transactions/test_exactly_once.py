@@ -725,7 +725,7 @@ def test_what_was_purged_for_another_reason_is_told_as_it_came(
         return answer
 
     monkeypatch.setattr(by_kafka, "unwritable", unwritable)
-    way = copier(FakeLog({"t": 1})).producer._way
+    way = copier(FakeLog({"t": 1})).producer._backend
     for _ in range(2):
         error = way.lost(KafkaError(KafkaError._PURGE_QUEUE))
         assert not isinstance(error, NotAllowed)

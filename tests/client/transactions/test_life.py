@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from coordlib.client.kit.requests import Identity
-from coordlib.client.transactions.life import ENDS_WITHIN_MS, Life, Place
+from coordlib.client.transactions.life import ENDS_WITHIN_MS, Place, TransactionMachine
 from coordlib.client.transactions.machine import TransactionError
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
@@ -26,13 +26,13 @@ def completed(epoch: int = 0, result: Any = COMMIT) -> rs.TransactionCompleted:
     )
 
 
-def only(life: Life, now_ms: int) -> Any:
+def only(life: TransactionMachine, now_ms: int) -> Any:
     (request,) = life.turn(now_ms)
     return request
 
 
-def ready() -> Life:
-    life = Life(ME, 10_000)
+def ready() -> TransactionMachine:
+    life = TransactionMachine(ME, 10_000)
     life.init(0)
     asked = only(life, 0)
     life.heard(answer(rs.InitProducerIdResponse, asked, producer_id=7, epoch=0), 0)
@@ -40,7 +40,7 @@ def ready() -> Life:
     return life
 
 
-def with_record() -> Life:
+def with_record() -> TransactionMachine:
     """A transaction with one record, in a partition that the coordinator has."""
     life = ready()
     life.stamp(OUT)
@@ -51,7 +51,7 @@ def with_record() -> Life:
 
 def test_silence_is_not_asked_again() -> None:
     """The request stands in the log; the job judges it when it is back."""
-    life = Life(ME, 10_000)
+    life = TransactionMachine(ME, 10_000)
     life.init(0)
     assert only(life, 0).timeout_ms == 10_000
     life.init(5_000)
@@ -60,7 +60,7 @@ def test_silence_is_not_asked_again() -> None:
 
 
 def test_what_was_not_written_is_sent_again_under_its_id() -> None:
-    life = Life(ME, 10_000)
+    life = TransactionMachine(ME, 10_000)
     life.init(0)
     asked = only(life, 0)
     life.not_written(asked.id, "no broker", False, 0)
@@ -92,7 +92,7 @@ def test_a_refusal_for_now_is_asked_again_with_back_off(error: str) -> None:
 
 def test_a_successor_waits_for_the_end_and_marks_what_is_left() -> None:
     """It is told of the end, and asks at once; by itself it asks only after two seconds."""
-    life = Life(ME, 10_000)
+    life = TransactionMachine(ME, 10_000)
     life.init(0)
     asked = only(life, 0)
     ended = EndedTransaction(producer_id=7, epoch=3, result=ABORT, reason="fenced")
@@ -133,7 +133,7 @@ def test_an_end_whose_answer_is_lost_is_decided_as_it_was_asked() -> None:
     assert life.producer == (7, 1)
 
 
-def behind_one_that_is_not_over() -> Life:
+def behind_one_that_is_not_over() -> TransactionMachine:
     """The next transaction has begun; groups of the one before have not been told of its end."""
     life = with_record()
     life.end(COMMIT, 0)
@@ -189,7 +189,7 @@ def test_a_refusal_for_good_is_a_problem(error: str, is_fatal: bool) -> None:
     assert life.problem.fatal() is is_fatal
 
 
-def of_two(result: Any = COMMIT) -> tuple[Life, rq.Request]:
+def of_two(result: Any = COMMIT) -> tuple[TransactionMachine, rq.Request]:
     """A transaction of two partitions that is decided, and what says that one has its marker."""
     life, other = ready(), Place("there", "out", 1)
     life.stamp(OUT)

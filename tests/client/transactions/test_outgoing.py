@@ -56,7 +56,7 @@ def test_a_callback_that_writes_tells_no_record_twice_and_loses_none(
 
     assert told == ["big"]
     assert cluster.written == [*behind, "next"]
-    assert (outgoing.held, outgoing.under_way) == (0, len(behind) + 1)
+    assert (outgoing.held, outgoing.in_flight) == (0, len(behind) + 1)
 
 
 def test_a_record_for_which_there_is_no_room_stays_the_first() -> None:

@@ -53,7 +53,7 @@ class Turn:
     """One side while it is measured."""
 
     def __init__(self, name: str, side: Side, stand: Stand, way: str, topic: str) -> None:
-        self.name, self._side, self._stand, self._way = name, side, stand, way
+        self.name, self._side, self._stand, self._backend = name, side, stand, way
         self._topic = topic
         self._token = uuid4().hex[:8]
 
@@ -157,7 +157,7 @@ class Turn:
     @contextmanager
     def _victim(self, name: str) -> Iterator["subprocess.Popen[bytes]"]:
         """A process of this name that has come to acceptance; it is killed at the end of this."""
-        given = (self.name, json.dumps(self._stand.config), self._stand.prefix, self._way)
+        given = (self.name, json.dumps(self._stand.config), self._stand.prefix, self._backend)
         command = [sys.executable, "-m", _MODULE, *given, name, self._topic, str(KILLED_TIMEOUT_MS)]
         victim = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=_ROOT)
         try:
@@ -179,7 +179,7 @@ class Turn:
         self._tell("successor", after=after, times=len(waits), wait_s=waits_s, **more)
 
     def _tell(self, what: str, **fields: Any) -> None:
-        tell(BENCH, what, side=self.name, way=self._way, load_1m=load_1m(), **fields)
+        tell(BENCH, what, side=self.name, way=self._backend, load_1m=load_1m(), **fields)
 
 
 def _kill(victim: "subprocess.Popen[bytes]") -> float:

@@ -107,7 +107,7 @@ class OurSide:
     """Groups that the job coordinates; all answers come by one transport."""
 
     def __init__(self, config: Mapping[str, Any], prefix: str, way: str) -> None:
-        self._config, self._prefix, self._way = dict(config), prefix, way
+        self._config, self._prefix, self._backend = dict(config), prefix, way
         self._transport = KafkaTransport(self._config, prefix, "bench-transactions")
 
     def copier(self, name: str, timeout_ms: int) -> Copier:
@@ -116,7 +116,7 @@ class OurSide:
                 **self._config,
                 "transactional.id": name,
                 "transaction.timeout.ms": timeout_ms,
-                "coord.decided.by": self._way,
+                "coord.decided.by": self._backend,
             }
         )
         metadata = GroupMetadata("", -1, self._identity(name), self._transport)

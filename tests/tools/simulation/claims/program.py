@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from coordlib.client.claims.claim import Claim, Phase
 from coordlib.client.claims.consumer import MarshalConsumer, Marshaler
 from coordlib.client.claims.events import ClaimLost, UnseenOffset
-from coordlib.client.claims.machine import Life
+from coordlib.client.claims.machine import ClaimMachine
 from coordlib.client.claims.member import ClaimingMember
 from coordlib.client.claims.options import ConsumerOptions
 from coordlib.client.kit.events import TopicPartition
@@ -102,16 +102,16 @@ class Program(Process):
         return self._marshaler.instance
 
     @property
-    def life(self) -> Life:
+    def life(self) -> ClaimMachine:
         return self.member.life
 
     def told(self) -> list[TopicPartition]:
         """What its user was told to have, whether or not he may work on it."""
-        return [place for place, claim in self.life.me.claims.items() if claim.is_told]
+        return [place for place, claim in self.life.me.claims.items() if claim.is_reported]
 
     def is_told_of(self, place: TopicPartition) -> bool:
         claim = self.life.me.claims.get(place)
-        return claim is not None and claim.is_told
+        return claim is not None and claim.is_reported
 
     def may_work_on(self, place: TopicPartition) -> bool:
         """By its own clock, at this moment of true time; asking changes nothing."""

@@ -70,8 +70,8 @@ def positions_set(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     dies_at = luck.choice([None, None, None, *list(Step)[:-1]])
 
     def look() -> bool:
-        if work.is_over or work._life.step is dies_at:
-            world.note("admin ended", name, work._life.step.value)
+        if work.is_over or work._machine.step is dies_at:
+            world.note("admin ended", name, work._machine.step.value)
             process.kill()
         return process.is_alive
 

@@ -114,7 +114,7 @@ class ClaimsTransport:
     def new_instance(self) -> str:
         return f"{self._luck.getrandbits(32):08x}"
 
-    def luck(self) -> Random:
+    def rng(self) -> Random:
         return Random(self._luck.getrandbits(64))
 
     def view_of(self, topic: str) -> LogView:
