@@ -1,15 +1,14 @@
-"""Members of groups, for any Python program; nothing that is named here needs Spark.
+"""Clients of the coordinator, for any Python program; nothing that is named here needs Spark.
 
-`CoordinatedConsumer` has the shape of confluent-kafka's Consumer. `ClassicMember` is what it stands
-on, for programs that share partitions but read them in their own way; `AssignedMember` is the same
-for server-assigned groups. `GroupMember` is the former name of `ClassicMember` and the
-same class: programs that use it need no change. `BrokerAgent` makes a program a broker of a
-cluster. `read_options` reads how a program connects to
-secured brokers from a file.
+`CoordinatedConsumer` has the shape of confluent-kafka's Consumer. It uses a `ClassicMember`, for
+programs that share partitions but read them in their own way, or an `AssignedMember`, the same for
+server-assigned groups. `GroupMember` is the former name of `ClassicMember` and the same class.
+`BrokerAgent` makes a program a broker of a cluster. `read_options` reads from a file how a program
+connects to secured brokers.
 
-Below them: `machine` (a member's life as a pure state machine, and when it must stop), `classic`,
-`assigned` and `brokers` (the protocols), `shell` (transport, reading, settings). `spark` makes a
-Spark query a member; programs that have Spark import it from there.
+Below them: `groups`, `transactions`, `controller` and `claims`, each with its state machines
+without IO, and `kit`, which all of them use. `spark` makes a Spark query a member; programs that
+have Spark import it from there.
 """
 
 from coordlib.client.controller import (

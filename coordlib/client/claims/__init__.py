@@ -5,9 +5,9 @@
             message = consumer.poll(1.0)
 
 Every process reads the coordination topic by the same fold and comes to the same conclusion
-(`core/claims/`). Here are the consumer's part of it (`life.py`, a state machine without IO,
-and what it is made of), Kafka around it (`kafka.py`), and the public faces: `marshaler.py`,
-`consumer.py`, `admin.py`.
+(`core/claims/`). `machine.py` is a consumer's state machine without IO; its parts are `claim.py`,
+`holding.py`, `standing.py`. Kafka around it: `transport.py` (what is needed), `kafka.py`,
+`reading.py`. Public faces: `consumer.py`, `admin.py`; `resetting.py` sets positions.
 """
 
 from coordlib.client.claims.admin import ClaimsAdmin, NotSet

@@ -1,10 +1,9 @@
-"""Brokers of a cluster: who leads what, who is in sync, and when to stop.
+"""Brokers of a cluster (your own workers, not Kafka's): who leads, who is in sync, when to stop.
 
-`life` is the state machine, made of parts: `targets` (which state it wants to be in), `replicas`
-(what it leads and follows, and which callback is next), `resigning` (how it lets go), `in_sync`
-(who must acknowledge), `gate` (whether it takes requests), `reports`, `leaving`, `picture`,
-`question` (how it gets the picture).
-`folder` keeps a second process out; `agent` is the shell.
+`machine.py` is a broker's state machine without IO. Its parts: `state.py` (which state the broker
+asks for, whether it takes requests, how it ends), `replicas.py` (what it leads and follows, which
+callback is next, how it lets go), `isr.py` (who must acknowledge), `metadata.py` (the cluster as it
+was read). `agent.py` drives it; `folder.py` keeps a second process out.
 """
 
 from coordlib.client.controller.agent import BrokerAgent

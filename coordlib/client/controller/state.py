@@ -142,12 +142,9 @@ class FencingGate:
 
     def is_open(self, now_ms: int) -> bool:
         """Whether the broker takes requests; without side effects."""
-        contact_ms = self._contact_ms
-        return (
-            self._is_open
-            and contact_ms is not None
-            and now_ms - contact_ms <= self._fenced_after_ms
-        )
+        if not self._is_open or self._contact_ms is None:
+            return False
+        return now_ms - self._contact_ms <= self._fenced_after_ms
 
 
 #: How often a broker that stops asks whether it may, beside each time it has let go.
