@@ -63,7 +63,7 @@ class Survey:
         newest_max: int | None = None,
         on_record: OnRecord = lambda *_: None,
     ) -> dict[int, LogView]:
-        """What the log says, up to the ends that were seen first.
+        """Read the log up to the ends that were seen first.
 
         Args:
             partitions: of the coordination topic; None: all.
@@ -282,7 +282,7 @@ class ClaimsAdmin(Closing):
 
 
 class _Awaited:
-    """Messages that only have to be taken by the log."""
+    """A handler for messages of which only the acknowledgement counts."""
 
     topics: Sequence[str] = ()
 
@@ -302,7 +302,7 @@ class _Awaited:
             self._changed.notify_all()
 
     def judged(self, view: LogView, judgement: Judgement) -> None:
-        """It waits for no judgement."""
+        """Ignored: no judgement is waited for."""
 
     def wake_ms(self) -> int | None:
         return None
@@ -314,7 +314,7 @@ class _Awaited:
             self._changed.notify_all()
 
     def wait(self, timeout_s: float) -> None:
-        """Until all are taken. Raises CannotReach, NotAllowed."""
+        """Wait until the log has taken all. Raises CannotReach, NotAllowed."""
         self._transport.flush(timeout_s)
         with self._changed:
             self._changed.wait_for(lambda: bool(self._problem or not self.ids), timeout_s)

@@ -82,7 +82,7 @@ def velocity(samples: Sequence[int]) -> float:
 
 
 class Verdict(Enum):
-    """What one look at a claim gives."""
+    """The result of one health check of a claim."""
 
     #: action: none.
     HEALTHY = "healthy"
@@ -176,7 +176,7 @@ class CommitTracker:
         return len(self._open)
 
     def handed_out(self, offset: int) -> None:
-        """A message goes to the user. Offsets must rise."""
+        """Note that a message is handed to the user. Offsets must rise."""
         assert not self._open or offset > self._open[-1].offset, "handed out of order"
         assert offset >= self.position, "handed out below the position"
         entry = _Handed(offset)
@@ -257,7 +257,7 @@ WITHOUT_COOL_DOWN: Final = frozenset(
 
 
 class Phase(Enum):
-    """Where a claim stands."""
+    """The phase of a claim."""
 
     #: action: its start is looked up. transition: found -> HELD; not within the fence -> lost
     STARTING = "starting"
@@ -366,18 +366,18 @@ class Flushes:
         self._open: Final[dict[int, _Flush]] = {}
 
     def begin(self, ticket: int, signs: Iterable[int]) -> None:
-        """It waits for these, which are under way; there is at least one."""
+        """Open a flush that waits for these claims; there is at least one."""
         self._open[ticket] = _Flush(set(signs))
 
     def signed(self, claim: Claim, sign: int) -> None:
-        """A sign of this claim is under way."""
+        """Note that a sign of this claim was sent."""
         for each in self._open.values():
             if _key(claim) in each.unsigned:
                 each.unsigned.discard(_key(claim))
                 each.signs.add(sign)
 
     def not_written(self, claim: Claim, sign: int) -> None:
-        """The producer has given up a sign of this claim."""
+        """Note that the producer has given up a sign of this claim."""
         for each in self._open.values():
             if sign in each.signs:
                 each.signs.discard(sign)
@@ -393,7 +393,7 @@ class Flushes:
         return done
 
     def forget(self, ticket: int) -> None:
-        """Nobody waits for it any more."""
+        """Drop a flush."""
         self._open.pop(ticket, None)
 
 

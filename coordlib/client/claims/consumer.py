@@ -39,7 +39,7 @@ class Handing(NamedTuple):
 
 
 class Taking:
-    """Of one consumer. To be called whole."""
+    """The messages that one consumer takes and hands out. To be called uninterrupted."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Taking:
         return self.handing
 
     def forget(self) -> None:
-        """Hand out nothing more."""
+        """Drop all messages that were not handed out."""
         self.handing, self.out = None, []
 
     def _take_of(self, claim: Claim, queue: deque[Any], count: int) -> None:
@@ -416,7 +416,7 @@ class MarshalConsumer(Closing):
             self._on_closed(self)
 
     def on_closed(self, call: Callable[["MarshalConsumer"], None]) -> None:
-        """For the marshaler: called once at the end."""
+        """Set what is called once at the end, for the marshaler."""
         self._on_closed = call
 
     # ---- callbacks ----------------------------------------------------------------------------

@@ -393,7 +393,7 @@ class CommitToKafka:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something that the program's log should have, one sentence."""
+    """A warning for the program's log, one sentence."""
 
     sentence: str
 

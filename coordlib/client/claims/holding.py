@@ -185,7 +185,7 @@ class Holding:
             self.let_go(claim, now_ms)
 
     def let_go(self, claim: Claim, now_ms: int) -> None:
-        """The user has let go: release the slot."""
+        """Release the slot: the user has let go."""
         me = self._me
         assert claim.why is not None
         del me.claims[claim.place]
@@ -200,7 +200,7 @@ class Holding:
         self._end_topic(claim.place, now_ms)
 
     def lose(self, claim: Claim, stop: Stop, now_ms: int) -> None:
-        """The claim may not be worked on any more, and is given up for good."""
+        """Give the claim up for good: it may not be worked on any more."""
         me = self._me
         del me.claims[claim.place]
         if claim.is_reported:
@@ -279,7 +279,7 @@ class Batches:
         return min((each for each in due if each is not None), default=None)
 
     def go_on(self, now_ms: int) -> None:
-        """Try again what Kafka did not take."""
+        """Repeat commits that Kafka did not take."""
         for claim in self._me.claims.values():
             if claim.again_ms is not None and now_ms >= claim.again_ms:
                 self._commit(claim, now_ms)
@@ -298,7 +298,7 @@ class Batches:
             self._decide(claim, event.now_ms)
 
     def not_written(self, event: sg.NotWritten) -> None:
-        """Say it again: that it may stand in the log already does no harm."""
+        """Write it again; a duplicate in the log does no harm."""
         claim = self._asked.pop(event.id, None)
         if claim is None or claim.asked is None or self._me.claims.get(claim.place) is not claim:
             return
@@ -361,7 +361,7 @@ class Attempts:
         return min(due, default=None)
 
     def wake(self) -> None:
-        """Something was released that this consumer may want: look at once."""
+        """Run a claims pass at once: something was released."""
         self._pass_ms = 0
 
     def go_on(self, now_ms: int) -> None:

@@ -192,10 +192,9 @@ class BrokerMachine:
     @property
     def _is_free(self) -> bool:
         """Whether the user was notified of a closed gate, and has returned from on_fenced."""
-        is_reported = self._gate.closed_because is None
-        return is_reported and (
-            self._calling is None or self._calling.callback is not Callback.FENCED
-        )
+        if self._gate.closed_because is not None:
+            return False
+        return self._calling is None or self._calling.callback is not Callback.FENCED
 
     def _check_gate(self, now_ms: int) -> None:
         me = self._me

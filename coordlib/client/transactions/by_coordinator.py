@@ -56,7 +56,7 @@ OpenData = Callable[[Mapping[str, Any]], Writes]
 
 
 class CoordinatorTransactions(Unfenced):
-    """The way in which the coordinator decides.
+    """The backend whose transactions the coordinator decides.
 
     Args:
         config: as `CoordinatedProducer` has it.
@@ -123,7 +123,7 @@ class CoordinatorTransactions(Unfenced):
 
     @uninterrupted
     def begin(self) -> None:
-        """Begin; the coordinator is told by the first record, or the first offsets."""
+        """Begin. The first record, or the first offsets, begin it at the coordinator."""
         self._machine.begin()
         self._commits.clear()
         self._undelivered = None
@@ -170,7 +170,7 @@ class CoordinatorTransactions(Unfenced):
 
     @uninterrupted
     def _ask_for_commit(self) -> bool:
-        """Whether it is asked for: all that was produced is written, and no more is taken."""
+        """Ask for the commit if all records are written; returns whether it did."""
         with self._lock:
             if self._machine.all_are_added and self._outgoing.is_empty:
                 self._is_open = False
@@ -281,7 +281,7 @@ class CoordinatorTransactions(Unfenced):
         self._until(lambda: self._machine.is_over and self._machine.unmarked is None, until_s)
 
     def _until(self, is_done: Callable[[], bool], until_s: float) -> None:
-        """Go on until this is so. Raises TransactionError: retriable when time is up."""
+        """Serve until `is_done`. Raises TransactionError: retriable when time is up."""
         while True:
             self._turn()
             self._raise_problem()
@@ -295,7 +295,7 @@ class CoordinatorTransactions(Unfenced):
             self._serve(_POLL_S)
 
     def _missing(self) -> str:
-        """What is waited for."""
+        """What the call still waits for, for errors."""
         if self._markers is not None:
             return (
                 f"It is decided, and not all markers are written yet. {self._markers.why}".strip()
@@ -306,7 +306,7 @@ class CoordinatorTransactions(Unfenced):
 
     @uninterrupted
     def _turn(self) -> None:
-        """Take what came, and do what is due."""
+        """Handle what has come, and send what is due."""
         with self._lock:
             self._turned_ms = now_ms = self._transport.now_ms()
             while not self._heard.empty():
@@ -335,7 +335,7 @@ class CoordinatorTransactions(Unfenced):
             self._machine.heard(heard, now_ms)
 
     def _mark(self, now_ms: int) -> None:
-        """Write the markers of what ended."""
+        """Write the markers of the transaction that ended."""
         unmarked = self._machine.unmarked
         if unmarked is None:
             self._markers = None
@@ -353,7 +353,7 @@ class CoordinatorTransactions(Unfenced):
         self._send(now_ms)
 
     def _delivered(self, of: Outgoing, error: KafkaError | None) -> bool:
-        """What became of a record."""
+        """Take the delivery report of a record."""
         self._has_fatal = self._has_fatal or is_fatal(error)
         if error is not None and of is self._outgoing and self._undelivered is None:
             self._undelivered = self.lost(error)

@@ -236,7 +236,7 @@ Open = Callable[[Mapping[str, Any], Callable[[KafkaError], None]], Transactional
 
 
 class KafkaTransactions:
-    """The way in which Kafka decides.
+    """The backend whose transactions Kafka decides.
 
     Args:
         config: as `CoordinatedProducer` has it.
@@ -370,7 +370,7 @@ class KafkaTransactions:
         return self._open_producer(self._config, self._note_error)
 
     def _note_error(self, _error: KafkaError) -> None:
-        """Something went wrong on the way to the brokers: requests may have been sent twice."""
+        """Note an error on the way to the brokers: requests may have been sent twice."""
         self._is_doubtful = True
 
     def _ended(self) -> None:
@@ -427,7 +427,7 @@ class KafkaTransactions:
 
     @contextmanager
     def _noting(self, doing: str, ends_s: float = math.inf) -> Iterator[None]:
-        """Turns what confluent-kafka raises into what it means for the transaction."""
+        """Turn errors of confluent-kafka into TransactionError."""
         try:
             yield
         except OffsetsNotWritten as lost:

@@ -146,7 +146,7 @@ class PartitionReader(Generic[T]):
     # ---- what is read -------------------------------------------------------------------------
 
     def add(self, offset: int, header: Stamp | Marker | None, record: T, now_ms: int) -> None:
-        """The next record of the partition."""
+        """Take the next record of the partition."""
         self._has_first = self._has_first or offset == 0
         self._read_to = offset + 1
         if isinstance(header, Marker):
@@ -160,7 +160,7 @@ class PartitionReader(Generic[T]):
         self._settle_over()
 
     def reached(self, offset: int) -> None:
-        """There is nothing more below this offset."""
+        """Note that no more records come below this offset."""
         self._read_to = max(self._read_to, offset)
         self._settle_over()
 
@@ -214,7 +214,7 @@ class PartitionReader(Generic[T]):
         return waits.txn
 
     def answered(self, txn: Txn, verdict: str | None, now_ms: int, end: int = 0) -> None:
-        """What came out: a verdict of the coordinator; None: nothing.
+        """Take a verdict of the coordinator; None: it is not known.
 
         Args:
             end: of the partition, asked for after the answer. If the transaction is over, its
@@ -337,7 +337,7 @@ V = TypeVar("V")
 
 
 def _remember(known: dict[K, V], key: K, value: V) -> None:
-    """Put it as the newest, and forget the oldest beyond the bound."""
+    """Insert it as the newest, and drop the oldest beyond the bound."""
     known.pop(key, None)
     known[key] = value
     if len(known) > REMEMBERED_MAX:

@@ -509,7 +509,7 @@ class CommittedReader(AsksCluster, Closing):
                 self._data.resume(of.kafka_of((place,)))
 
     def _ask(self) -> None:
-        """Ask the coordinator where a marker stays away, and pass on what it has said."""
+        """Ask the coordinator where no marker comes, and pass on its answers."""
         if monotonic() - self._looked_s < LOOK_S:
             return
         self._looked_s = monotonic()

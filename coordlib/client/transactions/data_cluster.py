@@ -121,7 +121,6 @@ _GONE: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
-DeliveryReport = Callable[[KafkaError | None, Any], None]
 
 
 class Writes(Protocol):
@@ -202,7 +201,7 @@ class DataCluster:
         key: bytes | str | None = None,
         headers: list[tuple[str, Value]],
         timestamp: int = 0,
-        on_delivery: DeliveryReport,
+        on_delivery: OnDelivery,
     ) -> None:
         """Write a record. Raises BufferError: the queue is full; KafkaException."""
         self._producer.produce(
@@ -299,11 +298,11 @@ class MarkerWriter:
 
     @property
     def unknown(self) -> list[str]:
-        """Clusters that nobody has named here."""
+        """Clusters for which there are no options."""
         return sorted({each.cluster for each in self.unmarked.places} - self._clusters.keys())
 
     def turn(self) -> list[Place]:
-        """Write what is to be written; returns those that have their marker since the last time.
+        """Write markers that are due; returns the partitions that have theirs since the last call.
 
         Raises CannotReach, NotAllowed: it is not known whether a partition is there.
         """
@@ -438,18 +437,18 @@ class Outgoing:
             raise BufferError("Local: Queue full")
 
     def add(self, record: Record) -> None:
-        """One more, behind all others."""
+        """Append a record."""
         self._waiting.setdefault(record.place, deque()).append(record)
         self.held += 1
 
     def put_back(self, records: Iterable[Record]) -> None:
-        """These again, before all others, by their numbers."""
+        """Put these in front again, by their numbers."""
         for record in sorted(records, key=lambda each: each.number, reverse=True):
             self._waiting.setdefault(record.place, deque()).appendleft(record)
             self.held += 1
 
     def write(self) -> None:
-        """Write what may be written."""
+        """Write the records that may be written."""
         for place, records in list(self._waiting.items()):
             while records and self._may_write(place):
                 # Taken out first: the callback of a record that is refused at once may come here.
@@ -463,7 +462,7 @@ class Outgoing:
                 del self._waiting[place]
 
     def _try(self, record: Record) -> bool:
-        """Whether it is under way, or has failed; else it is tried again."""
+        """Hand a record to the producer; False: its queue is full, try again."""
 
         def note(error: KafkaError | None, message: Any) -> None:
             with self._lock:

@@ -70,7 +70,7 @@ class Table(Protocol):
     """Its name for all who can reach its store."""
 
     def id(self) -> str:
-        """Delta's id of the table that was there at the newest look."""
+        """Delta's id of the table as it was last read."""
 
     def retention(self) -> str | None:
         """Its RETENTION; None: not set."""

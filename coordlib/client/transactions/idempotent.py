@@ -105,7 +105,7 @@ class IdempotentProducer(Closing):
 
     @uninterrupted
     def _take(self, given: Given, place: Place, on_delivery: OnDelivery) -> None:
-        """Whole: a number that no record has would stop its readers.  # INV-141"""
+        """Number and queue it, uninterrupted: a missing number would stop readers.  # INV-141"""
         with self._lock:
             number = self._numbers.get(place, 0)
             self._numbers[place] = number + 1
@@ -234,4 +234,4 @@ class _AskingForId(Unfenced):
 
 
 def _ignore(_error: Any, _message: Any) -> None:
-    """Nobody wants to be told."""
+    """No delivery callback."""

@@ -90,7 +90,7 @@ class Question:
 
 @dataclass(slots=True)
 class Transaction:
-    """What belongs to the open transaction."""
+    """The state of the open transaction."""
 
     #: Records of each partition.
     counts: dict[Place, int] = field(default_factory=dict)
@@ -247,7 +247,7 @@ class TransactionMachine:
         return self._now.is_over
 
     def marked(self, places: Iterable[Place], now_ms: int) -> None:
-        """These partitions have their marker, or are gone."""
+        """Note partitions that have their marker, or are gone."""
         unmarked, done = self.unmarked, list(places)
         if unmarked is None or not done:
             return
@@ -284,7 +284,7 @@ class TransactionMachine:
             self._answered(self._questions[message.id], message, now_ms)
 
     def not_written(self, id_: str, why: str, is_final: bool, now_ms: int) -> None:
-        """A request is not in the log."""
+        """Take the report that a request was not written."""
         question = self._questions.get(id_)
         if question is None:
             return
@@ -347,7 +347,7 @@ class TransactionMachine:
         self._ask(rq.EndTxn(**self._named(), result=result, accepted=accepted), now_ms)
 
     def _heard_while_aborting(self, id_: str, now_ms: int) -> None:
-        """Of a request that was under way when the abort was asked for."""
+        """Take the outcome of a request that was in flight when the abort was asked for."""
         del self._questions[id_]
         if self._now.may_be_begun:
             self._forget(_OF_TRANSACTION)
@@ -390,7 +390,7 @@ class TransactionMachine:
         question.send_ms, question.waits_for_end = now_ms + ENDS_WITHIN_MS, True
 
     def _note_unwritten(self, answer: rs.InitProducerIdResponse) -> None:
-        """Whoever had the id before this process has not written all of its markers."""
+        """Take over the markers that the former process of the id has not written."""
         if self.unmarked is not None or self._is_asking(rq.TxnMarkersWritten):
             return  # they are being written
         ended, rows = answer.ended, answer.unwritten
@@ -422,13 +422,13 @@ class TransactionMachine:
         return any(isinstance(each.request, kinds) for each in self._questions.values())
 
     def _forget_unsent(self, kinds: Any) -> None:
-        """These are not in the log, or were answered that they have changed nothing."""
+        """Drop requests that are not in the log, or whose answer says that nothing changed."""
         for id_, each in list(self._questions.items()):
             if isinstance(each.request, kinds) and each.send_ms is not None:
                 del self._questions[id_]
 
     def _forget(self, kinds: Any) -> None:
-        """Nobody waits for these answers any more, and they are not asked again."""
+        """Drop these requests and their answers."""
         for id_, each in list(self._questions.items()):
             if isinstance(each.request, kinds):
                 del self._questions[id_]

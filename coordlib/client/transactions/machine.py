@@ -183,18 +183,18 @@ class Machine:
         self._where = where
 
     def call(self, call: Call) -> None:
-        """The program calls. Raises TransactionError when the state does not allow it."""
+        """Begin a call. Raises TransactionError when the state does not allow it."""
         after = CALLS[call].get(self.state)
         if after is None:
             raise self._refused(call)
         self._become(after)
 
     def done(self, call: Call) -> None:
-        """It went well."""
+        """A call has succeeded."""
         self._become(DONE[call])
 
     def failed(self, error: TransactionError) -> None:
-        """It did not. What may be tried again leaves the state as it is."""
+        """A call has failed. A retriable error leaves the state as it is."""
         is_abortable = self.state in VALID_PREVIOUS_STATES[State.ABORTABLE_ERROR]
         is_abortable |= self.state is State.ABORTABLE_ERROR
         if error.severity is Severity.ABORTABLE and is_abortable:
@@ -259,7 +259,7 @@ OnDelivery = Callable[[Any, Any], None]
 
 
 class TransactionBackend(Protocol):
-    """One producer over one way; calls come in an order that the state machine allows.
+    """One producer over one backend; calls come in an order that the state machine allows.
 
     Its calls raise TransactionError; after a retriable one the same call goes on.
     """

@@ -209,7 +209,7 @@ class CoordinatedProducer(Closing):
 
     @contextmanager
     def _calling(self, call: Call) -> Iterator[None]:
-        """Hold a call, and how it ended, against the states."""
+        """Check a call, and apply its outcome, by the table of states."""
         self._machine.call(call)
         state = self._machine.state
         try:
