@@ -20,7 +20,7 @@ counts as older or newer, whichever is nearer.
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -29,19 +29,14 @@ from coordlib import limits
 from coordlib.config import GroupConfig, TransactionsConfig
 from coordlib.core.engine import effects as fx
 from coordlib.core.engine.effects import ASSIGNMENTS
-from coordlib.core.engine.step import Step
-from coordlib.core.engine.tables import Entries
+from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, Step
 from coordlib.core.engine.time import Timer
-from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import AssignmentValue
 from coordlib.core.wire.stored import TopicIds as Ids
 from coordlib.errors import ErrorCode
 from coordlib.limits import INT32_MAX
-
-if TYPE_CHECKING:
-    from coordlib.core.groups.kind import GroupKind
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
@@ -237,6 +232,10 @@ SHARD_IS_THROTTLED: Final = (
 )
 
 
+#: An error, with a sentence of its own or the error's; None: the request is not refused.
+Refused = tuple[ErrorCode, str | None] | None
+
+
 class AroundGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The state that all groups of a shard share, as far as a step may read it."""
 
@@ -251,10 +250,9 @@ class AroundGroup(msgspec.Struct, frozen=True, kw_only=True):
     #: The ids of topics that listings have shown. Read only.
     ids: Ids = MappingProxyType({})
 
-    @property
-    def is_throttled(self) -> bool:
-        """Whether the next new group has to wait."""
-        return self.throttle_ms > 0
+    def throttle_time(self, code: ErrorCode) -> int | UnsetType:
+        """How long the sender of a request that is refused with this error should wait, in ms."""
+        return self.throttle_ms if code is ErrorCode.THROTTLING_QUOTA_EXCEEDED else UNSET
 
     def present_id(self, topic: str, topic_id: str | UnsetType) -> str:
         """The id that has replaced this one; empty: it is not known as an old one."""
@@ -271,21 +269,36 @@ class GroupStep(Step[G], ABC):
 
     #: The state in which a group of this kind is deleted.
     DEAD: ClassVar[Any]
+    #: Whether rows of commits are judged one by one, by `row_fault`.
+    JUDGES_ROWS: ClassVar[bool] = False
     family: AroundGroup
-    kind: "GroupKind"
 
-    @property
-    def offsets(self) -> Entries:
-        """Committed offsets of the group as they were before this step."""
-        return self.entries(OFFSETS)
+    @abstractmethod
+    def commit_fault(self, request: rq.OffsetCommit) -> Refused:
+        """Why the sender of this commit may store no offsets as a member."""
 
-    def refuse(
-        self, request: rq.Request, code: ErrorCode, message: str | None = None, **fields: Any
-    ) -> None:
-        """As for all kinds; who comes too early reads how long to wait."""
-        if code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-            fields.setdefault("throttle_time_ms", self.family.throttle_ms)
-        super().refuse(request, code, message, **fields)
+    @abstractmethod
+    def member_fault(self, member: str, instance: str | None, generation: int) -> ErrorCode:
+        """Why offsets of this sender must not wait for a decision; NONE: they may."""
+
+    def row_fault(self, _member: str, _generation: int, _row: rq.CommittedOffset) -> ErrorCode:
+        """Why a row is not this sender's to commit; NONE: it is, or the sender is no member."""
+        return ErrorCode.NONE
+
+    def new_group_fault(self, full: ErrorCode, grows_by: int = 0) -> Refused:
+        """Why no group is made for a request.
+
+        Args:
+            full: the error of a shard without room.
+            grows_by: bytes that the request adds; 0: they are counted elsewhere.
+        """
+        if not self.may_create:
+            return full, SHARD_IS_FULL
+        if self.family.throttle_ms:
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
+        if grows_by and grows_by > self.room_for(is_known=False):
+            return full, SHARD_IS_TOO_LARGE
+        return None
 
     def assign(self, member: str, value: AssignmentValue | None) -> None:
         """Publish a member's current assignment; None: the member is gone."""

@@ -46,13 +46,13 @@ from coordlib.core.engine.tables import Entries
 from coordlib.core.engine.time import NEVER, Due
 from coordlib.core.groups.group import AnyGroup, GroupStep
 from coordlib.core.groups.offsets import pending
+from coordlib.core.groups.offsets.commit import offset_commit
 from coordlib.core.groups.offsets.pending import decide_pending, remove_offsets
 from coordlib.core.groups.offsets.pending_commit import MESSAGES, pending_commit
 from coordlib.core.groups.offsets.requests import delete_group, offset_delete, offset_fetch
 from coordlib.core.groups.offsets.tables import OFFSETS, PENDING
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import stored
-from coordlib.errors import ErrorCode
 
 CAUSE = "deadline:retention"
 
@@ -111,7 +111,7 @@ def first_expiry(group: AnyGroup, offsets: Entries, retention_ms: int) -> int:
 def expire(step: GroupStep[Any], checked_ms: int) -> None:
     """Delete the offsets that were due at a check, or the group."""
     step.cause = CAUSE
-    group, offsets = step.live, step.offsets
+    group, offsets = step.live, step.entries(OFFSETS)
     is_empty = group.is_empty
     dues = _dues(group, offsets, step.family.config.offsets_retention_ms)
     due = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
@@ -169,6 +169,7 @@ NO_WISHES: Final = msgspec.Raw(b"\xc2")
 
 #: Requests that both kinds judge alike.
 OF_ALL_GROUPS: Final[Mapping[type[rq.Request], Handler]] = {
+    rq.OffsetCommit: offset_commit,
     rq.OffsetFetch: offset_fetch,
     rq.OffsetDelete: offset_delete,
     rq.DeleteGroup: delete_group,
@@ -239,18 +240,6 @@ class GroupKind(Kind):
         pending.carry_out(step)
         if self.topics_changed is not None:
             self.topics_changed(step, ())
-
-    @abstractmethod
-    def fault_of_member(
-        self, step: Any, member: str, instance: str | None, generation: int
-    ) -> ErrorCode:
-        """Why offsets of this sender must not wait for a decision; NONE: they may."""
-
-    def row_faults(
-        self, _step: Any, _member: str, _generation: int
-    ) -> Callable[[rq.CommittedOffset], ErrorCode]:
-        """Why a row of such a sender must not; NONE: it may."""
-        return lambda _: ErrorCode.NONE
 
     def known_topics(self, _: Any) -> Mapping[str, int]:
         """Topics whose partition counts a group tells, for a shard that lost its own."""

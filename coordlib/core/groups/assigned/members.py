@@ -22,8 +22,7 @@ from coordlib.core.groups.assigned.group import (
     text_bytes,
 )
 from coordlib.core.groups.assignors.registry import StrategyBook
-from coordlib.core.groups.group import GroupStep, is_older
-from coordlib.core.groups.offsets import commit as offsets
+from coordlib.core.groups.group import GroupStep, Refused, is_older
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
@@ -69,10 +68,33 @@ class Step(GroupStep[Group]):
     __slots__ = ()
     DEAD = State.DEAD
     DESIGN_ERRORS = DESIGN_ERRORS
+    JUDGES_ROWS = True
 
     @property
     def new_group_bytes(self) -> int:
         return new_group_bytes(self.name)
+
+    def commit_fault(self, request: rq.OffsetCommit) -> Refused:
+        code = self.member_fault(request.member, None, request.generation)
+        return None if code is ErrorCode.NONE else (code, None)
+
+    def member_fault(self, member: str, _instance: str | None, generation: int) -> ErrorCode:
+        found = find_member(self, member, generation)
+        if isinstance(found, ErrorCode):
+            return found
+        # As in Kafka: a commit that names a member must name a generation. Only requests have a
+        # place among the joins, and only they may renew a session.
+        return ErrorCode.ILLEGAL_GENERATION if generation < 0 else ErrorCode.NONE
+
+    def row_fault(self, member: str, generation: int, row: rq.CommittedOffset) -> ErrorCode:
+        """A member commits what it was granted, under a generation since the grant."""
+        owner = self.value.members.get(member) if self.value else None
+        if owner is None:
+            return ErrorCode.NONE
+        grant, newest = owner.grant_of(row.topic, row.partition), self.live.generation
+        if grant is None or is_older(generation, grant.generation) or is_older(newest, generation):
+            return ErrorCode.PARTITION_NOT_OWNED
+        return ErrorCode.NONE
 
     @property
     def strategies(self) -> StrategyBook:
@@ -157,42 +179,3 @@ def remove(step: Step, member: Member, reason: str) -> None:
     )
     step.emit(fx.Notify(member.reply, notice))
     step.assign(member.member, None)
-
-
-def offset_commit(step: Step, request: rq.OffsetCommit) -> None:
-    """Judge one OffsetCommit."""
-    member = step.value.members.get(request.member) if step.value else None
-    of_row = fault_of_row(step, member) if member is not None else None
-    offsets.offset_commit(step, request, _refused, of_row)
-
-
-def _refused(step: Step, request: rq.OffsetCommit) -> offsets.Refused:
-    code = fault_of_member(step, request.member, request.generation)
-    return None if code is ErrorCode.NONE else (code, None)
-
-
-def fault_of_member(step: Step, member_id: str, generation: int) -> ErrorCode:
-    """Why this member may not commit anything; NONE: it may."""
-    member = find_member(step, member_id, generation)
-    if isinstance(member, ErrorCode):
-        return member
-    # As in Kafka: a commit that names a member must name a generation. Only requests have a place
-    # among the joins, and only they may renew a session.
-    return ErrorCode.ILLEGAL_GENERATION if generation < 0 else ErrorCode.NONE
-
-
-def fault_of_row(step: Step, member: Member) -> offsets.OfRow:
-    """Check rows of a commit against the grants of the member."""
-
-    def judge(request: rq.OffsetCommit | rq.Release, row: rq.CommittedOffset) -> ErrorCode:
-        return fault_of_grant(step, member, request.generation, row)
-
-    return judge
-
-
-def fault_of_grant(step: Step, member: Member, named: int, row: rq.CommittedOffset) -> ErrorCode:
-    """Why a row under the generation `named` is not the member's to commit; NONE: it is."""
-    grant, newest = member.grant_of(row.topic, row.partition), step.live.generation
-    if grant is None or is_older(named, grant.generation) or is_older(newest, named):
-        return ErrorCode.PARTITION_NOT_OWNED
-    return ErrorCode.NONE

@@ -1,7 +1,6 @@
 """Server-assigned groups as a kind: their requests, and the facts of a group."""
 
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import ClassVar, Final
 
 import msgspec
@@ -11,17 +10,11 @@ from coordlib.core.groups.assigned import division, members, reconciliation, tim
 from coordlib.core.groups.assigned import subscriptions as wishes_of
 from coordlib.core.groups.assigned.group import Group, check_invariants
 from coordlib.core.groups.assigned.leave import describe_group, heartbeat, leave_group
-from coordlib.core.groups.assigned.members import (
-    Step,
-    fault_of_grant,
-    fault_of_member,
-    offset_commit,
-)
+from coordlib.core.groups.assigned.members import Step
 from coordlib.core.groups.assigned.subscribe import release, subscribe
 from coordlib.core.groups.group import uncovered
 from coordlib.core.groups.kind import OF_ALL_GROUPS, GroupKind
 from coordlib.core.wire import api as rq
-from coordlib.errors import ErrorCode
 
 
 def _topics_changed(step: Step, changed: Collection[str]) -> None:
@@ -49,7 +42,6 @@ class Assigned(GroupKind):
         rq.Release: release,
         rq.Heartbeat: heartbeat,
         rq.LeaveGroup: leave_group,
-        rq.OffsetCommit: offset_commit,
         rq.DescribeGroup: describe_group,
     }
     topics_changed = staticmethod(_topics_changed)
@@ -66,20 +58,6 @@ class Assigned(GroupKind):
             replies=tuple(sorted({member.reply for member in value.members.values()})),
             size_bytes=members.kept_bytes(value),
         )
-
-    def fault_of_member(
-        self, step: Step, member: str, _instance: str | None, generation: int
-    ) -> ErrorCode:
-        return fault_of_member(step, member, generation)
-
-    def row_faults(
-        self, step: Step, member: str, generation: int
-    ) -> Callable[[rq.CommittedOffset], ErrorCode]:
-        """As a member's commits: partition by partition."""
-        found = step.value.members.get(member) if step.value else None
-        if found is None:
-            return super().row_faults(step, member, generation)
-        return partial(fault_of_grant, step, found, generation)
 
     def check(self, value: Group) -> None:
         check_invariants(value)

@@ -17,19 +17,18 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.core.engine.effects import reply_of
-from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
 from coordlib.core.groups.assigned import division, members, reconciliation
-from coordlib.core.groups.assigned.group import Demand, Group, Member, includes
+from coordlib.core.groups.assigned.group import Group, Member, includes
 from coordlib.core.groups.assigned.members import (
     SESSION_TIMEOUT_TOO_HIGH,
     Step,
-    fault_of_row,
     find_own,
 )
 from coordlib.core.groups.assignors.server_model import DEFAULT
-from coordlib.core.groups.group import SHARD_IS_THROTTLED, is_older
+from coordlib.core.groups.group import Refused, is_older
 from coordlib.core.groups.group import next_generation as after
-from coordlib.core.groups.offsets import commit as offsets
+from coordlib.core.groups.offsets.commit import store
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import stored
 from coordlib.core.wire.topics import BadPattern, compile_pattern
@@ -47,26 +46,14 @@ def release(step: Step, request: rq.Release) -> None:
     step.touched.append(member.member)
     demand = member.demand(request.cause)
     # The offsets first: the partitions are still the member's own.
-    of_row = _of_demand(step, member, demand)
+    # Of this demand only: a late duplicate must restore none (rule 12).
+    partitions = demand.partitions if demand is not None else {}
     room_bytes = step.room_for(is_known=True)
-    offsets.store(step, request, room_bytes, of_row)
+    store(step, request, room_bytes, lambda row: includes(partitions, row.topic, row.partition))
     if demand is not None:
         reconciliation.let_go(step, member, demand)
         division.go_on(step)
         reconciliation.tell(step, before)
-
-
-def _of_demand(step: Step, member: Member, demand: Demand | None) -> offsets.OfRow:
-    """Store offsets of this demand only: a late duplicate must restore none (rule 12)."""
-    as_commit = fault_of_row(step, member)
-    partitions = demand.partitions if demand is not None else {}
-
-    def judge(request: rq.Release, row: rq.CommittedOffset) -> ErrorCode:
-        if not includes(partitions, row.topic, row.partition):
-            return ErrorCode.PARTITION_NOT_OWNED
-        return as_commit(request, row)
-
-    return judge
 
 
 #: Of the topics that a member wants, those that its line of history names.
@@ -96,7 +83,7 @@ def _is_too_high(step: Step, request: rq.Subscribe) -> bool:
     return request.session_timeout_ms > step.family.config.session_timeout_max_ms
 
 
-def _refused_before_group(step: Step, request: rq.Subscribe) -> tuple[ErrorCode, str | None] | None:
+def _refused_before_group(step: Step, request: rq.Subscribe) -> Refused:
     config = step.family.config
     low_ms, high_ms = config.session_timeout_min_ms, config.session_timeout_max_ms
     if not low_ms <= request.session_timeout_ms <= high_ms:
@@ -133,7 +120,8 @@ def _enter(step: Step, request: rq.Subscribe) -> None:
         return
     refused = _no_place(step) or _other_strategy(step, request, but="")
     if refused is not None:
-        step.refuse(request, *refused)
+        throttle_time_ms = step.family.throttle_time(refused[0])
+        step.refuse(request, *refused, throttle_time_ms=throttle_time_ms)
         return
     if group is None:
         step.create("first member")
@@ -153,13 +141,9 @@ def _enter(step: Step, request: rq.Subscribe) -> None:
     _conclude(step, request, member.member, group, before)
 
 
-def _no_place(step: Step) -> tuple[ErrorCode, str | None] | None:
+def _no_place(step: Step) -> Refused:
     if step.value is None:
-        if not step.may_create:
-            return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
-        if step.family.is_throttled:
-            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
-        return None
+        return step.new_group_fault(ErrorCode.GROUP_MAX_SIZE_REACHED)
     is_full = len(step.value.members) >= step.family.config.max_size
     return (ErrorCode.GROUP_MAX_SIZE_REACHED, None) if is_full else None
 
@@ -170,9 +154,7 @@ def _has_room(step: Step, newcomer: Member, group: Group | None) -> bool:
     return grows_by <= step.room_for(is_known=False)
 
 
-def _other_strategy(
-    step: Step, request: rq.Subscribe, but: str
-) -> tuple[ErrorCode, str | None] | None:
+def _other_strategy(step: Step, request: rq.Subscribe, but: str) -> Refused:
     """All members of a group have one strategy; `but`: the member that may change it alone."""
     group = step.value
     if (

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.core.engine.effects import reply_of
-from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
 from coordlib.core.groups.classic import group as kept_bytes
 from coordlib.core.groups.classic import leave, rebalance
 from coordlib.core.groups.classic.group import (
@@ -36,7 +36,7 @@ from coordlib.core.groups.classic.group import (
     offered_bytes,
 )
 from coordlib.core.groups.classic.members import Step, find_member
-from coordlib.core.groups.group import SHARD_IS_THROTTLED
+from coordlib.core.groups.group import Refused
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire import stored
@@ -129,7 +129,10 @@ def join_group(step: Step, request: rq.JoinGroup) -> None:
     refused = _refused_before_group(step, request)
     if refused is not None:
         code, message = refused
-        step.refuse(request, code, message, member=request.member)
+        throttle_time_ms = step.family.throttle_time(code)
+        step.refuse(
+            request, code, message, member=request.member, throttle_time_ms=throttle_time_ms
+        )
         return
     if step.value is None:
         step.create("first member joins")
@@ -149,7 +152,7 @@ def join_group(step: Step, request: rq.JoinGroup) -> None:
         _join_new(step, request)
 
 
-def _refused_before_group(step: Step, request: rq.JoinGroup) -> tuple[ErrorCode, str | None] | None:
+def _refused_before_group(step: Step, request: rq.JoinGroup) -> Refused:
     config = step.family.config
     session_ms = request.session_timeout_ms
     if not config.session_timeout_min_ms <= session_ms <= config.session_timeout_max_ms:
@@ -168,10 +171,8 @@ def _refused_before_group(step: Step, request: rq.JoinGroup) -> tuple[ErrorCode,
             return ErrorCode.UNKNOWN_MEMBER_ID, None
         if not (request.protocol_type and request.protocols):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, None
-        if not step.may_create:
-            return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_FULL
-        if step.family.is_throttled:
-            return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
+        if (fault := step.new_group_fault(ErrorCode.GROUP_MAX_SIZE_REACHED)) is not None:
+            return fault
         if not _fits_into_shard(step, request, None):
             return ErrorCode.GROUP_MAX_SIZE_REACHED, SHARD_IS_TOO_LARGE
     return None

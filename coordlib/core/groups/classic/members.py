@@ -10,12 +10,13 @@ from coordlib.core.engine import effects as fx
 from coordlib.core.engine.step import BrokenInvariant
 from coordlib.core.groups.classic import group
 from coordlib.core.groups.classic.group import VALID_PREVIOUS_STATES, Group, Member, State
-from coordlib.core.groups.group import GroupStep
-from coordlib.core.groups.offsets import commit as offsets
+from coordlib.core.groups.group import GroupStep, Refused
 from coordlib.core.groups.offsets.pending import described as described_pending
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode
+
+_NOT_ASSIGNED: Final = "Sync first, then commit what is still yours: a generation has just begun."
 
 
 class Step(GroupStep[Group]):
@@ -30,6 +31,20 @@ class Step(GroupStep[Group]):
     @property
     def new_group_bytes(self) -> int:
         return group.new_group_bytes(self.name)
+
+    def commit_fault(self, request: rq.OffsetCommit) -> Refused:
+        """A member commits in its generation, once it has its assignment."""
+        member = find_in_generation(self, request.member, request.instance, request.generation)
+        if isinstance(member, ErrorCode):
+            return member, None
+        if self.live.state is State.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS, _NOT_ASSIGNED
+        return None
+
+    def member_fault(self, member: str, instance: str | None, generation: int) -> ErrorCode:
+        """In every state, as in Kafka: what was read before a rebalance is still the member's."""
+        found = find_in_generation(self, member, instance, generation)
+        return found if isinstance(found, ErrorCode) else ErrorCode.NONE
 
     def change(self, **fields: Any) -> None:
         """As for all kinds, and what the members have in the blob is handed on."""
@@ -174,20 +189,3 @@ def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
             yield rs.AwaitedMember(member.member, member.client, rs.NOT_REJOINED)
         elif group.sync_timer is not None and not member.has_synced:
             yield rs.AwaitedMember(member.member, member.client, rs.NOT_SYNCED)
-
-
-_NOT_ASSIGNED: Final = "Sync first, then commit what is still yours: a generation has just begun."
-
-
-def offset_commit(step: Step, request: rq.OffsetCommit) -> None:
-    """Judge one OffsetCommit."""
-    offsets.offset_commit(step, request, _refused)
-
-
-def _refused(step: Step, request: rq.OffsetCommit) -> offsets.Refused:
-    member = find_in_generation(step, request.member, request.instance, request.generation)
-    if isinstance(member, ErrorCode):
-        return member, None
-    if step.live.state is State.COMPLETING_REBALANCE:
-        return ErrorCode.REBALANCE_IN_PROGRESS, _NOT_ASSIGNED
-    return None

@@ -13,14 +13,11 @@ from coordlib.core.groups.classic.leave import heartbeat, leave_group
 from coordlib.core.groups.classic.members import (
     Step,
     describe_group,
-    find_in_generation,
-    offset_commit,
 )
 from coordlib.core.groups.classic.sync import sync_group
 from coordlib.core.groups.group import uncovered
 from coordlib.core.groups.kind import OF_ALL_GROUPS, GroupKind
 from coordlib.core.wire import api as rq
-from coordlib.errors import ErrorCode
 
 #: In these states a heartbeat of the current generation changes nothing but when it was heard.
 _QUIET: Final = frozenset({State.STABLE, State.COMPLETING_REBALANCE})
@@ -45,7 +42,6 @@ class Classic(GroupKind):
         rq.SyncGroup: sync_group,
         rq.Heartbeat: heartbeat,
         rq.LeaveGroup: leave_group,
-        rq.OffsetCommit: offset_commit,
         rq.DescribeGroup: describe_group,
     }
 
@@ -62,13 +58,6 @@ class Classic(GroupKind):
             size_bytes=kept_bytes.kept_bytes(value),
             instances={m.instance: m.member for m in members if m.instance is not None},
         )
-
-    def fault_of_member(
-        self, step: Step, member: str, instance: str | None, generation: int
-    ) -> ErrorCode:
-        """In every state, as in Kafka: what was read before a rebalance is still the member's."""
-        found = find_in_generation(step, member, instance, generation)
-        return found if isinstance(found, ErrorCode) else ErrorCode.NONE
 
     def check(self, value: Group) -> None:
         check_invariants(value)

@@ -6,16 +6,16 @@ not asked (Kafka asks for existence before the coordinator, in its API layer). W
 commit, and where, is their kind's own rule.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from msgspec import UNSET
 
+from coordlib.config import GroupConfig
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.engine.outputs import put_off
-from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
-from coordlib.core.engine.tables import name_bytes
-from coordlib.core.groups.group import SHARD_IS_THROTTLED, GroupStep
+from coordlib.core.engine.tables import Entries, name_bytes
+from coordlib.core.groups.group import GroupStep, Refused
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.tables import (
     NO_ID,
@@ -39,24 +39,14 @@ NO_GROUP: Final = "Join the group first, which does not exist, or commit with ge
 ROW_OUTPUT_BYTES_MIN: Final = 120
 _HAS_MEMBERS: Final = "Stop the group's members first, or commit as one of them: it is not Empty."
 
-#: Why a member may not commit, with a sentence of its own or the error's; None: it may.
-Refused = tuple[ErrorCode, str | None] | None
-OfMember = Callable[[Any, rq.OffsetCommit], Refused]
-#: Why a row of an accepted commit is not stored, by its kind of group; NONE: it is.
-OfRow = Callable[[Any, rq.CommittedOffset], ErrorCode]
 
-
-def offset_commit(
-    step: GroupStep[Any],
-    request: rq.OffsetCommit,
-    of_member: OfMember,
-    of_row: OfRow | None = None,
-) -> None:
+def offset_commit(step: GroupStep[Any], request: rq.OffsetCommit) -> None:
     """Judge one OffsetCommit; members and their rows as their kind of group does."""
-    refused = _refused(step, request, of_member)
+    refused = _refused(step, request)
     if refused is not None:
         code, message = refused
-        step.refuse(request, code, message)
+        throttle_time_ms = step.family.throttle_time(code)
+        step.refuse(request, code, message, throttle_time_ms=throttle_time_ms)
         step.record(
             stored.EVENT_COMMIT_REFUSED,
             member=request.member,
@@ -70,43 +60,39 @@ def offset_commit(
     room_bytes = step.room_for(is_known=request.generation >= 0)
     if step.value is None:
         room_bytes -= step.new_group_bytes
-    is_stored = store(step, request, room_bytes, of_row)
+    is_stored = store(step, request, room_bytes)
     # Positions of clients that are no members have no fixed place among the requests: they must
     # not decide how long a member lives.
     if is_stored and step.at.topic == REQUESTS and request.member in step.live.members:
         step.touched.append(request.member)
 
 
-def _refused(step: GroupStep[Any], request: rq.OffsetCommit, of_member: OfMember) -> Refused:
+def _refused(step: GroupStep[Any], request: rq.OffsetCommit) -> Refused:
     group = step.value
     is_anonymous = request.generation < 0
-    if group is None and not step.may_create:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL
-    if group is None and step.family.is_throttled:
-        return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
-    if group is None and step.room_for(is_known=False) < step.new_group_bytes:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE
-    if is_anonymous and (group is None or group.is_empty):
-        return None  # member and instance are not looked at, as in Kafka
     if group is None:
-        return ErrorCode.ILLEGAL_GENERATION, NO_GROUP
+        fault = step.new_group_fault(ErrorCode.COORDINATOR_NOT_AVAILABLE, step.new_group_bytes)
+        no_group = None if is_anonymous else (ErrorCode.ILLEGAL_GENERATION, NO_GROUP)
+        return fault or no_group
+    if is_anonymous and group.is_empty:
+        return None  # member and instance are not looked at, as in Kafka
     if is_anonymous and request.member == "" and request.instance is None:
         return ErrorCode.UNKNOWN_MEMBER_ID, _HAS_MEMBERS
-    return of_member(step, request)
+    return step.commit_fault(request)
 
 
 class _Room:
     """The room that group and shard still have; the rows of a request use it up in their order."""
 
-    def __init__(self, step: GroupStep[Any], shard_bytes: int, member: str) -> None:
-        self._places, self._kept, self._member = Places(step), step.offsets, member
-        #: Offsets that wait for a decision, as they were before this step.
-        self.pending = step.entries(PENDING)
+    def __init__(
+        self, config: GroupConfig, kept: Entries, waiting: Entries, shard_bytes: int, member: str
+    ) -> None:
+        """`kept`, `waiting`: offsets that are committed and pending, as before this step."""
+        self._places, self._kept, self._member = Places(config, kept, waiting), kept, member
         #: Rows of partitions that had no offset.
         self._new = 0
-        self._bytes = step.family.config.offsets_bytes_per_group_max - self._kept.size_bytes
         # Pending offsets have reserved what they may become.
-        self._bytes -= self.pending.size_bytes
+        self._bytes = config.offsets_bytes_per_group_max - kept.size_bytes - waiting.size_bytes
         self._bytes = min(self._bytes, shard_bytes)
         #: Bytes that rows of this request have taken so far.
         self._costs: dict[tuple[str, int], int] = {}
@@ -120,13 +106,14 @@ class _Room:
         is_timed, has_id = row.timestamp_ms is not UNSET, row.topic_id is not UNSET
         if is_first and kept is not None and _has_the_size_of(kept, row, member):
             return True  # most commits of members: nothing grows
+        grows_by = 0
+        if row.topic not in self._topics and not self._kept.has_name(row.topic):
+            grows_by += name_bytes(row.topic)
         cost = offset_bytes(row.metadata, member, is_timed, has_id)
         before = self._costs.get(place)
         if is_first and kept is not None:
             before = size_of(kept)
-        grows_by = cost - (before or 0)
-        if row.topic not in self._topics and not self._kept.has_name(row.topic):
-            grows_by += name_bytes(row.topic)
+        grows_by += cost - (before or 0)
         if grows_by > max(self._bytes, 0):
             return False
         if before is None and not self._places.has(self._new + 1):
@@ -144,12 +131,16 @@ class Places:
     The rows of pending entries are read only where what costs less does not suffice, and once.
     """
 
-    def __init__(self, step: GroupStep[Any]) -> None:
-        room = step.family.config.offsets_per_group_max - step.offsets.count
-        counts = (_rows_at_most, pending.row_count, pending.new_places)
+    def __init__(self, config: GroupConfig, kept: Entries, waiting: Entries) -> None:
+        self._waiting, self._kept = waiting, kept
         #: Rooms of which each one is as large as the one before, or larger.
-        self._rooms = (room - count(step) for count in counts)
+        self._rooms = self._counted(config.offsets_per_group_max - kept.count)
         self._room = next(self._rooms)
+
+    def _counted(self, room: int) -> Iterator[int]:
+        yield room - self._waiting.size_bytes // ROW_BYTES_MIN
+        yield room - pending.row_count(self._waiting)
+        yield room - pending.new_places(self._waiting, self._kept)
 
     def has(self, new: int) -> bool:
         """Whether there is room for so many."""
@@ -159,10 +150,6 @@ class Places:
                 return False
             self._room = room
         return True
-
-
-def _rows_at_most(step: GroupStep[Any]) -> int:
-    return step.entries(PENDING).size_bytes // ROW_BYTES_MIN
 
 
 def _has_the_size_of(kept: KeptOffset, row: rq.CommittedOffset, member: str) -> bool:
@@ -175,32 +162,37 @@ def store(
     step: GroupStep[Any],
     request: rq.OffsetCommit | rq.Release,
     shard_bytes: int,
-    of_row: OfRow | None = None,
+    is_owed: Callable[[rq.CommittedOffset], bool] | None = None,
 ) -> bool:
     """Keep the rows that may be kept, answer with the others, and record both in the history.
 
-    `shard_bytes`: how many bytes more the shard takes of this sender. Returns whether any row was
-    stored; without one nothing changes, and no group is made.  # INV-24
+    Returns whether any row was stored; without one nothing changes, and no group is made.  # INV-24
+
+    Args:
+        shard_bytes: how many bytes more the shard takes of this sender.
+        is_owed: whether a row belongs to what the sender releases; None: it releases nothing.
     """
     accepted: list[rq.CommittedOffset] = []
     refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
-    room = _Room(step, shard_bytes, kept_member(request.generation, request.member))
+    kept, waiting = step.entries(OFFSETS), step.entries(PENDING)
+    member = kept_member(request.generation, request.member)
+    room = _Room(step.family.config, kept, waiting, shard_bytes, member)
     for row in request.offsets:
-        code = of_row(request, row) if of_row else ErrorCode.NONE
-        if code is ErrorCode.NONE:
-            code = pending.old_id_fault(step, row)
-        if code is ErrorCode.NONE:
-            code = _judge_row(step, row, room)
+        if is_owed is not None and not is_owed(row):
+            code = ErrorCode.PARTITION_NOT_OWNED
+        else:
+            code = _judge_row(step, request, row, room)
         if code is ErrorCode.NONE:
             accepted.append(row)
         else:
             refused.append((row, code))
     if accepted and step.value is None:
         step.create("first commit")  # only keeps offsets: no protocol type, Empty
-    for row in accepted:
-        value = committed_value(step.at, row, request.generation, request.member)
+    named = [_named(row) for row in accepted]
+    values = [committed_value(step.at, row, request.generation, member) for row in accepted]
+    for row, value in zip(accepted, values, strict=True):
         step.put_entry(OFFSETS, (row.topic, row.partition), value)
-    if room.pending.count:
+    if waiting.count:
         pending.supersede(step, {(row.topic, row.partition): pending.LATEST for row in accepted})
     failed = (rs.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
     step.answer(request, failed=tuple(failed))
@@ -208,7 +200,7 @@ def store(
         step.record(
             stored.EVENT_OFFSETS_COMMITTED,
             member=request.member,
-            detail={"client": request.client, "offsets": [_named(row) for row in accepted]},
+            detail={"client": request.client, "offsets": named},
         )
     if refused:
         _record_refused(step, request, refused)
@@ -243,19 +235,29 @@ def _named(row: rq.CommittedOffset) -> dict[str, object]:
     return named if row.timestamp_ms is UNSET else named | {"timestamp_ms": row.timestamp_ms}
 
 
-def _judge_row(step: GroupStep[Any], row: rq.CommittedOffset, room: _Room) -> ErrorCode:
+def _judge_row(
+    step: GroupStep[Any],
+    request: rq.OffsetCommit | rq.Release,
+    row: rq.CommittedOffset,
+    room: _Room,
+) -> ErrorCode:
+    code = ErrorCode.NONE
+    if step.JUDGES_ROWS:
+        code = step.row_fault(request.member, request.generation, row)
+    if code is ErrorCode.NONE and row.topic_id:
+        code = pending.old_id_fault(step, row)
+    if code is not ErrorCode.NONE:
+        return code
     if is_metadata_too_large(step, row):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    if not room.take(row):
-        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    return ErrorCode.NONE
+    return ErrorCode.NONE if room.take(row) else ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
 def is_metadata_too_large(step: GroupStep[Any], row: rq.CommittedOffset) -> bool:
-    """Whether a row is refused for its metadata."""
-    return _java_length(row.metadata) > step.family.config.offset_metadata_length_max
+    """Whether a row is refused for its metadata.
 
-
-def _java_length(text: str) -> int:
-    """Kafka counts a String's length: characters beyond the first 65,536 count twice."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+    Kafka counts a String's length: characters beyond the first 65,536 count twice.
+    """
+    text = row.metadata
+    length = len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+    return length > step.family.config.offset_metadata_length_max

@@ -76,7 +76,8 @@ class Forgetting:
 
     def of(self, step: GroupStep[Any], topics: Iterable[str]) -> None:
         """Delete the group's offsets of these topics, as many as the listing may."""
-        rows = ((topic, *each) for topic in topics for each in step.offsets.of_name(topic))
+        offsets = step.entries(OFFSETS)
+        rows = ((topic, *each) for topic in topics for each in offsets.of_name(topic))
         self._left -= delete_void(step, rows, self._left)
 
 
@@ -179,15 +180,15 @@ def _told(key: str, entry: KeptPending, rows: Sequence[KeptRow]) -> rs.AwaitedDe
     )
 
 
-def row_count(step: GroupStep[Any]) -> int:
+def row_count(entries: Entries) -> int:
     """How many offsets are pending, each partition as often as entries have it; reads no rows."""
-    return sum(entry.partitions for _, _, entry in step.entries(PENDING))
+    return sum(entry.partitions for _, _, entry in entries)
 
 
-def new_places(step: GroupStep[Any]) -> int:
+def new_places(entries: Entries, offsets: Entries) -> int:
     """How many partitions have pending offsets and no committed one; reads all entries."""
-    places = {row.place for _, _, entry in step.entries(PENDING) for row in rows_of(entry)}
-    return sum(step.offsets.get(*place) is None for place in places)
+    places = {row.place for _, _, entry in entries for row in rows_of(entry)}
+    return sum(offsets.get(*place) is None for place in places)
 
 
 def described(step: GroupStep[Any]) -> tuple[rs.DescribedPending, ...]:
@@ -428,5 +429,4 @@ def _is_own(entry: KeptPending, request: rq.DecidePending) -> bool:
 def _is_live(step: GroupStep[Any], request: rq.DecidePending) -> bool:
     if not request.member:
         return False
-    fault = step.kind.fault_of_member(step, request.member, None, request.generation)
-    return fault is ErrorCode.NONE
+    return step.member_fault(request.member, None, request.generation) is ErrorCode.NONE

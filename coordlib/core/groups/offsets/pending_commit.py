@@ -17,13 +17,20 @@ from msgspec import UNSET
 
 from coordlib import limits
 from coordlib.core.engine import effects
-from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, Handler
+from coordlib.core.engine.step import Handler
 from coordlib.core.engine.tables import name_bytes
-from coordlib.core.groups.group import SHARD_IS_THROTTLED, GroupStep
+from coordlib.core.groups.group import GroupStep
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.commit import NO_GROUP, Places, is_metadata_too_large
 from coordlib.core.groups.offsets.pending import decide
-from coordlib.core.groups.offsets.tables import PENDING, KeptPending, place_of, rows_of, saved
+from coordlib.core.groups.offsets.tables import (
+    OFFSETS,
+    PENDING,
+    KeptPending,
+    place_of,
+    rows_of,
+    saved,
+)
 from coordlib.core.groups.offsets.tables import keep_pending as keep
 from coordlib.core.groups.offsets.tables import pending_size_of as size_of
 from coordlib.core.wire import api as rq
@@ -91,7 +98,11 @@ def pending_commit(step: GroupStep[Any], request: rq.PendingCommit) -> None:
     )
     done = admit(step, offered)
     if isinstance(done, Refused):
-        step.refuse(request, done.code, done.message, failed=done.failed or UNSET)
+        throttle_time_ms = step.family.throttle_time(done.code)
+        failed = done.failed or UNSET
+        step.refuse(
+            request, done.code, done.message, failed=failed, throttle_time_ms=throttle_time_ms
+        )
         record_refused(step, offered, done)
     else:
         step.answer(request, pending=done)
@@ -168,33 +179,22 @@ def _same_request(step: GroupStep[Any], offered: Offered) -> str | None:
 
 def _of_group(step: GroupStep[Any], offered: Offered) -> Refused | None:
     """Why this sender may not commit to this group."""
-    is_named = bool(offered.member) or offered.instance is not None or offered.generation >= 0
     if step.value is None:
-        return _of_no_group(step, offered)
-    if is_named:
-        code = step.kind.fault_of_member(step, offered.member, offered.instance, offered.generation)
+        if offered.generation >= 0:
+            return Refused(ErrorCode.ILLEGAL_GENERATION, NO_GROUP)
+        fault = step.new_group_fault(ErrorCode.COORDINATOR_NOT_AVAILABLE, step.new_group_bytes)
+        return None if fault is None else Refused(*fault)
+    if offered.member or offered.instance is not None or offered.generation >= 0:
+        code = step.member_fault(offered.member, offered.instance, offered.generation)
         return None if code is ErrorCode.NONE else Refused(code)
     return None if step.live.is_empty else Refused(ErrorCode.UNKNOWN_MEMBER_ID, _NO_MEMBER)
 
 
-def _of_no_group(step: GroupStep[Any], offered: Offered) -> Refused | None:
-    if offered.generation >= 0:
-        return Refused(ErrorCode.ILLEGAL_GENERATION, NO_GROUP)
-    if not step.may_create:
-        return Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_FULL)
-    if step.family.is_throttled:
-        return Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED)
-    if step.room_for(is_known=False) < step.new_group_bytes:
-        return Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE)
-    return None
-
-
 def _of_rows(step: GroupStep[Any], offered: Offered) -> Refused | None:
     """Why single rows cannot be stored; their kind of group comes first."""
-    fault_of = step.kind.row_faults(step, offered.member, offered.generation)
     bad = []
     for row in offered.offsets:
-        code = fault_of(row)
+        code = step.row_fault(offered.member, offered.generation, row)
         if code is ErrorCode.NONE:
             code = pending.old_id_fault(step, row)
         if code is ErrorCode.NONE and is_metadata_too_large(step, row):
@@ -246,7 +246,7 @@ def _without_room(
 ) -> Refused | None:
     """Why entry and offsets do not fit. What fits now can be carried out whenever it is decided."""
     refused = Refused(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-    entry, entries, kept = keep(value), step.entries(PENDING), step.offsets
+    entry, entries, kept = keep(value), step.entries(PENDING), step.entries(OFFSETS)
     config, bounds = step.family.config, step.family.transactions
     if len(value.offsets) > limits.OFFSETS_PER_REQUEST_MAX:
         return refused
@@ -264,7 +264,7 @@ def _without_room(
         or pending_bytes + kept.size_bytes > config.offsets_bytes_per_group_max
     )
     new = sum(kept.get(row.topic, row.partition) is None for row in value.offsets)
-    is_full = new > 0 and not Places(step).has(new)
+    is_full = new > 0 and not Places(config, kept, entries).has(new)
     return refused if is_too_large or is_full else None
 
 

@@ -19,10 +19,11 @@ from msgspec import UNSET
 
 from coordlib import limits
 from coordlib.core.engine import step as common
+from coordlib.core.engine.tables import Entries
 from coordlib.core.groups.group import AnyGroup, GroupStep
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.pending import remove_offsets
-from coordlib.core.groups.offsets.tables import NO_TIMESTAMP, KeptOffset
+from coordlib.core.groups.offsets.tables import NO_TIMESTAMP, OFFSETS, KeptOffset
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec, stored
@@ -59,7 +60,8 @@ def _rows(
     step: GroupStep[Any], request: rq.OffsetFetch, void: list[Found]
 ) -> list[rs.FetchedOffset]:
     """The answer's rows; offsets that count as none are added to `void`."""
-    asked = step.offsets if request.topics is None else _named(step, request.topics)
+    offsets = step.entries(OFFSETS)
+    asked = offsets if request.topics is None else _named(offsets, request.topics)
     rows = []
     for topic, partition, found in asked:
         kept = found
@@ -91,11 +93,11 @@ def _unstable(topic: str, partition: int, told: rs.AwaitedDecision) -> rs.Fetche
 
 
 def _named(
-    step: GroupStep[Any], topics: tuple[rq.TopicPartitions, ...]
+    offsets: Entries, topics: tuple[rq.TopicPartitions, ...]
 ) -> Iterator[tuple[str, int, KeptOffset | None]]:
     for row in topics:
         for partition in row.partitions:
-            yield row.topic, partition, step.offsets.get(row.topic, partition)
+            yield row.topic, partition, offsets.get(row.topic, partition)
 
 
 def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffset:
@@ -168,13 +170,14 @@ def _delete(step: GroupStep[Any], request: rq.OffsetDelete, group: AnyGroup) -> 
     failed: list[rs.FailedPartition] = []
     kept: dict[str, list[int]] = {}
     known: dict[tuple[str, int], None] = {}  # a set that keeps its order
+    offsets = step.entries(OFFSETS)
     for row in request.topics:
         for partition in row.partitions:
             code = _why_kept(group, (row.topic, partition), waiting)
             if code is not None:
                 failed.append(rs.FailedPartition(row.topic, partition, code.name))
                 kept.setdefault(row.topic, []).append(partition)
-            elif step.offsets.get(row.topic, partition) is not None:
+            elif offsets.get(row.topic, partition) is not None:
                 known[row.topic, partition] = None
     detail = {"client": request.client}
     remove_offsets(step, list(known), stored.EVENT_OFFSETS_DELETED, "deleted", detail)
@@ -203,8 +206,8 @@ def delete_group(step: GroupStep[Any], request: rq.DeleteGroup) -> None:
         message = _PENDING.format(waiting[0].key, waiting[0].decided_by)
         step.refuse(request, ErrorCode.NON_EMPTY_GROUP, message)
         return
-    if step.value is not None and step.kind.is_empty(step.value):
-        places = [(topic, partition) for topic, partition, _ in step.offsets]
+    if step.value is not None and step.value.is_empty:
+        places = [(topic, partition) for topic, partition, _ in step.entries(OFFSETS)]
         detail = {"client": request.client}
         remove_offsets(step, places, stored.EVENT_OFFSETS_DELETED, "group deleted", detail)
     common.delete_entity(step, request)
