@@ -52,7 +52,7 @@ def test_a_journey_does_not_grow(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "file"),
     [
-        ("heartbeat", "core/groups/classic/leave.py"),
+        ("heartbeat", "core/groups/classic/members.py"),
         ("commit", "core/groups/offsets/commit.py"),
         ("join", "core/groups/classic/rebalance.py"),
     ],

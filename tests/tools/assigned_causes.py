@@ -8,7 +8,7 @@ it with what groups really do.
 from typing import Final
 
 from coordlib.core.groups import kind
-from coordlib.core.groups.assigned import timers
+from coordlib.core.groups.assigned import protocol
 from coordlib.core.groups.assigned.group import State
 
 SUBSCRIBE: Final = "Subscribe"
@@ -17,9 +17,9 @@ LEAVE: Final = "LeaveGroup"
 DELETE: Final = "DeleteGroup"
 TOPICS: Final = "TopicMetadata"
 
-SESSION: Final = f"deadline:{timers.SESSION}"
-RELEASE_DUE: Final = f"deadline:{timers.RELEASE}"
-GUARD: Final = f"deadline:{timers.GUARD}"
+SESSION: Final = f"deadline:{protocol.SESSION}"
+RELEASE_DUE: Final = f"deadline:{protocol.RELEASE}"
+GUARD: Final = f"deadline:{protocol.GUARD}"
 
 #: From a state (None: there is no such group) to another: event -> when it does that.
 CAUSES: Final[dict[tuple[State | None, State], dict[str, str]]] = {

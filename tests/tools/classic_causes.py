@@ -9,7 +9,7 @@ table, and tests compare it with what groups really do.
 from typing import Final
 
 from coordlib.core.groups import kind
-from coordlib.core.groups.classic import timers
+from coordlib.core.groups.classic import protocol
 from coordlib.core.groups.classic.group import State
 
 JOIN: Final = "JoinGroup"
@@ -18,13 +18,13 @@ LEAVE: Final = "LeaveGroup"
 COMMIT: Final = "OffsetCommit"
 DELETE: Final = "DeleteGroup"
 
-INITIAL_DELAY: Final = f"deadline:{timers.INITIAL_DELAY}"
-JOIN_PHASE: Final = f"deadline:{timers.JOIN_PHASE}"
-SYNC_PHASE: Final = f"deadline:{timers.SYNC_PHASE}"
-SESSION: Final = f"deadline:{timers.SESSION}"
-NEWCOMER: Final = f"deadline:{timers.NEWCOMER}"
-PENDING: Final = f"deadline:{timers.PENDING}"
-GUARD: Final = f"deadline:{timers.GUARD}"
+INITIAL_DELAY: Final = f"deadline:{protocol.INITIAL_DELAY}"
+JOIN_PHASE: Final = f"deadline:{protocol.JOIN_PHASE}"
+SYNC_PHASE: Final = f"deadline:{protocol.SYNC_PHASE}"
+SESSION: Final = f"deadline:{protocol.SESSION}"
+NEWCOMER: Final = f"deadline:{protocol.NEWCOMER}"
+PENDING: Final = f"deadline:{protocol.PENDING}"
+GUARD: Final = f"deadline:{protocol.GUARD}"
 
 #: From a state (None: there is no such group) to another: event -> when it does that.
 CAUSES: Final[dict[tuple[State | None, State], dict[str, str]]] = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from coordlib.core.engine.effects import REQUESTS
-from coordlib.core.groups.classic.members import Step
+from coordlib.core.groups.classic.group import Step
 from coordlib.core.registry import REGISTRY
 
 #: A step that no request has asked for.

@@ -19,8 +19,7 @@ import msgspec
 from coordlib.core.groups import kind as retention
 from coordlib.core.groups.assigned import group as assigned_group
 from coordlib.core.groups.assigned import protocol as assigned_kind
-from coordlib.core.groups.assigned import timers as assigned_timers
-from coordlib.core.groups.classic import group, leave, rebalance, timers
+from coordlib.core.groups.classic import group, members, protocol, rebalance
 from coordlib.core.groups.classic.protocol import CLASSIC
 from tests.tools import assigned_causes, broker_diagram, classic_causes, producer_diagram
 from tests.tools.claims import page as claims_page
@@ -35,7 +34,7 @@ class Drawn(msgspec.Struct, frozen=True):
     group: ModuleType
     kind: Any
     #: Where deadlines are judged, but for what is in `elsewhere`.
-    timers: ModuleType
+    protocol: ModuleType
     causes: Mapping[tuple[Any, Any], Mapping[str, str]]
     #: Events that are judged by no handler and not where deadlines are counted.
     elsewhere: Mapping[str, str]
@@ -59,18 +58,18 @@ KINDS: Final = (
     Drawn(
         group,
         CLASSIC,
-        timers,
+        protocol,
         classic_causes.CAUSES,
         {
             retention.CAUSE: retention.__name__,
-            classic_causes.GUARD: leave.__name__,
+            classic_causes.GUARD: members.__name__,
             classic_causes.PENDING: rebalance.__name__,
         },
     ),
     Drawn(
         assigned_group,
         assigned_kind.ASSIGNED,
-        assigned_timers,
+        assigned_kind,
         assigned_causes.CAUSES,
         {
             retention.CAUSE: retention.__name__,
@@ -139,7 +138,7 @@ def _file_of(kind: Drawn, event: str) -> str:
     if handler is not None:
         module: str = handler.__module__
     else:
-        module = kind.elsewhere.get(event, kind.timers.__name__)
+        module = kind.elsewhere.get(event, kind.protocol.__name__)
     file = Path(str(sys.modules[module].__file__))
     return os.path.relpath(file, kind.page.parent)
 

@@ -219,13 +219,6 @@ class AnyGroup(Protocol):
         """The deadlines that start when a member can read what it must react to (rule 3)."""
 
 
-def uncovered(group: AnyGroup) -> tuple[int, int] | None:
-    """The lowest and highest record that a member must react to and that no tick covers yet."""
-    causes = [timer.cause for timer in group.reaction_timers() if timer.due_ms is None]
-    causes += [m.awaits_cover for m in group.members.values() if m.awaits_cover is not None]
-    return (min(causes), max(causes)) if causes else None
-
-
 #: For the sender of a request that comes when too many groups are being made.
 SHARD_IS_THROTTLED: Final = (
     "Try again, or raise new_groups_per_second_max: this shard makes no more groups just now."

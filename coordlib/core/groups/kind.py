@@ -43,7 +43,7 @@ from coordlib.core.engine import step as common
 from coordlib.core.engine.effects import At
 from coordlib.core.engine.step import NOT_INDEXED, Facts, Handler, Kind, Known
 from coordlib.core.engine.tables import Entries
-from coordlib.core.engine.time import NEVER, Due
+from coordlib.core.engine.time import NEVER
 from coordlib.core.groups.group import AnyGroup, GroupStep
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.commit import offset_commit
@@ -69,12 +69,17 @@ def next_look_ms(group: AnyGroup, known: Known) -> int:
         return first_expiry(group, known.row.entries(OFFSETS), retention_ms)
     count, bound_ms = known.row.count(OFFSETS), known.facts.look_at_ms
     before: AnyGroup | None = known.value
-    has_new_state = before is None or _expiring_as(before) != _expiring_as(group)
-    if has_new_state or (OFFSETS.name in known.counts) != bool(count):
+    has_new_state = before is not group and (
+        before is None or _expiring_as(before) != _expiring_as(group)
+    )
+    is_anew = has_new_state or (OFFSETS.name in known.counts) != bool(count)
+    if not (is_anew or known.put):
+        return bound_ms
+    if not _may_expire(group):
+        return NEVER if is_anew else bound_ms
+    if is_anew:
         bound_ms = expiry_bound(group, count, retention_ms)
-    if known.put and expiry_bound(group, 1, retention_ms) < NEVER:
-        bound_ms = min(bound_ms, known.clock_ms + retention_ms)
-    return bound_ms
+    return min(bound_ms, known.clock_ms + retention_ms) if known.put else bound_ms
 
 
 def _expiring_as(group: AnyGroup) -> tuple[object, ...]:
@@ -183,8 +188,6 @@ class GroupKind(Kind):
 
     TABLES: ClassVar = (OFFSETS, PENDING)
     MESSAGES: ClassVar = MESSAGES
-    #: The module that counts and judges its deadlines.
-    TIMERS: ClassVar[Any]
     #: Judges a change of topics or of their counts; None: topics concern members only.
     topics_changed: Callable[[Any, Collection[str]], None] | None = None
 
@@ -210,26 +213,19 @@ class GroupKind(Kind):
             return replace(known.facts, look_at_ms=look_at_ms, report=report)
         is_same_wish = before is not None and _wanting_as(before) == _wanting_as(value)
         index = known.facts.index if is_same_wish else self.wishes(value)
-        facts = self.facts_of_members(value, known)
-        return replace(facts, look_at_ms=look_at_ms, index=index, report=report)
+        waits_from, waits_to = _uncovered(value) or (-1, -1)
+        return replace(
+            self.facts_of_members(value, known),
+            waits_from=waits_from,
+            waits_to=waits_to,
+            look_at_ms=look_at_ms,
+            index=index,
+            report=report,
+        )
 
     @abstractmethod
     def facts_of_members(self, value: Any, known: Known) -> Facts:
-        """All facts but `look_at_ms`, `index` and `report`."""
-
-    def next_due(self, value: Any, heard: Mapping[str, int]) -> Due:
-        due: Due = self.TIMERS.next_due(value, heard)
-        return due
-
-    def fire(self, step: Any, due: Due) -> None:
-        self.TIMERS.fire(step, due)
-
-    def cover(self, value: Any, published: int, clock_ms: int) -> tuple[Any, list[str]]:
-        covered: tuple[Any, list[str]] = self.TIMERS.cover(value, published, clock_ms)
-        return covered
-
-    def restart(self, value: Any, clock_ms: int) -> Any:
-        return self.TIMERS.restart(value, clock_ms)
+        """All facts but those that both kinds find alike."""
 
     def look(self, step: Any, checked_ms: int) -> None:
         """Retention: forget the offsets, and the group, that were due at a check."""
@@ -271,3 +267,10 @@ def _report(known: Known) -> msgspec.Raw:
 def _wanting_as(group: AnyGroup) -> tuple[object, ...]:
     """The fields that its wishes depend on: members change wishes with a new generation only."""
     return type(group), group.generation, group.is_quarantined
+
+
+def _uncovered(group: AnyGroup) -> tuple[int, int] | None:
+    """The lowest and highest record that a member must react to and that no tick covers yet."""
+    causes = [timer.cause for timer in group.reaction_timers() if timer.due_ms is None]
+    causes += [m.awaits_cover for m in group.members.values() if m.awaits_cover is not None]
+    return (min(causes), max(causes)) if causes else None

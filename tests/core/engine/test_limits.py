@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.groups.classic.group import check_invariants
-from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.classic.protocol import CLASSIC, check_invariants
 from coordlib.core.wire import api as rq
 from tests.core.engine.refusals import OTHER_GENERATION, refused
 from tests.tools.assigned_groups import let_go

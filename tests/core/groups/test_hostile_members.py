@@ -12,7 +12,8 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.engine.effects import RESPONSES
-from coordlib.core.groups.classic.group import State, check_invariants
+from coordlib.core.groups.classic.group import State
+from coordlib.core.groups.classic.protocol import check_invariants
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 from tests.tools.driving import (

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from coordlib.core.engine.effects import EVENTS, RESPONSES
 from coordlib.core.groups.classic import join as join_group
-from coordlib.core.groups.classic import leave as guards
+from coordlib.core.groups.classic import members as guards
 from coordlib.core.wire import api as rq
 from tests.tools import driving
 from tests.tools.driving import Conversation

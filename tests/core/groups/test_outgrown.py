@@ -14,10 +14,9 @@ import pytest
 from coordlib import limits
 from coordlib.core.engine.effects import EVENTS, GROUPS, EffectTooLarge, Output
 from coordlib.core.engine.state import ShardSettings
-from coordlib.core.groups.assigned import timers as assigned_timers
-from coordlib.core.groups.assigned.protocol import ASSIGNED
-from coordlib.core.groups.classic import timers as classic_timers
-from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.assigned.protocol import ASSIGNED, Assigned
+from coordlib.core.groups.classic.protocol import CLASSIC, Classic
+from coordlib.core.groups.kind import GroupKind
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
@@ -302,19 +301,19 @@ def test_an_output_that_no_record_can_hold_fails_its_step(monkeypatch: pytest.Mo
     assert len(talk.group().members) == 2
 
 
-@pytest.mark.parametrize("module", [classic_timers, assigned_timers])
+@pytest.mark.parametrize("kind", [Classic, Assigned])
 def test_a_defect_that_stays_while_a_group_is_set_aside_stops_nobody(
-    monkeypatch: pytest.MonkeyPatch, module: Any
+    monkeypatch: pytest.MonkeyPatch, kind: type[GroupKind]
 ) -> None:
     """INV-42: what is set aside is asked for its facts once more, and the defect is still there."""
     talk = Conversation(PRODUCTION)
-    talk.send(join("a") if module is classic_timers else subscribe("a"))
+    talk.send(join("a") if kind is Classic else subscribe("a"))
     talk.tick()
 
     def broken(*_: Any) -> None:
         raise Poison("a defect")
 
-    monkeypatch.setattr(module, "next_due", broken)
+    monkeypatch.setattr(kind, "next_due", broken)
     lines = [line for _ in range(40) for line in talk.tick(after_ms=1_000)]
 
     assert [line.split()[1] for line in lines][-1:] == ["GroupQuarantined"]

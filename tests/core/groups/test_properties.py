@@ -27,8 +27,8 @@ from coordlib.core.engine.effects import (
 from coordlib.core.engine.tables import name_bytes
 from coordlib.core.engine.time import NEVER
 from coordlib.core.groups import kind
-from coordlib.core.groups.classic.group import Group, check_invariants
-from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.classic.group import Group
+from coordlib.core.groups.classic.protocol import CLASSIC, check_invariants
 from coordlib.core.groups.offsets.tables import KeptOffset, offset_bytes
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec

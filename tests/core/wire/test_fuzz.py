@@ -9,7 +9,7 @@ import pytest
 
 from coordlib.core.claims.world import World
 from coordlib.core.controller import isr
-from coordlib.core.groups.classic.members import Step
+from coordlib.core.groups.classic.group import Step
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp

@@ -1,4 +1,4 @@
-"""A server-assigned group as a value: its states, its members, and what must always hold.
+"""A server-assigned group as a value: its states and its members.
 
 All of it is hard state. A member's *grants* are the partitions that it owns, its *target* those
 that it is to own by the newest division. *Demands* ask for surplus partitions; missing ones are
@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from coordlib import limits
-from coordlib.core.engine.step import BrokenInvariant
 from coordlib.core.engine.time import Timer
 from coordlib.core.wire import consumer_protocol as cp
 
@@ -348,60 +347,3 @@ def minus(some: Mapping[str, tuple[int, ...]], others: Mapping[str, Collection[i
 
 def count(partitions: Mapping[str, tuple[int, ...]]) -> int:
     return sum(map(len, partitions.values()))
-
-
-# ---- invariants ---------------------------------------------------------------------------------
-
-
-def check_invariants(group: Group) -> None:
-    """Raise BrokenInvariant when the group contradicts itself. On in every test."""
-    for sentence, holds in _invariants(group):
-        if not holds:
-            raise BrokenInvariant(f"{group.group}: {sentence}")
-
-
-def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
-    members = list(group.members.values())
-    empty = group.state is State.EMPTY
-    # INV-13
-    yield (
-        "an Empty group has no members and waits for nobody",
-        not (empty and (members or group.guards)),
-    )
-    yield "a group without members is Empty, or guarded", bool(members or group.guards) or empty
-    yield "a group with members has a strategy", not members or group.protocol is not None
-    # INV-09, INV-57: one owner, whatever is under way
-    owned = [(topic, each) for held in group.held() for topic in held for each in held[topic]]
-    yield "no partition has two owners", len(set(owned)) == len(owned)
-    targets = [(t, each) for m in members for t, some in m.target.items() for each in some]
-    yield "no partition has two targets", len(set(targets)) == len(targets)
-    for member in members:
-        demanded = member.asked_back
-        yield "what is demanded is owned", not minus(demanded, member.owned)
-        yield (
-            "demands are disjoint",
-            count(demanded) == sum(count(demand.partitions) for demand in member.demands),
-        )
-        kept = minus(member.owned, demanded)
-        causes = {demand.timer.cause for demand in member.demands}
-        yield "a cause names one demand", len(causes) == len(member.demands)
-        yield (
-            "what is not in the target is demanded, or will be when a demand is met",
-            not minus(kept, member.target) or bool(causes),
-        )
-        yield "grants have partitions", all(map(count, (g.partitions for g in member.grants)))
-    # INV-43
-    yield "it can be written", group.size_bytes() < limits.OUTPUT_BYTES_MAX
-    # INV-15
-    yield "members stand under their own id", all(k == m.member for k, m in group.members.items())
-    yield "former owners are no members", not group.guards.keys() & group.members.keys()
-    yield (
-        "a Stable group has given everything that it divided",
-        group.state is not State.STABLE or all(member.is_reconciled for member in members),
-    )
-    yield (
-        "a Reconciling group waits for somebody",
-        group.state is not State.RECONCILING
-        or bool(group.guards)
-        or any(member.demands for member in members),
-    )

@@ -5,27 +5,31 @@ changed, and is enough to restore the group. When a member was last heard is sof
 kept by the shard; offsets are kept beside the group, so that neither slows the other.
 Source: seeds 002 and 004; `ClassicGroup.java` and `ClassicGroupState.java` of Apache Kafka.
 
-Two sizes are counted. `Group.size_bytes` bounds one record's JSON, where every character may be
-escaped. The kept bytes bound the group's hard state and its members' soft state in a shard's blob;
-they depend on the group alone, not on when it was written or how, so that the sum over a shard is
-the same however the log is cut into batches, and after a rebuild. `growth` is the one place by
-which both follow the members.
-
-Keeps INV-42.
+Two sizes are counted. `size_bytes` bounds one record's JSON, where every character may be escaped.
+`kept_bytes` bounds the hard state and the members' soft state in a shard's blob; it depends on the
+group alone, not on when it was written or how, so that the sum over a shard is the same however the
+log is cut into batches, and after a rebuild.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from coordlib import limits
+from coordlib.core.engine import effects as fx
 from coordlib.core.engine.step import BrokenInvariant
 from coordlib.core.engine.time import Timer
+from coordlib.core.groups.group import GroupStep, Refused
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
+from coordlib.errors import ErrorCode
 
 
 class State(StrEnum):
@@ -76,6 +80,34 @@ JOIN: Final = "JoinGroup"
 SYNC: Final = "SyncGroup"
 
 
+# Bounds of a share of the shard's blob, beside names and bytes of any length.
+
+#: The rest of a row: its numbers, the fields of a group without members, and their names.
+GROUP_BYTES: Final = 768
+#: The fields of a member and their names, when it was heard, and a parked request.
+MEMBER_BYTES: Final = 512
+#: A member's field `host`, with its name.
+HOST_BYTES: Final = 8
+GUARD_BYTES: Final = 256
+#: The fields of a failed assignment, and their names.
+FAILURE_BYTES: Final = 32
+#: An announced id: three names of any length, and a timer.
+ANNOUNCED_BYTES: Final = 640
+#: One offered protocol beside its name and metadata.
+OFFERED_BYTES: Final = 24
+#: More than any JoinGroup adds: its own bytes, the longest names, and a new group.
+JOIN_BYTES_MAX: Final = limits.REQUEST_BYTES_MAX + 16 * limits.KIB
+
+
+def width(*names: str | None) -> int:
+    """Bytes of names in UTF-8."""
+    total = 0
+    for name in names:  # no generator: this runs for every change of a group
+        if name:
+            total += len(name) if name.isascii() else len(name.encode())
+    return total
+
+
 class Parked(msgspec.Struct, frozen=True):
     """A request that is answered later: exactly once, by its generation or by a refusal."""
 
@@ -117,6 +149,12 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     #: Whether it was replaced by its instance id; else it was removed.
     was_replaced: bool = False
 
+    @property
+    def kept_bytes(self) -> int:
+        """An upper bound of its share of the shard's blob."""
+        names = 2 * width(self.member) + width(self.client, self.first_id, self.successor)
+        return GUARD_BYTES + names
+
 
 class Announced(msgspec.Struct, frozen=True, kw_only=True):
     """An id that was handed out with MEMBER_ID_REQUIRED, and whose member has not joined yet."""
@@ -140,9 +178,17 @@ class Failure(msgspec.Struct, frozen=True):
         """The message for members and history."""
         return self.message or "Wait for the next rebalance: the leader could not divide."
 
+    @property
+    def kept_bytes(self) -> int:
+        """An upper bound of its share of the shard's blob."""
+        return FAILURE_BYTES + width(self.error, self.message)
 
-class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One member, from its first JoinGroup to its removal."""
+
+class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One member, from its first JoinGroup to its removal.
+
+    `dict` keeps what is derived (`cached_property`): one step changes few members of many.
+    """
 
     member: str
     client: str
@@ -189,13 +235,25 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         """Its metadata for a protocol; empty when it does not offer it."""
         return next((p.metadata for p in self.protocols if p.name == protocol), b"")
 
+    @cached_property
     def size_bytes(self) -> int:
-        """An upper bound of its share of the group's encoded hard state."""
+        """An upper bound of its share of the group's record."""
         host = None if self.host is UNSET else self.host
         names = names_bytes(
             self.member, self.client, self.instance, self.first_id, self.rejoin_id, host
         )
         return 1024 + names + offered_bytes(self.protocols) + _base64(self.assignment)
+
+    @cached_property
+    def kept_bytes(self) -> int:
+        """An upper bound of its share of the shard's blob, with metadata and assignment."""
+        # Its id stands as key, in the member, beside when it was heard, and beside its instance.
+        names = width(self.first_id, self.rejoin_id) + 2 * width(self.client)
+        names += 4 * width(self.member) + 2 * width(self.instance)
+        if self.host is not UNSET:
+            names += HOST_BYTES + width(self.host)
+        offered = sum(OFFERED_BYTES + width(p.name) + len(p.metadata) for p in self.protocols)
+        return MEMBER_BYTES + names + offered + len(self.assignment)
 
 
 #: The share of a member that offers nothing and owns nothing, with the longest names.
@@ -223,6 +281,9 @@ def offered_bytes(protocols: tuple[OfferedProtocol, ...]) -> int:
 
 def _base64(value: bytes) -> int:
     return (len(value) + 2) // 3 * 4
+
+
+_kept_bytes: Final = attrgetter("kept_bytes")
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kind", tag="classic"):
@@ -306,6 +367,43 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
         """The longest that any member asks for."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
+    @property
+    def kept_bytes(self) -> int:
+        """An upper bound of its bytes in the shard's blob, without offsets."""
+        members_bytes: int = sum(map(_kept_bytes, self.members.values()))
+        return self.kept_frame_bytes + members_bytes
+
+    @property
+    def kept_frame_bytes(self) -> int:
+        """The same without members."""
+        names = 2 * width(self.group) + width(self.protocol_type, self.protocol, self.leader)
+        size = GROUP_BYTES + names + width(self.rebalance_reason)
+        if self.failure is not None:
+            size += self.failure.kept_bytes
+        if self.pending:
+            size += len(self.pending) * ANNOUNCED_BYTES
+        if self.guards:
+            size += sum(map(_kept_bytes, self.guards.values()))
+        return size
+
+    def announced_id(self, client: str, request_id: str) -> str | None:
+        """The id that this first JoinGroup was given, when it comes once more."""
+        for member_id, announced in self.pending.items():
+            if (announced.client, announced.first_id) == (client, request_id):
+                return member_id
+        return None
+
+    def former_owner(self, client: str, request_id: str) -> Guard | None:
+        """The former owner that this first JoinGroup made: it comes once more, late (rule 12)."""
+        for guard in self.guards.values():
+            if (guard.client, guard.first_id) == (client, request_id):
+                return guard
+        return None
+
+    def awaits_former_owner(self, member_id: str) -> bool:
+        """Whether this static member must wait for the one that it replaced."""
+        return any(guard.successor == member_id for guard in self.guards.values())
+
     def first_join(self, client: str, request_id: str) -> Member | None:
         """The live member that this first JoinGroup made, if it made one."""
         return self._by_first_join.get((client, request_id))
@@ -373,190 +471,104 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
             yield guard.told
 
 
-#: The rest of a row: its numbers, the fields of a group without members, and their names.
-GROUP_BYTES: Final = 768
-#: The fields of a member and their names, when it was heard, and a parked request.
-MEMBER_BYTES: Final = 512
-#: A member's field `host`, with its name.
-HOST_BYTES: Final = 8
-GUARD_BYTES: Final = 256
-#: The fields of a failed assignment, and their names.
-FAILURE_BYTES: Final = 32
-#: An announced id: three names of any length, and a timer.
-ANNOUNCED_BYTES: Final = 640
-#: One offered protocol beside its name and metadata.
-OFFERED_BYTES: Final = 24
-#: More than any JoinGroup adds: its own bytes, the longest names, and a new group.
-JOIN_BYTES_MAX: Final = limits.REQUEST_BYTES_MAX + 16 * limits.KIB
-
-
-#: Where a group keeps the sum over its members; `carry` hands it on.
-_OF_MEMBERS: Final = "kept_of_members"
-
-
-def kept_bytes(group: Group) -> int:
-    """The whole group but its offsets."""
-    return kept_frame_bytes(group) + kept_members_bytes(group)
-
-
-def kept_members_bytes(group: Group) -> int:
-    """All members; counted once, because a rebalance changes a group as often as it has members."""
-    known: int | None = group.__dict__.get(_OF_MEMBERS)
-    if known is None:
-        known = group.__dict__[_OF_MEMBERS] = sum(map(kept_member_bytes, group.members.values()))
-    return known
-
-
-def carry_bytes(before: Group, group: Group, grown: int = 0) -> None:
-    """Set the sum over a group's members: the sum before, plus its growth."""
-    group.__dict__[_OF_MEMBERS] = kept_members_bytes(before) + grown
-
-
-def growth(before: Member | None, after: Member | None) -> tuple[int, int]:
-    """By how many bytes a group grows as one member takes another's place; None: there is none.
-
-    Returns the bytes of `Group.size_bytes`, and those in the blob.
-    """
-    if before is not None and after is not None and _has_the_size_of(before, after):
-        return 0, 0  # most steps replace nothing of what is counted
-    of_after = (after.size_bytes(), kept_member_bytes(after)) if after is not None else (0, 0)
-    of_before = (before.size_bytes(), kept_member_bytes(before)) if before is not None else (0, 0)
-    return of_after[0] - of_before[0], of_after[1] - of_before[1]
-
-
-def _has_the_size_of(before: Member, after: Member) -> bool:
-    return (
-        after.protocols is before.protocols
-        and after.assignment is before.assignment
-        and after.rejoin_id is before.rejoin_id
-        and (after.member, after.client) == (before.member, before.client)
-        and (after.first_id, after.instance) == (before.first_id, before.instance)
-        and after.host == before.host
-    )
-
-
 def new_group_bytes(name: str) -> int:
     """A group that has just been made."""
     return GROUP_BYTES + 2 * width(name)
 
 
-def kept_frame_bytes(group: Group) -> int:
-    """A group without its members."""
-    names = 2 * width(group.group) + width(group.protocol_type, group.protocol, group.leader)
-    size = GROUP_BYTES + names + width(group.rebalance_reason)
-    if group.failure is not None:
-        size += kept_failure_bytes(group.failure)
-    if group.pending:
-        size += len(group.pending) * ANNOUNCED_BYTES
-    if group.guards:
-        size += sum(map(kept_guard_bytes, group.guards.values()))
-    return size
+_NOT_ASSIGNED: Final = "Sync first, then commit what is still yours: a generation has just begun."
 
 
-def kept_member_bytes(member: Member) -> int:
-    """A member with its metadata and its assignment."""
-    # Its id stands as key, in the member, beside when it was heard, and beside its instance.
-    names = width(member.first_id, member.rejoin_id) + 2 * width(member.client)
-    names += 4 * width(member.member) + 2 * width(member.instance)
-    if member.host is not UNSET:
-        names += HOST_BYTES + width(member.host)
-    return MEMBER_BYTES + names + kept_offered_bytes(member.protocols) + len(member.assignment)
+class Step(GroupStep[Group]):
+    """One classic group during one step.
 
+    Its state changes by `enter` only, its members by `put`, `rename` and `drop`.
+    """
 
-def kept_offered_bytes(protocols: tuple[OfferedProtocol, ...]) -> int:
-    return sum(OFFERED_BYTES + width(p.name) + len(p.metadata) for p in protocols)
+    __slots__ = ()
+    DEAD = State.DEAD
 
+    @property
+    def new_group_bytes(self) -> int:
+        return new_group_bytes(self.name)
 
-def kept_guard_bytes(guard: Guard) -> int:
-    """A former owner that others wait for."""
-    names = 2 * width(guard.member) + width(guard.client, guard.first_id, guard.successor)
-    return GUARD_BYTES + names
+    def find_member(self, member_id: str, instance: str | None) -> Member | ErrorCode:
+        """The member of this id, or why the request must not be judged for it."""
+        if self.value is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if instance is not None:
+            static = self.value.static_member(instance)
+            if static is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if static.member != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID  # INV-19
+        elif (guard := self.value.guards.get(member_id)) is not None and guard.was_replaced:
+            return ErrorCode.FENCED_INSTANCE_ID
+        return self.value.members.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
 
+    def find_in_generation(
+        self, member_id: str, instance: str | None, generation: int
+    ) -> Member | ErrorCode:
+        """As `find_member`, and the request must belong to the current generation."""
+        member = self.find_member(member_id, instance)
+        if isinstance(member, Member) and self.live.generation != generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        return member
 
-def kept_failure_bytes(failure: Failure) -> int:
-    """Why the generation has no assignment."""
-    return FAILURE_BYTES + width(failure.error, failure.message)
+    def commit_fault(self, request: rq.OffsetCommit) -> Refused:
+        """A member commits in its generation, once it has its assignment."""
+        member = self.find_in_generation(request.member, request.instance, request.generation)
+        if isinstance(member, ErrorCode):
+            return member, None
+        if self.live.state is State.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS, _NOT_ASSIGNED
+        return None
 
+    def member_fault(self, member: str, instance: str | None, generation: int) -> ErrorCode:
+        """In every state, as in Kafka: what was read before a rebalance is still the member's."""
+        found = self.find_in_generation(member, instance, generation)
+        return found if isinstance(found, ErrorCode) else ErrorCode.NONE
 
-def width(*names: str | None) -> int:
-    """Bytes of names in UTF-8."""
-    total = 0
-    for name in names:  # no generator: this runs for every change of a group
-        if name:
-            total += len(name) if name.isascii() else len(name.encode())
-    return total
+    def enter(self, state: State, **fields: Any) -> None:
+        """Change the state, along the table only, and other fields with it.  # INV-12"""
+        if self.live.state not in VALID_PREVIOUS_STATES[state]:
+            raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
+        at = self.at
+        since = {"state_since_ms": at.time_ms, "state_since_clock_ms": at.clock_ms}
+        self.change(state=state, **since, **fields)
 
+    def put(self, *members: Member, **fields: Any) -> None:
+        """Add members or replace them under their ids, and change other fields with them."""
+        table, size_bytes = dict(self.live.members), self.live.size_bytes
+        for member in members:
+            before = table.get(member.member)
+            size_bytes += member.size_bytes - (before.size_bytes if before is not None else 0)
+            table[member.member] = member
+        self.change(members=table, size_bytes=size_bytes, **fields)
 
-def check_invariants(group: Group) -> None:
-    """Raise BrokenInvariant when the group contradicts itself. On in every test."""
-    for sentence, holds in _invariants(group):
-        if not holds:
-            raise BrokenInvariant(f"{group.group}: {sentence}")
+    def rename(self, member: Member, successor: Member) -> None:
+        """Put a successor in a member's place, also in the order of members and as leader."""
+        live = self.live
+        table = dict(
+            (successor.member, successor) if each is member else (name, each)
+            for name, each in live.members.items()
+        )
+        leader = successor.member if live.leader == member.member else live.leader
+        size_bytes = live.size_bytes + successor.size_bytes - member.size_bytes
+        self.change(members=table, size_bytes=size_bytes, leader=leader)
 
+    def drop(self, member: Member) -> None:
+        """Take a member out, with the guard of the member that it replaced."""
+        table = dict(self.live.members)
+        del table[member.member]
+        guards = {
+            name: replace(guard, successor=None) if guard.successor == member.member else guard
+            for name, guard in self.live.guards.items()
+        }
+        size_bytes = self.live.size_bytes - member.size_bytes
+        self.change(members=table, size_bytes=size_bytes, guards=guards)
 
-def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
-    members = list(group.members.values())
-    empty = group.state is State.EMPTY
-    joining = group.state is State.PREPARING_REBALANCE
-    completing = group.state is State.COMPLETING_REBALANCE
-    # INV-13
-    yield "members have a leader among them", not members or group.leader in group.members
-    yield "a group without members has no leader", bool(members) or group.leader is None
-    yield "an Empty group has no members", not (empty and members)
-    yield "a group without members is Empty or preparing", bool(members) or empty or joining
-    # INV-14
-    yield (
-        "the protocol is supported by every member",
-        joining or empty or group.protocol is not None,
-    )
-    yield (
-        "the protocol is offered by all",
-        not (completing or group.state is State.STABLE) or group.supports(group.protocol or ""),
-    )
-    yield "joins are parked only while preparing", joining or not any(m.is_joining for m in members)
-    guarded = {guard.successor for guard in group.guards.values()}
-    yield "who waits for a former owner is a member", guarded - {None} <= group.members.keys()
-    yield (
-        "guards hold up a join phase, or a successor",
-        joining or not group.guards or (group.state is State.STABLE and None not in guarded),
-    )
-    yield (
-        "syncs are parked only while completing, or behind a guard",
-        (completing or all(m.member in guarded for m in members if m.is_syncing)),
-    )
-    yield "announced ids are no members", not group.pending.keys() & group.members.keys()
-    yield "former owners are no members", not group.guards.keys() & group.members.keys()
-    yield (
-        "the join timer runs while preparing, until it is overdue",
-        (group.join_timer is not None) == (joining and not group.is_overdue),
-    )
-    yield "only guards keep an overdue join phase open", not group.is_overdue or bool(group.guards)
-    yield (
-        "the sync timer runs only after a join phase",
-        (group.sync_timer is None or completing or group.state is State.STABLE),
-    )
-    yield (
-        "the sync timer runs while somebody has not synced",
-        (
-            not (completing or group.state is State.STABLE)
-            or (group.sync_timer is not None) == any(not m.has_synced for m in members)
-        ),
-    )
-    yield "the initial delay belongs to preparing", joining or not group.is_initial
-    failed = group.failure is not None
-    yield "an assignment has failed in Stable only", not failed or group.state is State.STABLE
-    yield (
-        "a failed assignment gives nobody anything",
-        not (failed and any(m.assignment for m in members)),
-    )
-    # INV-15
-    yield "the size is the members' sum", group.size_bytes == sum(m.size_bytes() for m in members)
-    yield "members stand under their own id", all(k == m.member for k, m in group.members.items())
-    yield "every member offers something", all(m.protocols for m in members)
-    yield (
-        "nobody is parked and awaits a cover but newcomers",
-        not any(m.parked and m.awaits_cover is not None and not m.is_new for m in members),
-    )
-    yield "new members are parked", all(m.is_joining for m in members if m.is_new)
-    instances = [m.instance for m in members if m.instance is not None]
-    yield "an instance id has one member", len(set(instances)) == len(instances)
+    def notify_members(self, members: Iterable[Member], notification: rs.Notification) -> None:
+        """Write a notification once to each partition that one of these members reads."""
+        for reply in sorted({member.reply for member in members}):
+            self.effects.append(fx.Notify(reply, notification))

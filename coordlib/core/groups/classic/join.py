@@ -22,20 +22,21 @@ from msgspec.structs import replace
 from coordlib import limits
 from coordlib.core.engine.effects import reply_of
 from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
-from coordlib.core.groups.classic import group as kept_bytes
-from coordlib.core.groups.classic import leave, rebalance
+from coordlib.core.groups.classic import members, rebalance
 from coordlib.core.groups.classic.group import (
     ANNOUNCED_BYTES_MAX,
+    GUARD_BYTES,
     JOIN,
+    JOIN_BYTES_MAX,
     NAMES_BYTES_MAX,
     Member,
     OfferedProtocol,
     Parked,
     State,
+    Step,
     names_bytes,
     offered_bytes,
 )
-from coordlib.core.groups.classic.members import Step, find_member
 from coordlib.core.groups.group import Refused
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import consumer_protocol as cp
@@ -48,7 +49,7 @@ STATIC_MEMBER_REPLACED = "static member replaced"
 def take_place(step: Step, older: Member, newcomer: Member, parked: Parked) -> None:
     """Put the newcomer, made from its JoinGroup, in the place of the member that it replaces."""
     rebalance.answer_parked(step, older, ErrorCode.FENCED_INSTANCE_ID)
-    leave.place_guard(step, older, STATIC_MEMBER_REPLACED, successor=newcomer.member)
+    members.place_guard(step, older, STATIC_MEMBER_REPLACED, successor=newcomer.member)
     newcomer = replace(
         newcomer,
         assignment=older.assignment,
@@ -66,7 +67,7 @@ def take_place(step: Step, older: Member, newcomer: Member, parked: Parked) -> N
         newcomer = replace(newcomer, awaits_cover=step.at.offset)
         step.put(newcomer)
         rebalance.stop_sync_timer_when_all_synced(step)  # the older one had perhaps not synced
-        leave.hand_over(step, newcomer)
+        members.hand_over(step, newcomer)
     else:
         _join_phase(step, newcomer, parked)
 
@@ -140,7 +141,7 @@ def join_group(step: Step, request: rq.JoinGroup) -> None:
         _join_known(step, request)
     elif (repeated := step.live.first_join(request.client, request.id)) is not None:
         _join_again(step, request, repeated)
-    elif (former := leave.guard_of_first_join(step, request)) is not None:
+    elif (former := step.live.former_owner(request.client, request.id)) is not None:
         fenced = ErrorCode.FENCED_INSTANCE_ID if former.was_replaced else None
         code = fenced or ErrorCode.UNKNOWN_MEMBER_ID
         step.refuse(request, code, member=former.member)
@@ -183,7 +184,7 @@ def _join_new(step: Step, request: rq.JoinGroup) -> None:
     if code is not None:
         step.refuse(request, code)
         return
-    member_id = rebalance.announced_id(step, request)
+    member_id = step.live.announced_id(request.client, request.id)
     if member_id is not None:
         rebalance.announce(step, request, member_id)
     elif not (step.family.config.requires_member_id and request.instance is None):
@@ -253,7 +254,7 @@ def _join_known(step: Step, request: rq.JoinGroup) -> None:
     if request.member in group.pending and request.instance is None:
         _join_announced(step, request)
         return
-    member = find_member(step, request.member, request.instance)
+    member = step.find_member(request.member, request.instance)
     if isinstance(member, ErrorCode):
         step.refuse(request, member, member=request.member)
         return
@@ -316,7 +317,7 @@ def _turn_away(step: Step, request: rq.JoinGroup, member: Member) -> None:
     """
     reason = "group is full"
     asked = replace(member, protocols=_offered(request), parked=_parked(step, request))
-    leave.place_guard(step, asked, reason)
+    members.place_guard(step, asked, reason)
     rebalance.remove(step, member, reason)
     rebalance.go_on(step)
 
@@ -383,11 +384,11 @@ def _fits(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
 
 def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
     """Whether the shard's blob has room for this member's metadata."""
-    if step.room_bytes >= kept_bytes.JOIN_BYTES_MAX:
+    if step.room_bytes >= JOIN_BYTES_MAX:
         return True  # spares most joins the counting
     if member is None:
-        grows_by = kept_bytes.kept_member_bytes(_made_from(step, request, _new_id(step, request)))
-        grows_by += 0 if step.value is not None else kept_bytes.new_group_bytes(step.name)
+        grows_by = _made_from(step, request, _new_id(step, request)).kept_bytes
+        grows_by += 0 if step.value is not None else step.new_group_bytes
         return grows_by <= step.room_for(is_known=False)
     if request.member:
         after = replace(member, protocols=_offered(request), rejoin_id=_rejoin_id(request, member))
@@ -396,8 +397,8 @@ def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -
         # In the place of a replaced member, whose share it gets and for which a guard may stay.
         made = _made_from(step, request, _new_id(step, request))
         after = replace(made, assignment=member.assignment)
-        grows_by = kept_bytes.GUARD_BYTES
-    grows_by += kept_bytes.kept_member_bytes(after) - kept_bytes.kept_member_bytes(member)
+        grows_by = GUARD_BYTES
+    grows_by += after.kept_bytes - member.kept_bytes
     return grows_by <= max(step.room_for(is_known=True), 0)
 
 

@@ -1,142 +1,221 @@
-"""A step of a classic group, and the checks that requests of its members share.  # INV-18"""
+"""Members go: LeaveGroup, heartbeats that find no member, and guards of former owners.
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+A member that leaves by itself has stopped working. Differs from Kafka's Java coordinator, as its
+Scala one did: an announced id that leaves begins no rebalance.
+
+A static member is replaced by a newer process of its instance id, or an operator removes a member.
+It may be alive and working, and read of it late. Its own fence stops it one session
+after its last heartbeat that the log took (rule 8), and every such heartbeat stands in this shard's
+log. So a guard is placed: until then no join phase completes, and a static successor waits for its
+assignment. The guard ends earlier when the former owner itself reports that it has stopped, by a
+LeaveGroup for its own id: coordlib's client sends it when it has read that it was removed and its
+user has let go. It also ends when the former owner had its rebalance timeout to read that it was
+removed (rule 9), even if it heartbeats on. Source: rule 14.
+"""
+
+from collections.abc import Iterator
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from coordlib.core.engine import effects as fx
-from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.classic import group
-from coordlib.core.groups.classic.group import VALID_PREVIOUS_STATES, Group, Member, State
-from coordlib.core.groups.group import GroupStep, Refused
+from coordlib.core.engine import time as deadlines
+from coordlib.core.groups.classic import rebalance
+from coordlib.core.groups.classic.group import Group, Guard, Member, State, Step
+from coordlib.core.groups.classic.rebalance import issue, send_assignment
 from coordlib.core.groups.offsets.pending import described as described_pending
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
+from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire import stored
 from coordlib.errors import ErrorCode
 
-_NOT_ASSIGNED: Final = "Sync first, then commit what is still yours: a generation has just begun."
+
+def place_guard(step: Step, owner: Member, reason: str, successor: str | None = None) -> None:
+    """Guard what this owner has, if it has anything; `reason`: why it owns it no more."""
+    due_ms = _heard_ms(step, owner) + owner.session_timeout_ms
+    # No member expires while parked: its fence may have closed long ago.
+    may_work = _may_work(step, owner) and due_ms > step.at.clock_ms
+    # If a waiting successor is itself replaced, its replacement waits instead.
+    guards = {
+        name: replace(guard, successor=successor) if guard.successor == owner.member else guard
+        for name, guard in step.live.guards.items()
+    }
+    if may_work:
+        guards[owner.member] = Guard(
+            member=owner.member,
+            client=owner.client,
+            first_id=owner.first_id,
+            session_timeout_ms=owner.session_timeout_ms,
+            due_ms=due_ms,
+            told=deadlines.reaction(owner.rebalance_timeout_ms, step.at.offset),
+            successor=successor,
+            was_replaced=successor is not None,
+        )
+    step.change(guards=guards)
+    if may_work:
+        _record_delay(step, owner, guards[owner.member], reason)
 
 
-class Step(GroupStep[Group]):
-    """One classic group during one step.
+def _record_delay(step: Step, owner: Member, guard: Guard, reason: str) -> None:
+    """Record how long others wait, on the shard's clock: without further heartbeats, and at most.
 
-    Its state changes by `enter` only, its members by `put`, `rename` and `drop`.
+    The latter counts from when it could read that it is out.
     """
-
-    __slots__ = ()
-    DEAD = State.DEAD
-
-    @property
-    def new_group_bytes(self) -> int:
-        return group.new_group_bytes(self.name)
-
-    def commit_fault(self, request: rq.OffsetCommit) -> Refused:
-        """A member commits in its generation, once it has its assignment."""
-        member = find_in_generation(self, request.member, request.instance, request.generation)
-        if isinstance(member, ErrorCode):
-            return member, None
-        if self.live.state is State.COMPLETING_REBALANCE:
-            return ErrorCode.REBALANCE_IN_PROGRESS, _NOT_ASSIGNED
-        return None
-
-    def member_fault(self, member: str, instance: str | None, generation: int) -> ErrorCode:
-        """In every state, as in Kafka: what was read before a rebalance is still the member's."""
-        found = find_in_generation(self, member, instance, generation)
-        return found if isinstance(found, ErrorCode) else ErrorCode.NONE
-
-    def change(self, **fields: Any) -> None:
-        """As for all kinds, and what the members have in the blob is handed on."""
-        before = self.live
-        super().change(**fields)
-        if "members" not in fields:
-            group.carry_bytes(before, self.live)
-
-    def enter(self, state: State, **fields: Any) -> None:
-        """Change the state, along the table only, and other fields with it.  # INV-12"""
-        if self.live.state not in VALID_PREVIOUS_STATES[state]:
-            raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
-        at = self.at
-        since = {"state_since_ms": at.time_ms, "state_since_clock_ms": at.clock_ms}
-        self.change(state=state, **since, **fields)
-
-    def put(self, *members: Member, **fields: Any) -> None:
-        """Add members or replace them under their ids, and change other fields with them."""
-        table = dict(self.live.members)
-        replaced = []
-        for member in members:
-            replaced.append((table.get(member.member), member))
-            table[member.member] = member
-        self._change_members(table, replaced, **fields)
-
-    def rename(self, member: Member, successor: Member) -> None:
-        """Put a successor in a member's place, also in the order of members and as leader."""
-        table = dict(
-            (successor.member, successor) if each is member else (name, each)
-            for name, each in self.live.members.items()
-        )
-        leader = self.live.leader
-        self._change_members(
-            table,
-            [(member, successor)],
-            leader=successor.member if leader == member.member else leader,
-        )
-
-    def drop(self, member: Member) -> None:
-        """Take a member out, with the guard of the member that it replaced."""
-        table = dict(self.live.members)
-        del table[member.member]
-        guards = {
-            name: replace(guard, successor=None) if guard.successor == member.member else guard
-            for name, guard in self.live.guards.items()
-        }
-        self._change_members(table, [(member, None)], guards=guards)
-
-    def _change_members(
-        self,
-        table: dict[str, Member],
-        replaced: Iterable[tuple[Member | None, Member | None]],
-        **fields: Any,
-    ) -> None:
-        """Change the members, with both counts of their bytes."""
-        before = self.live
-        record_bytes = kept = 0
-        for old, new in replaced:
-            more = group.growth(old, new)
-            record_bytes, kept = record_bytes + more[0], kept + more[1]
-        self.change(members=table, size_bytes=before.size_bytes + record_bytes, **fields)
-        group.carry_bytes(before, self.live, kept)
-
-    def notify_members(self, members: Iterable[Member], notification: rs.Notification) -> None:
-        """Write a notification once to each partition that one of these members reads."""
-        for reply in sorted({member.reply for member in members}):
-            self.emit(fx.Notify(reply, notification))
+    wait_max_ms = guard.told.duration_ms
+    step.record(
+        stored.EVENT_HAND_OVER_DELAYED,
+        member=owner.member,
+        reason=reason,
+        detail={
+            "client": owner.client,
+            "successor": guard.successor,
+            "wait_ms": min(max(guard.due_ms - step.at.clock_ms, 0), wait_max_ms),
+            "wait_max_ms": wait_max_ms,
+        },
+    )
 
 
-def find_member(step: Step, member_id: str, instance: str | None) -> Member | ErrorCode:
-    """The member of this id, or why the request must not be judged for it."""
+def _may_work(step: Step, owner: Member) -> bool:
+    """Whether it was given something and has not let go of it.
+
+    A parked JoinGroup or SyncGroup is consent, but for what its subscription names as owned.
+    """
+    was_given = (
+        step.live.fence >= 0
+        and not owner.is_new
+        and not step.live.awaits_former_owner(owner.member)
+    )
+    has_let_go = owner.has_let_go or (owner.parked is not None and not _keeps(step.live, owner))
+    return was_given and not has_let_go
+
+
+def _keeps(group: Group, owner: Member) -> bool:
+    """Whether it goes on working while it joins (KIP-429); read from a consumer's subscription.
+
+    The metadata of other protocol types are opaque here; their JoinGroup is consent.
+    """
+    if group.protocol_type != cp.CONSUMER:
+        return False
+    try:
+        return any(cp.decode_subscription(offer.metadata).owned for offer in owner.protocols)
+    except cp.Unreadable:
+        return True
+
+
+def _heard_ms(step: Step, owner: Member) -> int:
+    """When its newest row of heartbeats may have begun to count for it.
+
+    The answer to a JoinGroup or SyncGroup counts as a heartbeat, and until a tick covers it the
+    shard's own note of when the member was heard is older than that.
+    """
+    if owner.awaits_cover is not None:
+        return step.at.clock_ms
+    return step.heard.get(owner.member, step.at.clock_ms)
+
+
+def renew_guard(step: Step, member_id: str) -> None:
+    """A former owner heartbeats: by its own clock it may go on for one session from now."""
+    guard = step.value.guards.get(member_id) if step.value else None
+    if guard is not None:
+        due_ms = step.at.clock_ms + guard.session_timeout_ms
+        step.change(guards={**step.live.guards, member_id: replace(guard, due_ms=due_ms)})
+
+
+def end_guard(step: Step, member_id: str) -> None:
+    """The former owner has stopped: its successor has the assignment now."""
+    successor = step.live.guards[member_id].successor
+    step.change(guards={name: g for name, g in step.live.guards.items() if name != member_id})
+    if step.live.state is State.STABLE and successor is not None:
+        hand_over(step, step.live.members[successor])
+
+
+def hand_over(step: Step, member: Member) -> None:
+    """Give a static successor the assignment of the member it replaced, unless it must wait."""
+    if step.live.awaits_former_owner(member.member):
+        return
+    issue(step, member)
+    if member.parked is not None:
+        send_assignment(step, member, member.parked)
+        step.put(replace(member, parked=None, awaits_cover=step.at.offset))
+
+
+def lift_guard(step: Step, member_id: str) -> None:
+    """As `end`, and complete a join phase that waited for this guard alone."""
+    end_guard(step, member_id)
+    rebalance.go_on(step)
+
+
+def heartbeat(step: Step, request: rq.Heartbeat) -> None:
+    """Judge one Heartbeat. Accepted in CompletingRebalance too (KAFKA-10134)."""
+    member = step.find_in_generation(request.member, request.instance, request.generation)
+    if isinstance(member, ErrorCode):
+        renew_guard(step, request.member)
+        step.refuse(request, member)
+        return
+    step.touched.append(member.member)
+    if step.live.state is State.PREPARING_REBALANCE:
+        step.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def leave_group(step: Step, request: rq.LeaveGroup) -> None:
+    """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
+    before = step.value
+    rows = tuple(_leave(step, request, leaver) for leaver in request.members)
+    step.answer(request, members=rows)
+    if before is None:
+        return
+    if step.live.members.keys() != before.members.keys():
+        detail = {"client": request.client}
+        if request.reason:
+            detail["client_reason"] = request.reason
+        rebalance.membership_changed(step, "member left", detail)
+    rebalance.go_on(step)
+
+
+def _leave(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
+    return rs.LeftMember(
+        member=leaver.member,
+        instance=leaver.instance,
+        error=_judge(step, request, leaver).name,
+    )
+
+
+def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
     if step.value is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if instance is not None:
-        static = step.value.static_member(instance)
-        if static is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if static.member != member_id:
-            return ErrorCode.FENCED_INSTANCE_ID  # INV-19
-    elif (guard := step.value.guards.get(member_id)) is not None and guard.was_replaced:
-        return ErrorCode.FENCED_INSTANCE_ID
-    return step.value.members.get(member_id) or ErrorCode.UNKNOWN_MEMBER_ID
+    if leaver.member in step.live.pending:
+        rebalance.forget_announced(step, leaver.member)
+        return ErrorCode.NONE
+    member = _find(step, leaver)
+    if isinstance(member, ErrorCode):
+        guard = step.live.guards.get(leaver.member)
+        if guard is not None and guard.client == request.client:
+            end_guard(step, leaver.member)  # the former owner itself says that it stopped
+        return member
+    # A newer process of the same configuration has the client id too, but not the member id.
+    is_itself = member.client == request.client and member.member == leaver.member
+    if request.remain and not is_itself:
+        return ErrorCode.INVALID_REQUEST  # only the member itself can tell that it has stopped
+    if request.remain and member.instance is not None:
+        step.put(replace(member, has_let_go=True))
+        return ErrorCode.NONE
+    reason = _reason(request, is_itself)
+    if not is_itself:
+        place_guard(step, member, reason)
+    rebalance.remove(step, member, reason)
+    return ErrorCode.NONE
 
 
-def find_in_generation(
-    step: Step, member_id: str, instance: str | None, generation: int
-) -> Member | ErrorCode:
-    """As `find_member`, and the request must belong to the current generation."""
-    member = find_member(step, member_id, instance)
-    if isinstance(member, Member) and step.live.generation != generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    return member
+def _find(step: Step, leaver: rq.Leaver) -> Member | ErrorCode:
+    """By member id, or (an operator) by instance id alone."""
+    if leaver.member == "" and leaver.instance is not None:
+        return step.live.static_member(leaver.instance) or ErrorCode.UNKNOWN_MEMBER_ID
+    return step.find_member(leaver.member, leaver.instance)
+
+
+def _reason(request: rq.LeaveGroup, is_itself: bool) -> str:
+    what = "left" if is_itself else f"removed by {request.client}"
+    return f"{what}: {request.reason}" if request.reason else what
 
 
 def describe_group(step: Step, request: rq.DescribeGroup) -> None:

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from coordlib.core.engine import effects as fx
 from coordlib.core.engine import time as deadlines
 from coordlib.core.engine.effects import refusal
-from coordlib.core.groups.classic.group import Announced, Failure, Member, Parked, State
-from coordlib.core.groups.classic.members import Step
+from coordlib.core.groups.classic.group import Announced, Failure, Member, Parked, State, Step
 from coordlib.core.groups.group import next_generation as after
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
@@ -226,7 +225,7 @@ def answer_join(
         return
     group = step.live
     is_leader = member.member == group.leader
-    step.emit(
+    step.effects.append(
         fx.Respond(
             parked.reply,
             rs.JoinGroupResponse(
@@ -307,7 +306,7 @@ def tell_removed(step: Step, member: Member, reason: str) -> None:
         reason=reason,
         detail={"client": member.client},
     )
-    step.emit(
+    step.effects.append(
         fx.Notify(
             member.reply,
             rs.MemberRemoved(
@@ -381,7 +380,7 @@ def send_assignment(step: Step, member: Member, parked: Parked | None) -> None:
         return
     group, failure = step.live, step.live.failure
     failed = {} if failure is None else refusal(ErrorCode[failure.error], failure.reason)
-    step.emit(
+    step.effects.append(
         fx.Respond(
             parked.reply,
             rs.SyncGroupResponse(
@@ -394,14 +393,6 @@ def send_assignment(step: Step, member: Member, parked: Parked | None) -> None:
             ),
         )
     )
-
-
-def announced_id(step: Step, request: rq.JoinGroup) -> str | None:
-    """The id that this very JoinGroup was given, when it comes once more."""
-    for member_id, announced in step.live.pending.items():
-        if (announced.client, announced.first_id) == (request.client, request.id):
-            return member_id
-    return None
 
 
 def announce(step: Step, request: rq.JoinGroup, member_id: str) -> None:

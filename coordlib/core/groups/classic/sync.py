@@ -6,10 +6,8 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.core.engine.effects import reply_of
-from coordlib.core.groups.classic import group as kept_bytes
-from coordlib.core.groups.classic import leave, rebalance
-from coordlib.core.groups.classic.group import SYNC, Failure, Member, Parked, State
-from coordlib.core.groups.classic.members import Step, find_in_generation
+from coordlib.core.groups.classic import rebalance
+from coordlib.core.groups.classic.group import SYNC, Failure, Member, Parked, State, Step
 from coordlib.core.groups.classic.rebalance import issue, record_failure, send_assignment
 from coordlib.core.wire import api as rq
 from coordlib.errors import ErrorCode
@@ -21,7 +19,7 @@ _TOO_LARGE: Final = "Join again, and let the leader assign in fewer bytes: the g
 
 def sync_group(step: Step, request: rq.SyncGroup) -> None:
     """Judge one SyncGroup."""
-    member = find_in_generation(step, request.member, request.instance, request.generation)
+    member = step.find_in_generation(request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
         step.refuse(request, member)
     elif _names_another_protocol(step, request):
@@ -48,7 +46,7 @@ def _names_another_protocol(step: Step, request: rq.SyncGroup) -> bool:
 
 
 def _return_assignment(step: Step, request: rq.SyncGroup, member: Member) -> None:
-    if leave.is_waited_for(step, member):
+    if step.live.awaits_former_owner(member.member):
         _park(step, request, member)
         return
     step.put(replace(member, has_synced=True, has_let_go=False, awaits_cover=step.at.offset))
@@ -111,7 +109,7 @@ def _failure_of(step: Step, request: rq.SyncGroup, grows_by: int) -> Failure | N
     if not request.has_failed:
         return None
     failure = Failure(str(request.error), request.message or "")
-    has_room = grows_by + kept_bytes.kept_failure_bytes(failure) <= step.room_for(is_known=True)
+    has_room = grows_by + failure.kept_bytes <= step.room_for(is_known=True)
     return failure if has_room else replace(failure, message="")
 
 

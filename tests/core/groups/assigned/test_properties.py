@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS, RESPONSES, Output
 from coordlib.core.groups import protocol
 from coordlib.core.groups.assigned.division import wanted_topics
-from coordlib.core.groups.assigned.group import Group, Member, State, check_invariants
-from coordlib.core.groups.assigned.protocol import ASSIGNED
+from coordlib.core.groups.assigned.group import Group, Member, State
+from coordlib.core.groups.assigned.protocol import ASSIGNED, check_invariants
 from coordlib.core.groups.assigned.reconciliation import demanded, granted
 from coordlib.core.groups.assignors.registry import StrategyBook, divide
 from coordlib.core.groups.assignors.server_model import Subscriber

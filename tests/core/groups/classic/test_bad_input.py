@@ -14,7 +14,7 @@ import pytest
 from coordlib import limits
 from coordlib.config import load_config
 from coordlib.core.engine.effects import REQUESTS, RESPONSES
-from coordlib.core.groups.classic.group import check_invariants
+from coordlib.core.groups.classic.protocol import check_invariants
 from coordlib.core.groups.group import GroupSettings
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec

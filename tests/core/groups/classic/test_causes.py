@@ -10,8 +10,7 @@ import pytest
 
 from coordlib.core.engine.effects import REQUESTS, At
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.classic.group import VALID_PREVIOUS_STATES, Group, State
-from coordlib.core.groups.classic.members import Step
+from coordlib.core.groups.classic.group import VALID_PREVIOUS_STATES, Group, State, Step
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import codec
 from tests.core.groups.test_properties import settings_of

@@ -8,9 +8,8 @@ import pytest
 from coordlib import limits
 from coordlib.core.engine.effects import COMMITTED, GROUPS, RESPONSES, Output
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.classic import group as kept_bytes
-from coordlib.core.groups.classic.group import Failure, State, check_invariants
-from coordlib.core.groups.classic.protocol import CLASSIC
+from coordlib.core.groups.classic.group import Failure, State
+from coordlib.core.groups.classic.protocol import CLASSIC, check_invariants
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from tests.tools.core import ShardSettings, restore
@@ -183,14 +182,12 @@ def test_the_error_counts_in_the_shards_bytes() -> None:
     talk = failed()
     group = talk.group()
 
-    grown = kept_bytes.kept_frame_bytes(group) - kept_bytes.kept_frame_bytes(
-        msgspec.structs.replace(group, failure=None)
-    )
-    assert grown == kept_bytes.kept_failure_bytes(Failure(ERROR["error"], ERROR["message"]))
+    grown = group.kept_frame_bytes - msgspec.structs.replace(group, failure=None).kept_frame_bytes
+    assert grown == Failure(ERROR["error"], ERROR["message"]).kept_bytes
     with_it = len(CLASSIC.encode(group))
     without = len(CLASSIC.encode(msgspec.structs.replace(group, failure=None)))
     assert with_it - without <= grown
-    assert with_it <= kept_bytes.kept_bytes(group)
+    assert with_it <= group.kept_bytes
 
 
 def test_a_full_shard_keeps_the_error_without_its_message() -> None:
@@ -217,8 +214,8 @@ def test_a_failed_assignment_that_gives_something_is_no_sound_group(broken: str)
         group = msgspec.structs.replace(
             group,
             members={**group.members, LEADER: leader},
-            size_bytes=group.size_bytes + leader.size_bytes()
-            - group.members[LEADER].size_bytes(),
+            size_bytes=group.size_bytes + leader.size_bytes
+            - group.members[LEADER].size_bytes,
         )  # fmt: skip
 
     with pytest.raises(BrokenInvariant, match="failed"):

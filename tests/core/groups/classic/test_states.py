@@ -5,8 +5,7 @@ import pytest
 
 from coordlib.core.engine.effects import REQUESTS, At
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.classic.group import Group, State
-from coordlib.core.groups.classic.members import Step
+from coordlib.core.groups.classic.group import Group, State, Step
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.classic.rebalance import select_protocol
 from tests.tools.core import around
