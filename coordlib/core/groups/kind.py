@@ -69,9 +69,7 @@ def next_look_ms(group: AnyGroup, known: Known) -> int:
         return first_expiry(group, known.row.entries(OFFSETS), retention_ms)
     count, bound_ms = known.row.count(OFFSETS), known.facts.look_at_ms
     before: AnyGroup | None = known.value
-    has_new_state = before is not group and (
-        before is None or _expiring_as(before) != _expiring_as(group)
-    )
+    has_new_state = before is not group and (before is None or _has_new_state(before, group))
     is_anew = has_new_state or (OFFSETS.name in known.counts) != bool(count)
     if not (is_anew or known.put):
         return bound_ms
@@ -82,17 +80,16 @@ def next_look_ms(group: AnyGroup, known: Known) -> int:
     return min(bound_ms, known.clock_ms + retention_ms) if known.put else bound_ms
 
 
-def _expiring_as(group: AnyGroup) -> tuple[object, ...]:
-    """The fields of a group that decide when it may expire, beside its offsets."""
-    is_empty = group.is_empty
+def _has_new_state(before: AnyGroup, group: AnyGroup) -> bool:
+    """Whether a field has changed that decides when a group may expire, beside its offsets."""
     return (
-        is_empty,
-        is_empty and _awaits_somebody(group),
-        group.is_settled,
-        group.state_since_clock_ms,
-        group.is_quarantined,
+        before.state_since_clock_ms != group.state_since_clock_ms
         # What members subscribe to may change while the state does not.
-        group.generation,
+        or before.generation != group.generation
+        or before.is_quarantined != group.is_quarantined
+        or before.is_settled != group.is_settled
+        or before.is_empty != group.is_empty
+        or (group.is_empty and _awaits_somebody(before) != _awaits_somebody(group))
     )
 
 

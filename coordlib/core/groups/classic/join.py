@@ -237,7 +237,7 @@ def _add(step: Step, request: rq.JoinGroup, member_id: str, first_id: str = "") 
     member = _made_from(step, request, member_id)
     if first_id:
         member = replace(member, first_id=first_id, rejoin_id=request.id)
-    is_first = group.state is State.EMPTY
+    is_first, detail = group.state is State.EMPTY, _client_reason(request)
     step.put(
         member,
         leader=group.leader or member_id,
@@ -245,7 +245,7 @@ def _add(step: Step, request: rq.JoinGroup, member_id: str, first_id: str = "") 
         protocol_type=request.protocol_type if is_first else group.protocol_type,
     )
     _record_joined(step, request, member)
-    rebalance.membership_changed(step, "member joined", _client_reason(request))
+    rebalance.membership_changed(step, "member joined", detail)
 
 
 def _join_known(step: Step, request: rq.JoinGroup) -> None:

@@ -25,7 +25,6 @@ from coordlib.core.groups.offsets.tables import (
     ROW_BYTES_MIN,
     KeptOffset,
     committed_value,
-    kept_member,
     offset_bytes,
     size_of,
 )
@@ -175,7 +174,8 @@ def store(
     accepted: list[rq.CommittedOffset] = []
     refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
     kept, waiting = step.entries(OFFSETS), step.entries(PENDING)
-    member = kept_member(request.generation, request.member)
+    # As the offsets will be kept: without a generation nobody looks at the member.
+    member = request.member if request.generation >= 0 else ""
     room = _Room(step.family.config, kept, waiting, shard_bytes, member)
     for row in request.offsets:
         if is_owed is not None and not is_owed(row):
