@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from coordlib.core.controller import leadership, reassignment, topics
 from coordlib.core.controller.states import Broker, BrokerState, Guard, Partition, ReplicaState
 from coordlib.core.controller.step import ClusterStep
-from coordlib.core.engine import time as deadlines
 from coordlib.core.engine.tables import Place
+from coordlib.core.engine.time import reaction
 from coordlib.core.wire import stored
 
 _WAITING = frozenset({ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED})
@@ -164,7 +164,7 @@ def place_guard(step: ClusterStep, former: Broker, reason: str, successor: str |
     due_ms = heard_ms + former.session_timeout_ms
     if former.is_legacy or due_ms <= clock_ms:
         return -1
-    told = deadlines.reaction(former.release_timeout_ms, step.at.offset)
+    told = reaction(former.release_timeout_ms, step.at.offset)
     guard = Guard(
         broker=former.broker,
         incarnation=former.incarnation,

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.core.controller import arrivals, topics
-from coordlib.core.controller import step as telling
 from coordlib.core.controller.arrivals import Departure
 from coordlib.core.controller.leadership import finish
 from coordlib.core.controller.states import TARGETS, Broker, BrokerState, ReplicaState
-from coordlib.core.controller.step import ClusterStep, find_own
+from coordlib.core.controller.step import ClusterStep, find_own, record_parts, replica_row
 from coordlib.core.engine import effects as fx
 from coordlib.core.engine.effects import reply_of
 from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
@@ -241,8 +240,8 @@ def _record(
 
 
 def _answer_registration(step: ClusterStep, request: rq.RegisterBroker, broker: Broker) -> None:
-    rows = (telling.replica_row(place, row) for place, row in step.rows_of(broker.broker))
-    parts = list(telling.parts(partitions=rows))
+    rows = (replica_row(place, row) for place, row in step.rows_of(broker.broker))
+    parts = list(record_parts(partitions=rows))
     for number, part in enumerate(parts):
         step.answer(
             request,

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from coordlib.core.controller.states import Broker, Demand, Partition
 from coordlib.core.controller.step import ClusterStep
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine import time as deadlines
 from coordlib.core.engine.tables import Place
+from coordlib.core.engine.time import reaction
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
 
@@ -182,7 +182,7 @@ def _ask(step: ClusterStep, broker: Broker) -> None:
         return
     for place in places:
         step.alter(place, asked=cause)
-    timer = deadlines.reaction(broker.release_timeout_ms, cause)
+    timer = reaction(broker.release_timeout_ms, cause)
     step.put(
         replace(step.live.brokers[broker.broker], demand=Demand(timer=timer, count=len(places)))
     )

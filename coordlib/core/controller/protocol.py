@@ -1,6 +1,11 @@
-"""Clusters of a shard: their requests, their deadlines, the facts of a cluster.
+"""Clusters of a shard: their requests, their deadlines, and what the shard keeps of a cluster.
 
-Keeps INV-81.
+    session   a broker was not heard for its session timeout: it goes
+    release   a broker has not let go within its release timeout: it is removed
+    guard     a former leader must have stopped by now (rule 14)
+
+A heartbeat puts off its broker's session, and nothing else. What a silent broker led is led again
+in the step of its deadline, if somebody in sync is Active.  # INV-81
 """
 
 from collections.abc import Iterator, Mapping, Set
@@ -66,11 +71,6 @@ GUARD: Final = "guard"
 REASONS: Final = {SESSION: "session expired", RELEASE: "did not let go in time"}
 
 
-def next_due(cluster: Cluster, heard: Mapping[str, int]) -> Due:
-    """The earliest deadline of the cluster; NEVER when it waits for nothing."""
-    return min(_dues(cluster, heard), default=Due(NEVER))
-
-
 def _dues(cluster: Cluster, heard: Mapping[str, int]) -> Iterator[Due]:
     for name, guard in cluster.guards.items():
         told_ms = NEVER if guard.told.due_ms is None else guard.told.due_ms
@@ -82,67 +82,11 @@ def _dues(cluster: Cluster, heard: Mapping[str, int]) -> Iterator[Due]:
             yield Due(broker.demand.timer.due_ms, RELEASE, broker.member)
 
 
-def fire(step: ClusterStep, due: Due) -> None:
-    """Do what follows from a deadline, and from all others of the cluster that are due by now.
-
-    In one step: what a dead broker led must not go to another dead one, and each row is written
-    once.
-    """
-    dues = [each for each in _dues(step.live, step.heard) if each.due_ms <= step.at.clock_ms]
-    gone: dict[int, Departure] = {}
-    for each in sorted(dues):
-        broker = step.live.by_member(each.member) if each.kind != GUARD else None
-        if broker is None:
-            continue
-        step.cause = each.name
-        step.reason = REASONS[each.kind]
-        if broker.is_ready:
-            gone.setdefault(broker.broker, Departure(broker, step.reason))
-        else:
-            forget_session(step, broker)
-    step.cause = due.name
-    arrivals.apply_departures(step, gone.values())
-    ended = [each.member for each in sorted(dues) if each.kind == GUARD]
-    if ended:
-        step.reason = step.reason or "former leader must have stopped"
-        arrivals.end_guards(step, ended)
-    finish(step)
-
-
-def cover(cluster: Cluster, published: int, clock_ms: int) -> tuple[Cluster, list[str]]:
-    """Start what waited for outputs up to `published` to be visible (rule 3).
-
-    Returns the cluster, and the members whose session starts now.
-    """
-    heard_now: list[str] = []
-    changed: dict[int, Broker] = {}
-    for number, broker in cluster.brokers.items():
-        is_heard = broker.awaits_cover is not None and broker.awaits_cover <= published
-        demand = _covered(broker.demand, published, clock_ms)
-        if is_heard:
-            heard_now.append(broker.member)
-        if is_heard or demand is not broker.demand:
-            awaits = None if is_heard else broker.awaits_cover
-            changed[number] = replace(broker, demand=demand, awaits_cover=awaits)
-    guarded = {
-        name: replace(guard, told=guard.told.covered_by(published, clock_ms))
-        for name, guard in cluster.guards.items()
-    }
-    return replace(cluster, brokers=cluster.brokers | changed, guards=guarded), heard_now
-
-
 def _covered(demand: Demand | None, published: int, clock_ms: int) -> Demand | None:
     if demand is None:
         return None
     timer = demand.timer.covered_by(published, clock_ms)
     return demand if timer is demand.timer else replace(demand, timer=timer)
-
-
-def restart(cluster: Cluster, clock_ms: int) -> Cluster:
-    """Give every running deadline its full time again, as after a quarantine."""
-    brokers = {number: _rerun(each, clock_ms) for number, each in cluster.brokers.items()}
-    guarded = {name: _rerun_guard(each, clock_ms) for name, each in cluster.guards.items()}
-    return replace(cluster, brokers=brokers, guards=guarded)
 
 
 def _rerun(broker: Broker, clock_ms: int) -> Broker:
@@ -232,16 +176,61 @@ class Brokers(Kind):
         )
 
     def next_due(self, value: Cluster, heard: Mapping[str, int]) -> Due:
-        return next_due(value, heard)
+        """The earliest deadline of the cluster; NEVER when it waits for nothing."""
+        return min(_dues(value, heard), default=Due(NEVER))
 
     def fire(self, step: ClusterStep, due: Due) -> None:
-        fire(step, due)
+        """Do what follows from a deadline, and from all others of the cluster that are due by now.
+
+        In one step: what a dead broker led must not go to another dead one, and each row is written
+        once.
+        """
+        dues = [each for each in _dues(step.live, step.heard) if each.due_ms <= step.at.clock_ms]
+        gone: dict[int, Departure] = {}
+        for each in sorted(dues):
+            broker = step.live.by_member(each.member) if each.kind != GUARD else None
+            if broker is None:
+                continue
+            step.cause = each.name
+            step.reason = REASONS[each.kind]
+            if broker.is_ready:
+                gone.setdefault(broker.broker, Departure(broker, step.reason))
+            else:
+                forget_session(step, broker)
+        step.cause = due.name
+        arrivals.apply_departures(step, gone.values())
+        ended = [each.member for each in sorted(dues) if each.kind == GUARD]
+        if ended:
+            step.reason = step.reason or "former leader must have stopped"
+            arrivals.end_guards(step, ended)
+        finish(step)
 
     def cover(self, value: Cluster, published: int, clock_ms: int) -> tuple[Cluster, list[str]]:
-        return cover(value, published, clock_ms)
+        """Start what waited for outputs up to `published` to be visible (rule 3).
+
+        Returns the cluster, and the members whose session starts now.
+        """
+        heard_now: list[str] = []
+        changed: dict[int, Broker] = {}
+        for number, broker in value.brokers.items():
+            is_heard = broker.awaits_cover is not None and broker.awaits_cover <= published
+            demand = _covered(broker.demand, published, clock_ms)
+            if is_heard:
+                heard_now.append(broker.member)
+            if is_heard or demand is not broker.demand:
+                awaits = None if is_heard else broker.awaits_cover
+                changed[number] = replace(broker, demand=demand, awaits_cover=awaits)
+        guarded = {
+            name: replace(guard, told=guard.told.covered_by(published, clock_ms))
+            for name, guard in value.guards.items()
+        }
+        return replace(value, brokers=value.brokers | changed, guards=guarded), heard_now
 
     def restart(self, value: Cluster, clock_ms: int) -> Cluster:
-        return restart(value, clock_ms)
+        """Give every running deadline its full time again, as after a quarantine."""
+        brokers = {number: _rerun(each, clock_ms) for number, each in value.brokers.items()}
+        guarded = {name: _rerun_guard(each, clock_ms) for name, each in value.guards.items()}
+        return replace(value, brokers=brokers, guards=guarded)
 
     def check(self, value: Cluster) -> None:
         check_invariants(value)

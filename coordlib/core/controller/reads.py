@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from coordlib import limits
-from coordlib.core.controller import step as telling
 from coordlib.core.controller.states import (
     DELETING,
     PARTITIONS,
@@ -18,7 +17,14 @@ from coordlib.core.controller.states import (
     ReplicaState,
     Topic,
 )
-from coordlib.core.controller.step import ClusterStep
+from coordlib.core.controller.step import (
+    ClusterStep,
+    Part,
+    broker_row,
+    record_parts,
+    replica_row,
+    topic_row,
+)
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode
@@ -85,9 +91,9 @@ TOO_MUCH = "Ask for some topics at a time, or read coord.metadata: that is more 
 def metadata(step: ClusterStep, request: rq.Metadata) -> None:
     """Judge one Metadata."""
     topics = list(_topics(step, request))
-    parts = telling.parts(
-        brokers=(telling.broker_row(e) for e in step.cluster.brokers.values() if e.is_ready),
-        topics=(telling.topic_row(*each) for each in topics),
+    parts = record_parts(
+        brokers=(broker_row(e) for e in step.cluster.brokers.values() if e.is_ready),
+        topics=(topic_row(*each) for each in topics),
         partitions=_rows(step, [name for name, _ in topics]),
     )
     whole = _bounded(parts)
@@ -115,10 +121,10 @@ def _topics(step: ClusterStep, request: rq.Metadata) -> Iterator[tuple[str, Topi
 def _rows(step: ClusterStep, names: list[str]) -> Iterator[rs.ReplicaRow]:
     for name in names:
         for place, row in step.rows_of_topic(name):
-            yield telling.replica_row(place, row)
+            yield replica_row(place, row)
 
 
-def _bounded(parts: Iterable[telling.Part]) -> list[telling.Part] | None:
+def _bounded(parts: Iterable[Part]) -> list[Part] | None:
     """All parts of an answer; None: they are too much, and no more of them were made."""
     found, size_bytes = [], 0
     for part in parts:

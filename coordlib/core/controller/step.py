@@ -100,7 +100,7 @@ def _gone_row(place: Place, row: Partition) -> rs.ReplicaRow:
     )
 
 
-def parts(**fields: Iterable[Any]) -> Iterator[Part]:
+def record_parts(**fields: Iterable[Any]) -> Iterator[Part]:
     """Rows of these fields, in this order, in parts of METADATA_PART_BYTES_MAX; at least one.
 
     All kinds of rows are counted: a cluster may have as many topics as partitions.  # INV-43
@@ -207,7 +207,7 @@ def notices(
     changed: Iterable[Changed],
 ) -> Iterator[fx.Notify]:
     """MetadataChanged for each partition of the answers that a broker of the cluster reads."""
-    all_of_it = parts(
+    all_of_it = record_parts(
         gone=_gone(told),
         brokers=(broker_row(now) for _, _, now in told if now is not None and now.is_ready),
         topics=(topic_row(name, topic) for name, topic in topics),

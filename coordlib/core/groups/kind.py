@@ -39,9 +39,8 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec.structs import replace
 
-from coordlib.core.engine import step as common
 from coordlib.core.engine.effects import At
-from coordlib.core.engine.step import NOT_INDEXED, Facts, Handler, Kind, Known
+from coordlib.core.engine.step import NOT_INDEXED, Facts, Handler, Kind, Known, remove_entity
 from coordlib.core.engine.tables import Entries
 from coordlib.core.engine.time import NEVER
 from coordlib.core.groups.group import AnyGroup, GroupStep
@@ -124,9 +123,9 @@ def expire(step: GroupStep[Any], checked_ms: int) -> None:
     if not is_empty or len(gone) < offsets.count or pending.has_any(step):
         return
     if gone:
-        common.remove_entity(step, "offsets expired")
+        remove_entity(step, "offsets expired")
     elif expiry_bound(group, 0, 0) <= checked_ms:
-        common.remove_entity(step, "empty without offsets")
+        remove_entity(step, "empty without offsets")
 
 
 def _may_expire(group: AnyGroup) -> bool:

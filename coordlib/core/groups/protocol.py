@@ -18,16 +18,20 @@ from coordlib.core.engine.protocol import Decide, Family, Input
 from coordlib.core.engine.rows import Row
 from coordlib.core.engine.step import NOT_INDEXED, Kind
 from coordlib.core.engine.time import Rate
-from coordlib.core.groups import group as bounds
-from coordlib.core.groups import group as topics
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.groups.group import AroundGroup, GroupSettings
+from coordlib.core.groups.group import (
+    AroundGroup,
+    GroupSettings,
+    bounds_of,
+    learn_topic_ids,
+    learn_topics,
+)
 from coordlib.core.groups.kind import NO_WISHES, UNKNOWN_WISHES, GroupKind
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import stored as topic_ids
+from coordlib.core.wire.stored import read_topic_ids
 
 #: The input's letter.
 COMMITS: Final = "o"
@@ -92,7 +96,7 @@ class Groups(Family):
         return self.settings.config.groups_per_shard_max
 
     def limits(self) -> Mapping[str, int]:
-        return bounds.bounds_of(self.settings.config)
+        return bounds_of(self.settings.config)
 
     def state(self) -> GroupsState:
         return GroupsState(
@@ -142,8 +146,8 @@ class Groups(Family):
         """What has changed outside: the groups that it concerns judge the change."""
         if isinstance(record, rq.TxnDecided):
             return _deciding(rows, record)
-        self.topics, changed = topics.learn_topics(self.topics, record)
-        self.ids, anew = topics.learn_topic_ids(self.ids, record, self.topics.keys())
+        self.topics, changed = learn_topics(self.topics, record)
+        self.ids, anew = learn_topic_ids(self.ids, record, self.topics.keys())
         return _concerned(rows, self.KINDS, changed, anew) if changed or anew else ()
 
 
@@ -152,7 +156,7 @@ def _kept_ids(
 ) -> dict[str, tuple[str, ...]]:
     """As many as a shard has room for: those first that its groups name, or that were replaced.
     # INV-150"""
-    ids = topic_ids.read_topic_ids(progress)
+    ids = read_topic_ids(progress)
     ordered = sorted(ids, key=lambda name: (name not in known, len(ids[name]) == 1, name))
     return {name: ids[name] for name in sorted(ordered[: limits.TOPICS_MAX])}
 

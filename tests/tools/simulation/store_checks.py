@@ -11,8 +11,8 @@ import msgspec
 
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.controller import states as kept
-from coordlib.core.controller import step as telling
 from coordlib.core.controller.states import BrokerState, Cluster, Partition
+from coordlib.core.controller.step import broker_row, replica_row
 from coordlib.core.engine.effects import METADATA, Output
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import stored
@@ -113,12 +113,12 @@ def _check_disk(store: Store, rows: Rows) -> None:
 def _check_beliefs(store: Store, head: Cluster, rows: Rows) -> None:
     """INV-79: brokers, topics and partitions as this broker has read of them."""
     known = store.life.metadata(store.transport.now_ms())
-    told = {TopicPartition(*place): telling.replica_row(place, row) for place, row in rows.items()}
+    told = {TopicPartition(*place): replica_row(place, row) for place, row in rows.items()}
     for place in sorted({*told, *known.partitions}):
         believed, row = known.partitions.get(place), told.get(place)
         if believed != row:
             raise Violation(f"INV-79: {store.name} believes {believed}, and the log says {row}")
-    brokers = {n: telling.broker_row(each) for n, each in head.brokers.items() if each.is_ready}
+    brokers = {n: broker_row(each) for n, each in head.brokers.items() if each.is_ready}
     if dict(known.brokers) != brokers:
         raise Violation(f"INV-79: {store.name} believes {dict(known.brokers)}, not {brokers}")
 

@@ -15,7 +15,7 @@ from coordlib.core.groups.assigned.members import Step
 from coordlib.core.groups.assigned.subscriptions import MATCHES, Expression
 from coordlib.core.groups.assignors.registry import divide
 from coordlib.core.groups.assignors.server_model import Subscriber
-from coordlib.core.groups.group import next_generation as after
+from coordlib.core.groups.group import next_generation
 from coordlib.core.wire import stored
 
 #: So many members are named in one line of history; the rest are only counted.
@@ -42,7 +42,7 @@ def renew(step: Step, reason: str, detail: Mapping[str, Any] | None = None) -> N
     }
     division = divide(step.strategies, group.protocol or "", subscribers, topics)
     step.change(
-        generation=after(group.generation),
+        generation=next_generation(group.generation),
         topics=topics,
         has_left_out=bool(left_out),
         strategy_fault=division.fault,
@@ -208,7 +208,7 @@ def _record(step: Step, left_out: list[str], detail: Mapping[str, Any]) -> None:
 
 def _empty(step: Step, reason: str) -> None:
     step.change(
-        generation=after(step.live.generation),
+        generation=next_generation(step.live.generation),
         protocol=None,
         topics={},
         strategy_fault=None,

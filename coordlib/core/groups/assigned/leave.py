@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from coordlib.core.engine import time as deadlines
+from coordlib.core.engine.time import reaction
 from coordlib.core.groups.assigned import division, reconciliation
 from coordlib.core.groups.assigned.group import Group, Guard, Member, State
 from coordlib.core.groups.assigned.members import Step, remove
@@ -37,7 +37,7 @@ def place_guard(step: Step, owner: Member, reason: str) -> None:
         client=owner.client,
         session_timeout_ms=owner.session_timeout_ms,
         due_ms=due_ms,
-        told=deadlines.reaction(owner.rebalance_timeout_ms, step.at.offset),
+        told=reaction(owner.rebalance_timeout_ms, step.at.offset),
         partitions=owner.owned,
     )
     step.change(guards={**step.live.guards, owner.member: guard})

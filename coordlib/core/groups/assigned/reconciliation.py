@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 
 from coordlib import limits
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine import time as deadlines
+from coordlib.core.engine.time import reaction
 from coordlib.core.groups.assigned.group import (
     Demand,
     Grant,
@@ -72,7 +72,7 @@ def _ask_back(step: Step, member: Member) -> None:
     surplus = minus(member.surplus, member.asked_back)
     if not surplus:
         return
-    timer = deadlines.reaction(member.rebalance_timeout_ms, step.at.offset)
+    timer = reaction(member.rebalance_timeout_ms, step.at.offset)
     demand = Demand(timer=timer, partitions=surplus)
     step.update(member, demands=(*member.demands, demand))
     step.record(

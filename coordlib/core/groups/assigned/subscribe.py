@@ -26,8 +26,7 @@ from coordlib.core.groups.assigned.members import (
     find_own,
 )
 from coordlib.core.groups.assignors.server_model import DEFAULT
-from coordlib.core.groups.group import Refused, is_older
-from coordlib.core.groups.group import next_generation as after
+from coordlib.core.groups.group import Refused, is_older, next_generation
 from coordlib.core.groups.offsets.commit import store
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import stored
@@ -181,7 +180,7 @@ def _made_from(step: Step, request: rq.Subscribe) -> Member:
         exclude=request.exclude,
         capacity=request.capacity,
         first_id=request.id,
-        subscribed_generation=after(step.live.generation),
+        subscribed_generation=next_generation(step.live.generation),
         joined_ms=at.time_ms,
         # A job that was away must not drop a newcomer that had no chance to be heard (rule 3).
         awaits_cover=at.offset,
@@ -219,7 +218,7 @@ def _change(step: Step, request: rq.Subscribe) -> None:
     # Also for another timeout alone: only a new generation tells it from its own late duplicate.
     start, before = step.value, step.live.members
     step.change(protocol=protocol)
-    step.put(replace(wanted, subscribed_generation=after(step.live.generation)))
+    step.put(replace(wanted, subscribed_generation=next_generation(step.live.generation)))
     division.renew(step, "subscription changed", _named(member, request))
     _conclude(step, request, member.member, start, before)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from coordlib.core.engine import time as deadlines
+from coordlib.core.engine.time import reaction
 from coordlib.core.groups.classic import rebalance
 from coordlib.core.groups.classic.group import Group, Guard, Member, State, Step
 from coordlib.core.groups.classic.rebalance import issue, send_assignment
@@ -47,7 +47,7 @@ def place_guard(step: Step, owner: Member, reason: str, successor: str | None = 
             first_id=owner.first_id,
             session_timeout_ms=owner.session_timeout_ms,
             due_ms=due_ms,
-            told=deadlines.reaction(owner.rebalance_timeout_ms, step.at.offset),
+            told=reaction(owner.rebalance_timeout_ms, step.at.offset),
             successor=successor,
             was_replaced=successor is not None,
         )

@@ -18,10 +18,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine import time as deadlines
 from coordlib.core.engine.effects import refusal
+from coordlib.core.engine.time import plain, reaction
 from coordlib.core.groups.classic.group import Announced, Failure, Member, Parked, State, Step
-from coordlib.core.groups.group import next_generation as after
+from coordlib.core.groups.group import next_generation
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
@@ -74,7 +74,7 @@ def _start_initial_delay(step: Step) -> None:
     """KIP-134: the first rebalance of an empty group waits a little for more members."""
     delay_ms = step.family.config.initial_rebalance_delay_ms
     step.change(
-        join_timer=deadlines.plain(delay_ms, step.at.offset, step.at.clock_ms),
+        join_timer=plain(delay_ms, step.at.offset, step.at.clock_ms),
         initial_remaining_ms=max(step.live.rebalance_timeout_ms - delay_ms, 0),
         has_newcomer=False,
     )
@@ -84,7 +84,7 @@ def _start_initial_delay(step: Step) -> None:
 
 def _ask_to_rejoin(step: Step) -> None:
     group = step.live
-    step.change(join_timer=deadlines.reaction(group.rebalance_timeout_ms, step.at.offset))
+    step.change(join_timer=reaction(group.rebalance_timeout_ms, step.at.offset))
     step.notify_members(
         [member for member in group.members.values() if not member.is_joining],
         rs.RebalanceInProgress(
@@ -111,7 +111,7 @@ def initial_delay_over(step: Step) -> None:
         return
     step.change(
         has_newcomer=False,
-        join_timer=deadlines.plain(delay_ms, step.at.offset, step.at.clock_ms),
+        join_timer=plain(delay_ms, step.at.offset, step.at.clock_ms),
         initial_remaining_ms=max((remaining or 0) - timer.duration_ms, 0),
     )
 
@@ -128,10 +128,10 @@ def complete(step: Step) -> None:
             remove(step, member, "did not rejoin in time")
     if step.live.members and not any(m.is_joining for m in step.live.members.values()):
         # Only absent static members are left: ask them once more (KAFKA-9801).
-        step.change(join_timer=deadlines.reaction(step.live.rebalance_timeout_ms, step.at.offset))
+        step.change(join_timer=reaction(step.live.rebalance_timeout_ms, step.at.offset))
         return
     _elect_leader_among_joined(step)
-    step.change(generation=after(step.live.generation))
+    step.change(generation=next_generation(step.live.generation))
     if step.live.members:
         _begin_generation(step)
     else:
@@ -155,7 +155,7 @@ def _begin_generation(step: Step) -> None:
     step.enter(
         State.COMPLETING_REBALANCE,
         protocol=select_protocol(list(step.live.members.values())),
-        sync_timer=deadlines.reaction(step.live.rebalance_timeout_ms, step.at.offset),
+        sync_timer=reaction(step.live.rebalance_timeout_ms, step.at.offset),
     )
     for member in step.live.members.values():
         answer_join(step, member, member.parked)
@@ -398,7 +398,7 @@ def send_assignment(step: Step, member: Member, parked: Parked | None) -> None:
 def announce(step: Step, request: rq.JoinGroup, member_id: str) -> None:
     """Hand out an id, perhaps again; the member joins with it."""
     announced = Announced(
-        timer=deadlines.reaction(request.session_timeout_ms, step.at.offset),
+        timer=reaction(request.session_timeout_ms, step.at.offset),
         client=request.client,
         first_id=request.id,
     )

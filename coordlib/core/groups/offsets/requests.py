@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.core.engine import step as common
+from coordlib.core.engine.step import delete_entity
 from coordlib.core.engine.tables import Entries
 from coordlib.core.groups.group import AnyGroup, GroupStep
 from coordlib.core.groups.offsets import pending
@@ -210,4 +210,4 @@ def delete_group(step: GroupStep[Any], request: rq.DeleteGroup) -> None:
         places = [(topic, partition) for topic, partition, _ in step.entries(OFFSETS)]
         detail = {"client": request.client}
         remove_offsets(step, places, stored.EVENT_OFFSETS_DELETED, "group deleted", detail)
-    common.delete_entity(step, request)
+    delete_entity(step, request)
