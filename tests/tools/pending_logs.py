@@ -22,7 +22,7 @@ RESULTS: Final[tuple[Literal["commit", "abort"], ...]] = ("commit", "abort")
 STEPS_MS = (0, 0, 1, 300, 1_500, 4_000, 20_000)
 
 
-class Said(NamedTuple):
+class Report(NamedTuple):
     """What a request is about."""
 
     group: str
@@ -39,7 +39,7 @@ class Said(NamedTuple):
         return self.client, self.generation, self.member
 
 
-_REQUESTS: Final[dict[str, Callable[[Said], rq.AnyRequest]]] = {
+_REQUESTS: Final[dict[str, Callable[[Report], rq.AnyRequest]]] = {
     "pend": lambda s: driving.pending_commit(*s.who, group=s.group, offsets=s.rows),
     "write": lambda s: driving.with_writes(*s.who, group=s.group, offsets=s.rows, id=s.id),
     "commit": lambda s: driving.commit(*s.who, group=s.group, offsets=s.rows),
@@ -91,13 +91,13 @@ def draw_log(
     return talk.log, talk
 
 
-def _drawn(draw: Random, talk: Conversation) -> Said:
+def _drawn(draw: Random, talk: Conversation) -> Report:
     group = draw.choice(GROUPS)
     places = draw.sample(PLACES, draw.randint(1, 4))
     rows = tuple(rq.CommittedOffset(*place, draw.randint(0, 9)) for place in places)
     client, member, generation = _sender(draw, talk, group)
     is_stable, id_ = draw.random() < 0.8, draw.choice("vw")
-    return Said(group, client, member, generation, rows, is_stable, id_)
+    return Report(group, client, member, generation, rows, is_stable, id_)
 
 
 def _sender(draw: Random, talk: Conversation, group: str) -> tuple[str, str, int]:

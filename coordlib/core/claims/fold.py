@@ -161,7 +161,7 @@ def decode_blob(blob: bytes) -> StoredClaims:
 
 
 #: History warns of a client's clock once in this time of the log.
-CLOCK_TOLD_MS: Final = 3_600_000
+CLOCK_WARNING_MS: Final = 3_600_000
 #: The verdicts after which a slot has another owner, or an owner again.
 _OWNED: Final = frozenset(history.HOW) - {Verdict.SIGN}
 #: To look up a member of an Enum takes longer than most of what is done for a record.
@@ -303,10 +303,10 @@ class Claims:
 
     def _warn_of_clock(self, message: AnyMessage) -> None:
         at = self._here
-        told_ms = self._clocks.get(message.client)
-        if told_ms is None and len(self._clocks) >= limits.CLOCKS_TOLD_MAX:
+        warned_ms = self._clocks.get(message.client)
+        if warned_ms is None and len(self._clocks) >= limits.CLOCKS_TOLD_MAX:
             return
-        if told_ms is None or at.clock_ms - told_ms >= CLOCK_TOLD_MS:
+        if warned_ms is None or at.clock_ms - warned_ms >= CLOCK_WARNING_MS:
             self._clocks[message.client] = at.clock_ms
             self._tell(history.sender_clock(message, history.skew_ms(message, at), at))
 
@@ -364,9 +364,9 @@ class Claims:
             if each.window == window or each.untold
         ]
         self._stored.clocks = [
-            (client, told_ms)
-            for client, told_ms in sorted(self._clocks.items())
-            if self.world.clock_ms - told_ms < CLOCK_TOLD_MS
+            (client, warned_ms)
+            for client, warned_ms in sorted(self._clocks.items())
+            if self.world.clock_ms - warned_ms < CLOCK_WARNING_MS
         ]
         return encode_blob(self._stored)
 

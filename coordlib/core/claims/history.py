@@ -46,7 +46,7 @@ _REFUSED: Final = {
     claims.ReleasingPartition: stored.EVENT_RELEASE_REFUSED,
 }
 #: Beyond it a number is told as this: JSON of most readers ends here.
-_TOLD_MAX: Final = 2**53 - 1
+_NUMBER_MAX: Final = 2**53 - 1
 
 
 def lines_of(
@@ -89,7 +89,7 @@ def sender_clock(message: AnyMessage, skew_ms: int, at: At) -> fx.History:
 
 def skew_ms(message: AnyMessage, at: At) -> int:
     """How far the sender's clock is ahead of the broker's stamp, to a second."""
-    return max(-_TOLD_MAX, min(message.time_s * 1_000 - at.time_ms, _TOLD_MAX))
+    return max(-_NUMBER_MAX, min(message.time_s * 1_000 - at.time_ms, _NUMBER_MAX))
 
 
 def _won(judgement: Judgement, slots: Slots, was_live: bool, at: At) -> list[fx.History]:

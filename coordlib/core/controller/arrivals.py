@@ -164,14 +164,14 @@ def place_guard(step: ClusterStep, former: Broker, reason: str, successor: str |
     due_ms = heard_ms + former.session_timeout_ms
     if former.is_legacy or due_ms <= clock_ms:
         return -1
-    told = reaction(former.release_timeout_ms, step.at.offset)
+    notice = reaction(former.release_timeout_ms, step.at.offset)
     guard = Guard(
         broker=former.broker,
         incarnation=former.incarnation,
         client=former.client,
         session_timeout_ms=former.session_timeout_ms,
         due_ms=due_ms,
-        told=told,
+        notice=notice,
     )
     step.change(guards={**step.live.guards, former.member: guard})
     step.record(

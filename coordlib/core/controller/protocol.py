@@ -73,8 +73,8 @@ REASONS: Final = {SESSION: "session expired", RELEASE: "did not let go in time"}
 
 def _dues(cluster: Cluster, heard: Mapping[str, int]) -> Iterator[Due]:
     for name, guard in cluster.guards.items():
-        told_ms = NEVER if guard.told.due_ms is None else guard.told.due_ms
-        yield Due(min(guard.due_ms, told_ms), GUARD, name)
+        notice_ms = NEVER if guard.notice.due_ms is None else guard.notice.due_ms
+        yield Due(min(guard.due_ms, notice_ms), GUARD, name)
     for broker in cluster.brokers.values():
         if broker.has_session and broker.awaits_cover is None:
             yield Due(heard[broker.member] + broker.session_timeout_ms, SESSION, broker.member)
@@ -98,7 +98,7 @@ def _rerun(broker: Broker, clock_ms: int) -> Broker:
 
 def _rerun_guard(guard: Guard, clock_ms: int) -> Guard:
     due_ms = clock_ms + guard.session_timeout_ms
-    return replace(guard, due_ms=due_ms, told=rerun(guard.told, clock_ms))
+    return replace(guard, due_ms=due_ms, notice=rerun(guard.notice, clock_ms))
 
 
 def uncovered(cluster: Cluster) -> tuple[int, int] | None:
@@ -107,7 +107,7 @@ def uncovered(cluster: Cluster) -> tuple[int, int] | None:
     for broker in cluster.brokers.values():
         if broker.demand is not None and broker.demand.timer.due_ms is None:
             causes.append(broker.demand.timer.cause)
-    causes += [g.told.cause for g in cluster.guards.values() if g.told.due_ms is None]
+    causes += [g.notice.cause for g in cluster.guards.values() if g.notice.due_ms is None]
     return (min(causes), max(causes)) if causes else None
 
 
@@ -119,7 +119,7 @@ def shortest_timeout_ms(cluster: Cluster) -> int:
         each.release_timeout_ms for each in brokers if each.has_session or each.demand is not None
     ]
     for guard in cluster.guards.values():
-        timeouts += (guard.session_timeout_ms, guard.told.duration_ms)
+        timeouts += (guard.session_timeout_ms, guard.notice.duration_ms)
     return min(timeouts, default=0)
 
 
@@ -221,7 +221,7 @@ class Brokers(Kind):
                 awaits = None if is_heard else broker.awaits_cover
                 changed[number] = replace(broker, demand=demand, awaits_cover=awaits)
         guarded = {
-            name: replace(guard, told=guard.told.covered_by(published, clock_ms))
+            name: replace(guard, notice=guard.notice.covered_by(published, clock_ms))
             for name, guard in value.guards.items()
         }
         return replace(value, brokers=value.brokers | changed, guards=guarded), heard_now

@@ -347,7 +347,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     #: One session after it was last heard, on the shard's clock: its own fence has stopped it.
     due_ms: int
     #: Its release timeout, from when it could read that it is out.
-    told: Timer
+    notice: Timer = msgspec.field(name="told")
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True, dict=True):

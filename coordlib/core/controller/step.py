@@ -121,25 +121,25 @@ def record_parts(**fields: Iterable[Any]) -> Iterator[Part]:
 # -- what follows from a step ---------------------------------------------------------------------
 
 
-def brokers_told(before: Cluster, after: Cluster) -> list[BrokerChange]:
+def changed_brokers(before: Cluster, after: Cluster) -> list[BrokerChange]:
     """The brokers of which others must be told, or whose generation ends."""
     found: list[BrokerChange] = []
     if before.brokers is after.brokers:
         return found  # an ISR changed: nothing that grows with the brokers is looked at
     for number in sorted(before.brokers.keys() | after.brokers.keys()):
         was, now = before.brokers.get(number), after.brokers.get(number)
-        if was is not now and _told_of(was) != _told_of(now):
+        if was is not now and _published_as(was) != _published_as(now):
             found.append((number, was, now))
     return found
 
 
-def _told_of(broker: Broker | None) -> Any:
+def _published_as(broker: Broker | None) -> Any:
     return broker and (broker.incarnation, broker.state, broker.since)
 
 
-def published(cluster: str, told: Iterable[BrokerChange]) -> Iterator[fx.Publish]:
+def published(cluster: str, brokers: Iterable[BrokerChange]) -> Iterator[fx.Publish]:
     """Records of brokers in `coord.metadata`: of those alone that are Active or Stopping."""
-    for number, was, now in told:
+    for number, was, now in brokers:
         key = codec.encode(key_of(cluster, BROKER, number, 0))
         if now is not None and now.is_ready:
             yield fx.Publish(METADATA, key, _value_of(now))
@@ -202,18 +202,18 @@ def _epochs(row: Partition | None) -> tuple[int, int] | None:
 
 def notices(
     step: "ClusterStep",
-    told: Sequence[BrokerChange],
+    brokers: Sequence[BrokerChange],
     topics: Iterable[tuple[str, Topic | None]],
     changed: Iterable[Changed],
 ) -> Iterator[fx.Notify]:
     """MetadataChanged for each partition of the answers that a broker of the cluster reads."""
     all_of_it = record_parts(
-        gone=_gone(told),
-        brokers=(broker_row(now) for _, _, now in told if now is not None and now.is_ready),
+        gone=_gone(brokers),
+        brokers=(broker_row(now) for _, _, now in brokers if now is not None and now.is_ready),
         topics=(topic_row(name, topic) for name, topic in topics),
-        partitions=(row for each in changed if (row := _told_row(*each))),
+        partitions=(row for each in changed if (row := _changed_row(*each))),
     )
-    said = [
+    some = [
         rs.MetadataChanged(
             group=step.name,
             cause=step.at.coordinate,
@@ -224,11 +224,13 @@ def notices(
         if part.size_bytes
     ]
     for reply in step.live.replies:
-        for each in said:
+        for each in some:
             yield fx.Notify(reply, each)
 
 
-def _told_row(place: Place, was: Partition | None, now: Partition | None) -> rs.ReplicaRow | None:
+def _changed_row(
+    place: Place, was: Partition | None, now: Partition | None
+) -> rs.ReplicaRow | None:
     """The row as it is told, where that has changed."""
     if now is None:
         return None if was is None else _gone_row(place, was)
@@ -236,8 +238,8 @@ def _told_row(place: Place, was: Partition | None, now: Partition | None) -> rs.
     return row if was is None or replica_row(place, was) != row else None
 
 
-def _gone(told: Iterable[BrokerChange]) -> Iterator[rs.GoneBroker]:
-    for number, was, now in told:
+def _gone(brokers: Iterable[BrokerChange]) -> Iterator[rs.GoneBroker]:
+    for number, was, now in brokers:
         is_gone = now is None or not now.is_ready or (was and was.incarnation != now.incarnation)
         if was is not None and was.is_ready and is_gone:
             yield rs.GoneBroker(number, was.incarnation)
@@ -493,9 +495,9 @@ class ClusterStep(Step[Cluster]):
             was_ready = self._was_ready(broker) if is_first else self.is_ready(broker)
             old = states.replica_state(before, broker, was_ready)
             new = states.replica_state(after, broker, self.is_ready(broker))
-            is_told = new is ReplicaState.ONLINE and is_elected
+            is_notified = new is ReplicaState.ONLINE and is_elected
             is_out = new is ReplicaState.OFFLINE and _is_in(before, broker) > _is_in(after, broker)
-            if old is not new or is_told or is_out:
+            if old is not new or is_notified or is_out:
                 states.move_replica(old, new)
 
     def _was_ready(self, number: int) -> bool:
@@ -516,10 +518,10 @@ class ClusterStep(Step[Cluster]):
         ]
         self._put_entries(changed)
         if self.value is not None:
-            told = brokers_told(self.before, self.live)
-            if told:
+            brokers = changed_brokers(self.before, self.live)
+            if brokers:
                 self.change(generation=next_generation(self.live.generation))
-            self._tell(changed, told)
+            self._tell(changed, brokers)
 
     def _put_entries(self, changed: list[Changed]) -> None:
         for name, topic in sorted(self._topics.items()):
@@ -527,12 +529,12 @@ class ClusterStep(Step[Cluster]):
         for place, _, row in changed:
             self.put_entry(PARTITIONS, place, None if row is None else saved_partition(row))
 
-    def _tell(self, changed: list[Changed], told: list[Any]) -> None:
+    def _tell(self, changed: list[Changed], brokers: list[Any]) -> None:
         for line in lines(changed, self.elections, self.before):
             self.record(stored.EVENT_PARTITIONS_CHANGED, reason=self.reason, detail=line)
         topics = sorted(self._topics.items())
-        self.effects += published(self.name, told)
-        self.effects += notices(self, told, topics, changed)
+        self.effects += published(self.name, brokers)
+        self.effects += notices(self, brokers, topics, changed)
 
     def room_of(self, broker: Broker) -> bool:
         """Whether the cluster and the shard have room for this broker."""

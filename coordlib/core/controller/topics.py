@@ -490,17 +490,17 @@ def _sentence(code: ErrorCode) -> str | None:
     return NOT_ASKED if code is ErrorCode.INVALID_REQUEST else None
 
 
-def _judge_deleted(step: ClusterStep, broker: Broker, told: rq.DeletedReplica) -> ErrorCode:
+def _judge_deleted(step: ClusterStep, broker: Broker, deleted: rq.DeletedReplica) -> ErrorCode:
     """What a late report says of a topic made anew, or of a deletion that is over, is nothing."""
-    place = (told.topic, told.partition)
+    place = (deleted.topic, deleted.partition)
     row = step.row(*place)
-    if row is None or row.topic_id != told.topic_id:
+    if row is None or row.topic_id != deleted.topic_id:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if row.deleting.get(broker.broker) != ReplicaState.DELETION_STARTED:
         return ErrorCode.INVALID_REQUEST
     if row.guard == broker.incarnation:
         step.alter(place, guard=-1)  # it has read that it leads no more
-    if told.error == ErrorCode.NONE.name:
+    if deleted.error == ErrorCode.NONE.name:
         succeed_deletion(step, place, (broker.broker,))
     else:
         fail_deletion(step, place, broker.broker)

@@ -164,9 +164,9 @@ def _due(group: AnyGroup, commit_clock_ms: int, retention_ms: int) -> int:
 
 
 #: A group's `Facts.index` holds the topics that it wants. nil: not known, so it is decoded.
-UNKNOWN_WISHES: Final = NOT_INDEXED
+UNKNOWN_TOPICS: Final = NOT_INDEXED
 #: false: no change of topics concerns the group.
-NO_WISHES: Final = msgspec.Raw(b"\xc2")
+NO_TOPICS: Final = msgspec.Raw(b"\xc2")
 
 #: Requests that both kinds judge alike.
 OF_ALL_GROUPS: Final[Mapping[type[rq.Request], Handler]] = {
@@ -207,8 +207,8 @@ class GroupKind(Kind):
         report = _report(known)
         if value is before:
             return replace(known.facts, look_at_ms=look_at_ms, report=report)
-        is_same_wish = before is not None and _wanting_as(before) == _wanting_as(value)
-        index = known.facts.index if is_same_wish else self.wishes(value)
+        is_same_index = before is not None and _subscribed_as(before) == _subscribed_as(value)
+        index = known.facts.index if is_same_index else self.topics_index(value)
         waits_from, waits_to = _uncovered(value) or (-1, -1)
         return replace(
             self.facts_of_members(value, known),
@@ -237,12 +237,12 @@ class GroupKind(Kind):
         """Topics whose partition counts a group tells, for a shard that lost its own."""
         return {}
 
-    def wishes(self, _: Any) -> msgspec.Raw:
+    def topics_index(self, _: Any) -> msgspec.Raw:
         """The topics that a group wants, by its generation alone.
 
         NO_WISHES: no change of topics concerns it. UNKNOWN_WISHES: any change may.
         """
-        return NO_WISHES
+        return NO_TOPICS
 
     def concerned(self, _: Collection[str]) -> Callable[[msgspec.Raw], bool]:
         """Whether a change of these topics may concern a group, by its wishes."""
@@ -260,7 +260,7 @@ def _report(known: Known) -> msgspec.Raw:
     return pending.report_after(known.facts.report, entries, changes)
 
 
-def _wanting_as(group: AnyGroup) -> tuple[object, ...]:
+def _subscribed_as(group: AnyGroup) -> tuple[object, ...]:
     """The fields that its wishes depend on: members change wishes with a new generation only."""
     return type(group), group.generation, group.is_quarantined
 

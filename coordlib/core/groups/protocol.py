@@ -27,7 +27,7 @@ from coordlib.core.groups.group import (
     learn_topic_ids,
     learn_topics,
 )
-from coordlib.core.groups.kind import NO_WISHES, UNKNOWN_WISHES, GroupKind
+from coordlib.core.groups.kind import NO_TOPICS, UNKNOWN_TOPICS, GroupKind
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.wire import api as rq
@@ -189,19 +189,23 @@ def _concerned(
     anew: Collection[str],
 ) -> list[tuple[str, Decide | Exception]]:
     """The groups to which such a change may matter, in order; no other group is decoded."""
-    asks = {each.NAME: each.concerned(changed) for each in kinds if each.topics_changed and changed}
+    checks = {
+        each.NAME: each.concerned(changed) for each in kinds if each.topics_changed and changed
+    }
     found: list[tuple[str, Decide | Exception]] = []
     forgetting = pending.Forgetting()
     for name, row in rows:
-        ask, kind = asks.get(row.kind.NAME), row.kind
+        check, kind = checks.get(row.kind.NAME), row.kind
         try:
             offsets = row.entries(OFFSETS) if anew else None
             old = [each for each in anew if offsets is not None and offsets.has_name(each)]
-            is_told = (
-                ask is not None and isinstance(kind, GroupKind) and _may_matter(row, kind, ask)
+            is_concerned = (
+                check is not None and isinstance(kind, GroupKind) and _may_matter(row, kind, check)
             )
-            if is_told or old:
-                found.append((name, partial(_tell, changed if is_told else (), old, forgetting)))
+            if is_concerned or old:
+                found.append(
+                    (name, partial(_tell, changed if is_concerned else (), old, forgetting))
+                )
         except Exception as problem:  # noqa: BLE001  INV-42
             found.append((name, problem))
     return sorted(found, key=itemgetter(0))
@@ -215,12 +219,12 @@ def _tell(
         step.kind.topics_changed(step, changed)
 
 
-def _may_matter(row: Row, kind: GroupKind, ask: Any) -> bool:
-    wishes = row.facts.index
-    if wishes == UNKNOWN_WISHES and row.value is not None:
-        wishes = kind.wishes(row.value)
-        row.reindex(wishes)
-    return wishes != NO_WISHES and (wishes == UNKNOWN_WISHES or bool(ask(wishes)))
+def _may_matter(row: Row, kind: GroupKind, check: Any) -> bool:
+    index = row.facts.index
+    if index == UNKNOWN_TOPICS and row.value is not None:
+        index = kind.topics_index(row.value)
+        row.reindex(index)
+    return index != NO_TOPICS and (index == UNKNOWN_TOPICS or bool(check(index)))
 
 
 def _newest_last(group: Any) -> tuple[bool, int, str]:

@@ -41,12 +41,12 @@ def decide(
     step: TransactionStep,
     result: Result,
     reason: str,
-    told: Mapping[str, str] = MappingProxyType({}),
+    more: Mapping[str, str] = MappingProxyType({}),
     **fields: Any,
 ) -> None:
     """Decide the open transaction; what else changes is given as fields.
 
-    `told`: what its line of history has besides.
+    `more`: further details for history.
     """
     value = step.live
     ended = EndedTransaction(
@@ -76,7 +76,7 @@ def decide(
             "client": value.client,
             "groups": sorted(value.groups),
             "partitions": count_of(value.partitions),
-            **told,
+            **more,
         },
     )
     complete(step)
@@ -138,7 +138,7 @@ def complete(step: TransactionStep) -> None:
 def _tell(step: TransactionStep, before: Transaction, ended: EndedTransaction) -> None:
     """The producer, and all who wait to be it. The next epoch is not told: whoever was fenced reads
     it, too, and who may have it gets it in an answer.  # INV-94"""
-    told = rs.TransactionCompleted(
+    completed = rs.TransactionCompleted(
         group=step.name,
         cause=step.at.coordinate,
         producer_id=ended.producer_id,
@@ -146,7 +146,7 @@ def _tell(step: TransactionStep, before: Transaction, ended: EndedTransaction) -
         result=ended.result,
     )
     for reply in sorted({before.reply, *before.waiting}):
-        step.emit(fx.Notify(reply, told))
+        step.emit(fx.Notify(reply, completed))
 
 
 def strike_off(step: TransactionStep, unwritten: Any) -> None:
@@ -214,8 +214,8 @@ def abort_transaction(step: TransactionStep, request: rq.AbortTransaction) -> No
     if isinstance(then, ErrorCode):
         return step.refuse(request, then)
     if then is Then.FENCE:
-        told = {"by": request.client} | ({"comment": request.reason} if request.reason else {})
-        decide(step, ABORT, OPERATOR, told)
+        more = {"by": request.client} | ({"comment": request.reason} if request.reason else {})
+        decide(step, ABORT, OPERATOR, more)
     ended = step.live.ended
     assert ended is not None, "a transaction is ending, or has just ended"
     return step.answer(request, result=ended.result)

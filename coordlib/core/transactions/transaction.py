@@ -241,21 +241,21 @@ def check_invariants(value: Transaction) -> None:
 
 
 def _invariants(value: Transaction) -> Iterator[tuple[str, bool]]:
-    is_open, is_told = value.state is State.ONGOING, value.state in DECIDED
+    is_open, is_ending = value.state is State.ONGOING, value.state in DECIDED
     # INV-98
     yield "an epoch fits int16", 0 <= value.epoch <= limits.EPOCH_MAX + 1
     yield "the epoch before is lower", value.last_epoch < value.epoch or value.epoch == 0
     yield "no id follows itself", value.next_producer_id != value.producer_id
-    yield "the next id waits for the end", is_told or value.next_producer_id < 0
-    yield "an open transaction has a begin", is_open == (value.started_clock_ms >= 0) or is_told
+    yield "the next id waits for the end", is_ending or value.next_producer_id < 0
+    yield "an open transaction has a begin", is_open == (value.started_clock_ms >= 0) or is_ending
     yield "partitions are of an open transaction", is_open or not value.partitions
-    yield "groups are of a transaction", is_open or is_told or not value.groups
+    yield "groups are of a transaction", is_open or is_ending or not value.groups
     # INV-91, INV-92
-    yield "what is told is decided", is_told or not (value.waits or value.unwritten)
-    yield "a decision is kept", not is_told or value.ended is not None
+    yield "what is told is decided", is_ending or not (value.waits or value.unwritten)
+    yield "a decision is kept", not is_ending or value.ended is not None
     is_left = bool(value.waits or value.unwritten)
-    yield "what all have is complete", not is_told or is_left
-    yield "nobody waits for nothing", is_told or not value.waiting
+    yield "what all have is complete", not is_ending or is_left
+    yield "nobody waits for nothing", is_ending or not value.waiting
     if value.ended is not None and value.state not in (State.EMPTY, State.ONGOING):
         wanted = "Commit" if value.ended.result == "commit" else "Abort"
         yield "the state is that of the decision", value.state.endswith(wanted)

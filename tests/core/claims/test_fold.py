@@ -9,7 +9,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.claims import fold as restore
-from coordlib.core.claims.fold import CLOCK_TOLD_MS, StoredClaims, decode_blob, encode_blob, fold
+from coordlib.core.claims.fold import CLOCK_WARNING_MS, StoredClaims, decode_blob, encode_blob, fold
 from coordlib.core.claims.snapshots import Page, read_pages
 from coordlib.core.claims.world import World
 from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, EVENTS, SNAPSHOTS, Output, Refusals
@@ -204,7 +204,10 @@ def test_a_clock_that_is_wrong_is_told_once_an_hour() -> None:
         talk.end_batch()
     lines = events(talk.outputs, "SenderClock")
 
-    assert [each["detail"]["skew_ms"] for each in lines] == [86_400_000, 86_400_000 - CLOCK_TOLD_MS]
+    assert [each["detail"]["skew_ms"] for each in lines] == [
+        86_400_000,
+        86_400_000 - CLOCK_WARNING_MS,
+    ]
     talk.send(message("Heartbeat", epoch=0, offset=1, time_s=talk.now_ms // 1_000 + 15), 0)
     assert events(talk.end_batch(), "SenderClock") == []
 

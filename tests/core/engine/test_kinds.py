@@ -17,7 +17,7 @@ from coordlib.core.engine.time import Timer
 from coordlib.core.groups.classic.group import Group
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.group import GroupStep
-from coordlib.core.groups.kind import OF_ALL_GROUPS, UNKNOWN_WISHES, GroupKind
+from coordlib.core.groups.kind import OF_ALL_GROUPS, UNKNOWN_TOPICS, GroupKind
 from coordlib.core.groups.offsets.commit import offset_commit
 from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.groups.protocol import COMMITS, Groups
@@ -129,7 +129,7 @@ class Rooms(GroupKind):
         return value.topics
 
     def wishes(self, _: Room) -> msgspec.Raw:
-        return UNKNOWN_WISHES
+        return UNKNOWN_TOPICS
 
     def concerned(self, changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:
         def never(wishes: msgspec.Raw) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from coordlib.core.groups.assignors import ownership
 from coordlib.core.groups.assignors.model import member_of
-from coordlib.core.groups.assignors.ownership import Said
+from coordlib.core.groups.assignors.ownership import Report
 from coordlib.core.wire import consumer_protocol as cp
 from tests.core.wire import capture_consumer_bytes as capture
 from tests.core.wire.capture_consumer_bytes import Captured
@@ -121,11 +121,11 @@ def test_sticky_members_tell_the_leader_what_they_had(row: Captured) -> None:
 
     if row.assignor == "sticky":
         is_new = row.came_from < 0
-        expected = Said() if is_new else Said(partitions(row.had), row.came_from)
-        assert ownership.said_to_sticky(member) == expected
+        expected = Report() if is_new else Report(partitions(row.had), row.came_from)
+        assert ownership.sticky_report(member) == expected
     else:
-        expected = Said(partitions(row.kept), row.came_from)
-        assert ownership.said_to_cooperative(member) == expected
+        expected = Report(partitions(row.kept), row.came_from)
+        assert ownership.cooperative_report(member) == expected
 
 
 @sticky_rows

@@ -69,10 +69,10 @@ def _wanted(group: Group, topics: Mapping[str, int]) -> dict[str, tuple[str, ...
     found: dict[Any, tuple[str, ...]] = {}
     wanted = {}
     for name, member in group.members.items():
-        wish = (member.topics, member.pattern, member.exclude)
-        if wish not in found:
-            found[wish] = _wanted_by(member, topics, matched)
-        wanted[name] = found[wish]
+        subscription = (member.topics, member.pattern, member.exclude)
+        if subscription not in found:
+            found[subscription] = _wanted_by(member, topics, matched)
+        wanted[name] = found[subscription]
     return wanted
 
 
@@ -129,7 +129,7 @@ def _within_bounds(
     topics: dict[str, int] = {}
     left_out: list[str] = []
     held = _held(step.live)
-    room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, _room_beside(step, held)
+    room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, _room_left(step, held)
     shard_bytes = max(step.room_for(is_known=True), 0)
     some = {topic for topics_of_one in dict.fromkeys(wanted.values()) for topic in topics_of_one}
     for topic in sorted(some, key=lambda each: (each not in step.live.topics, each)):
@@ -154,7 +154,7 @@ def _held(group: Group) -> dict[str, int]:
     return found
 
 
-def _room_beside(step: Step, held: Mapping[str, int]) -> int:
+def _room_left(step: Step, held: Mapping[str, int]) -> int:
     """Bytes of the record that are left beside held partitions, which a group keeps."""
     held_bytes = sum(_bytes_of(step, topic, count) for topic, count in held.items())
     return max(limits.ASSIGNED_PARTITIONS_BYTES_MAX - held_bytes, 0)

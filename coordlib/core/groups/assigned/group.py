@@ -90,7 +90,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     #: One session after it was last heard, on the shard's clock: its own fence has stopped it.
     due_ms: int
     #: Its rebalance timeout, from when it could read that it is out.
-    told: Timer
+    notice: Timer = msgspec.field(name="told")
     #: Its partitions; no other member gets them before the guard ends.
     partitions: Partitions
 
@@ -166,15 +166,15 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def own_bytes(self) -> int:
         """An upper bound of its encoded size, without partitions."""
-        told = (self.host,) if self.host else ()
-        names = (self.member, self.member, self.client, self.first_id, *told)
-        return 512 + sum(map(text_bytes, names)) + self.wishes_bytes
+        host = (self.host,) if self.host else ()
+        names = (self.member, self.member, self.client, self.first_id, *host)
+        return 512 + sum(map(text_bytes, names)) + self.subscription_bytes
 
     @cached_property
-    def wishes_bytes(self) -> int:
+    def subscription_bytes(self) -> int:
         """An upper bound of the encoded size of its subscription."""
-        wishes = (*self.topics, self.pattern or "", self.exclude or "")
-        return sum(map(text_bytes, wishes))
+        texts = (*self.topics, self.pattern or "", self.exclude or "")
+        return sum(map(text_bytes, texts))
 
     @cached_property
     def held_bytes(self) -> int:
@@ -281,7 +281,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     def reaction_timers(self) -> Iterator[Timer]:
         for member in self.members.values():
             yield from (demand.timer for demand in member.demands)
-        yield from (guard.told for guard in self.guards.values())
+        yield from (guard.notice for guard in self.guards.values())
 
     def first_subscribe(self, client: str, request_id: str) -> Member | None:
         """The live member that this first Subscribe made, if it made one."""

@@ -37,7 +37,7 @@ def place_guard(step: Step, owner: Member, reason: str) -> None:
         client=owner.client,
         session_timeout_ms=owner.session_timeout_ms,
         due_ms=due_ms,
-        told=reaction(owner.rebalance_timeout_ms, step.at.offset),
+        notice=reaction(owner.rebalance_timeout_ms, step.at.offset),
         partitions=owner.owned,
     )
     step.change(guards={**step.live.guards, owner.member: guard})

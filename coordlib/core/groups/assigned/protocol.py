@@ -123,7 +123,7 @@ class Assigned(GroupKind):
                 awaits = None if is_heard else member.awaits_cover
                 changed[name] = replace(member, demands=demands, awaits_cover=awaits)
         guarded = {
-            name: replace(guard, told=guard.told.covered_by(published, clock_ms))
+            name: replace(guard, notice=guard.notice.covered_by(published, clock_ms))
             for name, guard in value.guards.items()
         }
         return replace(value, members=value.members | changed, guards=guarded), heard_now
@@ -147,7 +147,7 @@ class Assigned(GroupKind):
         """Those of the newest division."""
         return value.topics
 
-    def wishes(self, value: Group) -> msgspec.Raw:
+    def topics_index(self, value: Group) -> msgspec.Raw:
         return wishes_of.index_of(value)
 
     def concerned(self, changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:
@@ -156,8 +156,8 @@ class Assigned(GroupKind):
 
 def _dues(group: Group, heard: Mapping[str, int]) -> Iterator[Due]:
     for name, guard in group.guards.items():
-        told_ms = NEVER if guard.told.due_ms is None else guard.told.due_ms
-        yield Due(min(guard.due_ms, told_ms), GUARD, name)
+        notice_ms = NEVER if guard.notice.due_ms is None else guard.notice.due_ms
+        yield Due(min(guard.due_ms, notice_ms), GUARD, name)
     for name, member in group.members.items():
         if member.awaits_cover is None:
             yield Due(heard[name] + member.session_timeout_ms, SESSION, name)
@@ -172,7 +172,7 @@ def _covered(demand: Demand, published: int, clock_ms: int) -> Demand:
 
 def _rerun(guard: Guard, clock_ms: int) -> Guard:
     due_ms = clock_ms + guard.session_timeout_ms
-    return replace(guard, due_ms=due_ms, told=rerun(guard.told, clock_ms))
+    return replace(guard, due_ms=due_ms, notice=rerun(guard.notice, clock_ms))
 
 
 def shortest_timeout_ms(group: Group) -> int:
@@ -183,7 +183,7 @@ def shortest_timeout_ms(group: Group) -> int:
         for each in (member.session_timeout_ms, member.rebalance_timeout_ms)
     ]
     for guard in group.guards.values():
-        timeouts += (guard.session_timeout_ms, guard.told.duration_ms)
+        timeouts += (guard.session_timeout_ms, guard.notice.duration_ms)
     return min(timeouts, default=0)
 
 

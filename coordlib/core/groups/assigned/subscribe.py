@@ -134,7 +134,7 @@ def _enter(step: Step, request: rq.Subscribe) -> None:
     step.record(
         stored.EVENT_MEMBER_JOINED,
         member=member.member,
-        detail={"client": request.client, **_wishes(request), **_host(request)},
+        detail={"client": request.client, **_subscription(request), **_host(request)},
     )
     division.renew(step, "member joined", _named(member, request))
     _conclude(step, request, member.member, group, before)
@@ -306,13 +306,13 @@ def _answer(step: Step, request: rq.Subscribe, member_id: str) -> None:
     )
 
 
-def _wishes(request: rq.Subscribe) -> dict[str, Any]:
+def _subscription(request: rq.Subscribe) -> dict[str, Any]:
     named = request.topics[:TOPICS_NAMED_MAX]
-    wishes: dict[str, Any] = {"topics": list(named)} if named else {}
+    detail: dict[str, Any] = {"topics": list(named)} if named else {}
     for name in ("pattern", "exclude"):
         if getattr(request, name) is not None:
-            wishes[name] = getattr(request, name)
-    return wishes | ({"capacity": request.capacity} if request.capacity != 1 else {})
+            detail[name] = getattr(request, name)
+    return detail | ({"capacity": request.capacity} if request.capacity != 1 else {})
 
 
 def _host(request: rq.Subscribe) -> dict[str, str]:

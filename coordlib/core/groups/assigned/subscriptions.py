@@ -23,7 +23,7 @@ import msgspec
 
 from coordlib import limits
 from coordlib.core.groups.assigned.group import Group
-from coordlib.core.groups.kind import NO_WISHES, UNKNOWN_WISHES
+from coordlib.core.groups.kind import NO_TOPICS, UNKNOWN_TOPICS
 from coordlib.core.wire.topics import BadPattern, compile_pattern, resolve
 
 #: A pattern, and what is excluded of what it matches.
@@ -165,19 +165,19 @@ def index_of(group: Group, /) -> msgspec.Raw:
     """For the group's row. UNKNOWN_WISHES: they are too large to be kept twice."""
     members = group.members.values()
     if not members or group.is_quarantined:
-        return NO_WISHES
+        return NO_TOPICS
     named = dict.fromkeys(member.topics for member in members)
     topics = {topic for topics in named for topic in topics}
     expressions = {(m.pattern, m.exclude) for m in members if m.pattern is not None}
     in_order = sorted(expressions, key=lambda each: (each[0], each[1] is not None, each[1] or ""))
     encoded = _encode(SubscriptionIndex(sorted(topics), in_order))
     is_small = len(encoded) <= limits.WISHES_BYTES_MAX
-    return msgspec.Raw(encoded) if is_small else UNKNOWN_WISHES
+    return msgspec.Raw(encoded) if is_small else UNKNOWN_TOPICS
 
 
 def index_bytes(group: Group) -> int:
     """An upper bound of the wishes' size in the shard's blob, by the group's value alone."""
-    of_all = sum(member.wishes_bytes for member in group.members.values())
+    of_all = sum(member.subscription_bytes for member in group.members.values())
     return FRAME_BYTES + min(of_all, limits.WISHES_BYTES_MAX)
 
 
@@ -186,8 +186,8 @@ def concerned(changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:
     names = frozenset(changed)
     found: dict[Expression, bool] = {}
 
-    def is_concerned(wishes: msgspec.Raw) -> bool:
-        wanted = _decode(wishes)
+    def is_concerned(index: msgspec.Raw) -> bool:
+        wanted = _decode(index)
         if not names.isdisjoint(wanted.topics):
             return True
         for each in wanted.expressions:

@@ -18,7 +18,7 @@ from coordlib.core.groups.assignors.model import (
 from coordlib.core.groups.assignors.ownership import Ownership
 from coordlib.core.groups.assignors.racks import Loads, RackInfo, spread
 
-Way = tuple[int, int]  # from member, to member
+Move = tuple[int, int]  # from member, to member
 
 
 class Movements:
@@ -28,42 +28,42 @@ class Movements:
         self._layout = layout
         self._hashes = [string_hash(topic) for topic in layout.topics]
         #: Place -> from whom it came at first, and who has it now.
-        self._way_of: dict[int, Way] = {}
+        self._move_of: dict[int, Move] = {}
         #: Number of topic -> way -> partitions that went it.
-        self._moved: dict[int, dict[Way, PartitionSet]] = {}
+        self._moved: dict[int, dict[Move, PartitionSet]] = {}
 
     def instead_of(self, place: int, old: int, new: int) -> int:
         """Which place should go to `new` so that `place` need not."""
         number = self._layout.topic_at[place]
-        ways = self._moved.get(number)
-        if not ways:
+        moves = self._moved.get(number)
+        if not moves:
             return place
-        origin = self._way_of[place][0] if place in self._way_of else old
-        back = ways.get((new, origin))
+        origin = self._move_of[place][0] if place in self._move_of else old
+        back = moves.get((new, origin))
         if back is None:
             return place
         return self._layout.start[self._layout.topics[number]] + back.first()
 
     def record(self, place: int, old: int, new: int) -> None:
         """A place went from `old` to `new`; one that came home has not moved at all."""
-        origin = self._forget(place) if place in self._way_of else old
+        origin = self._forget(place) if place in self._move_of else old
         if origin == new:
             return
-        number, way = self._layout.topic_at[place], (origin, new)
-        self._way_of[place] = way
-        ways = self._moved.setdefault(number, {})
-        if way not in ways:
-            ways[way] = PartitionSet(self._hashes[number])
-        ways[way].add(self._layout.partition(place))
+        number, move = self._layout.topic_at[place], (origin, new)
+        self._move_of[place] = move
+        moves = self._moved.setdefault(number, {})
+        if move not in moves:
+            moves[move] = PartitionSet(self._hashes[number])
+        moves[move].add(self._layout.partition(place))
 
     def _forget(self, place: int) -> int:
         """Forget how a place came; answer where it was at first."""
-        way = self._way_of.pop(place)
-        ways = self._moved[self._layout.topic_at[place]]
-        ways[way].remove(self._layout.partition(place))
-        if not ways[way]:
-            del ways[way]
-        return way[0]
+        move = self._move_of.pop(place)
+        moves = self._moved[self._layout.topic_at[place]]
+        moves[move].remove(self._layout.partition(place))
+        if not moves[move]:
+            del moves[move]
+        return move[0]
 
 
 ROUNDS_MAX: Final = 16

@@ -16,7 +16,7 @@ from coordlib.core.wire import consumer_protocol as cp
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Report:
     """What a member says that it owned, and in which generation; None: it does not say."""
 
     owned: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -38,19 +38,19 @@ def encode_sticky(
     return body if generation is None else body + struct.pack(">i", generation)
 
 
-def decode_sticky(value: bytes | None) -> Said:
+def decode_sticky(value: bytes | None) -> Report:
     """Read user data of a sticky member; what cannot be read counts as nothing owned."""
     if not value:
-        return Said()
+        return Report()
     reader = cp.Reader(value)
     try:
         owned = reader.topic_partitions()
     except cp.Unreadable:
-        return Said(generation=NO_GENERATION)
+        return Report(generation=NO_GENERATION)
     try:
-        return Said(owned, reader.int32())
+        return Report(owned, reader.int32())
     except cp.Unreadable:
-        return Said(owned)
+        return Report(owned)
 
 
 def encode_cooperative(generation: int) -> bytes:
@@ -65,16 +65,16 @@ def decode_cooperative(value: bytes | None) -> int | None:
     return int(struct.unpack(">i", value[:4])[0]) if len(value) >= 4 else NO_GENERATION
 
 
-def said_to_sticky(member: Member) -> Said:
+def sticky_report(member: Member) -> Report:
     """Sticky reads user data alone: its members own nothing any more when they join."""
     return decode_sticky(member.user_data)
 
 
-def said_to_cooperative(member: Member) -> Said:
+def cooperative_report(member: Member) -> Report:
     """Cooperative-sticky reads the subscription, and user data where that has no generation."""
     if member.generation >= 0:
-        return Said(member.owned, member.generation)
-    return Said(member.owned, decode_cooperative(member.user_data))
+        return Report(member.owned, member.generation)
+    return Report(member.owned, decode_cooperative(member.user_data))
 
 
 @dataclass(slots=True)
@@ -106,16 +106,16 @@ def subscriptions_are_equal(members: Mapping[str, Member]) -> bool:
 
 
 def ownership(
-    members: Mapping[str, Member], say: Callable[[Member], Said], layout: Layout
+    members: Mapping[str, Member], report_of: Callable[[Member], Report], layout: Layout
 ) -> Ownership:
     """Compare all claims."""
     ordered = in_map_order(members)
-    said = {name: say(members[name]) for name in ordered}
+    reports = {name: report_of(members[name]) for name in ordered}
     found = Ownership(ordered, {name: {} for name in ordered})
     holder: list[str | None] = [None] * layout.total
     for name in ordered:
-        mine, generation = found.owned[name], _known(said[name])
-        for place in _places(said[name], layout):
+        mine, generation = found.owned[name], _known(reports[name])
+        for place in _places(reports[name], layout):
             other = holder[place]
             if other is None:
                 mine[place] = None
@@ -131,7 +131,7 @@ def ownership(
                     mine[place] = None
                 elif generation == older:
                     found.disputed.add(place)
-    found.earlier = _earlier(ordered, said, layout)
+    found.earlier = _earlier(ordered, reports, layout)
     return found
 
 
@@ -140,27 +140,27 @@ def del_claim(claims: dict[int, None], place: int) -> None:
     claims.pop(place, None)
 
 
-def _known(said: Said) -> int:
-    return NO_GENERATION if said.generation is None else said.generation
+def _known(reports: Report) -> int:
+    return NO_GENERATION if reports.generation is None else reports.generation
 
 
-def _places(said: Said, layout: Layout) -> list[int]:
+def _places(reports: Report, layout: Layout) -> list[int]:
     """Where the partitions stand that a member names, as far as they exist."""
     places: list[int] = []
-    for topic, partitions in said.owned.items():
+    for topic, partitions in reports.owned.items():
         start, count = layout.start.get(topic, 0), layout.count(topic)
         places += [start + partition for partition in partitions if 0 <= partition < count]
     return places
 
 
-def _earlier(ordered: list[str], said: Mapping[str, Said], layout: Layout) -> dict[int, str]:
-    newest = max(map(_known, said.values()))
+def _earlier(ordered: list[str], reports: Mapping[str, Report], layout: Layout) -> dict[int, str]:
+    newest = max(map(_known, reports.values()))
     earlier: dict[int, tuple[int, str]] = {}
     for name in ordered:
-        generation = _known(said[name])
+        generation = _known(reports[name])
         if generation >= newest:
             continue
-        for place in _places(said[name], layout):
+        for place in _places(reports[name], layout):
             if place not in earlier or generation > earlier[place][0]:
                 earlier[place] = generation, name
     return {place: name for place, (_, name) in earlier.items()}

@@ -177,15 +177,17 @@ def takers_of(
     for number, topics in enumerate(places):
         for topic in dict.fromkeys(topics):
             wanted_in.setdefault(topic, []).append(number)
-    of_wish = list(places.values())
+    of_subscription = list(places.values())
     alike: dict[tuple[int, ...], list[str]] = {}
     takers: dict[str, list[str]] = {}
     for topic in topics_in_order(places, partitions):
-        wishes = tuple(wanted_in[topic])
-        if wishes not in alike:
-            together = sorted(place for number in wishes for place in of_wish[number])
-            alike[wishes] = [ordered[place] for place in together]
-        takers[topic] = alike[wishes]
+        subscriptions = tuple(wanted_in[topic])
+        if subscriptions not in alike:
+            together = sorted(
+                place for number in subscriptions for place in of_subscription[number]
+            )
+            alike[subscriptions] = [ordered[place] for place in together]
+        takers[topic] = alike[subscriptions]
     return takers
 
 

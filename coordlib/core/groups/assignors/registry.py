@@ -128,7 +128,7 @@ def divide(
     except NotTotal as problem:
         return _by_sticky(name, f"is not total: {problem}", members, partitions)
     except Exception as problem:  # noqa: BLE001, a user's code raises anything; it is told
-        return _by_sticky(name, f"failed with {_told(problem)}", members, partitions)
+        return _by_sticky(name, f"failed with {_described(problem)}", members, partitions)
     return Division(shares=shares)
 
 
@@ -158,7 +158,7 @@ def _plain(answer: object) -> Shares:
     }
 
 
-def _told(problem: Exception) -> str:
+def _described(problem: Exception) -> str:
     """The text of an exception, the same when the batch runs again."""
     try:
         words = str(problem)

@@ -21,10 +21,10 @@ from coordlib.core.groups.assignors.model import (
 )
 from coordlib.core.groups.assignors.ownership import (
     Ownership,
-    Said,
+    Report,
+    cooperative_report,
     ownership,
-    said_to_cooperative,
-    said_to_sticky,
+    sticky_report,
     subscriptions_are_equal,
 )
 from coordlib.core.groups.assignors.racks import RackInfo, Racks, rack_info
@@ -184,7 +184,7 @@ def assign(
     if not members:
         return {}
     layout = Layout(members, partitions)
-    given, _ = divide(members, layout, racks or {}, always_racks, said_to_sticky)
+    given, _ = divide(members, layout, racks or {}, always_racks, sticky_report)
     return {member: layout.rows(given[member]) for member in members}
 
 
@@ -193,13 +193,13 @@ def divide(
     layout: Layout,
     racks: ReplicaRacks,
     always_racks: bool,
-    say: Callable[[Member], Said],
+    report_of: Callable[[Member], Report],
 ) -> tuple[dict[str, list[int]], dict[int, str] | None]:
     """What both sticky assignors do: member -> its places, and which places change hands.
 
     The latter is None if subscriptions differ: then it has to be found by comparison.
     """
-    before = ownership(members, say, layout)
+    before = ownership(members, report_of, layout)
     near = rack_info(members, layout, racks, always_racks)
     if subscriptions_are_equal(members):
         equal = Constrained(layout, before, near)
@@ -234,7 +234,7 @@ def assign_cooperative(
     if not members:
         return {}
     layout = Layout(members, partitions)
-    given, transferring = divide(members, layout, racks or {}, always_racks, said_to_cooperative)
+    given, transferring = divide(members, layout, racks or {}, always_racks, cooperative_report)
     if transferring is None:
         transferring = _transferring(members, layout, given)
     return {

@@ -143,7 +143,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     due_ms: int
     #: Its rebalance timeout, from when it could read that it is out: it has read it, or stopped
     #: because it cannot read (rule 9). Bounds the wait for one that heartbeats on.
-    told: Timer
+    notice: Timer = msgspec.field(name="told")
     #: The static member that took its place, and waits for its assignment; None: there is none.
     successor: str | None = None
     #: Whether it was replaced by its instance id; else it was removed.
@@ -468,7 +468,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
         for announced in self.pending.values():
             yield announced.timer
         for guard in self.guards.values():
-            yield guard.told
+            yield guard.notice
 
 
 def new_group_bytes(name: str) -> int:

@@ -47,7 +47,7 @@ def place_guard(step: Step, owner: Member, reason: str, successor: str | None = 
             first_id=owner.first_id,
             session_timeout_ms=owner.session_timeout_ms,
             due_ms=due_ms,
-            told=reaction(owner.rebalance_timeout_ms, step.at.offset),
+            notice=reaction(owner.rebalance_timeout_ms, step.at.offset),
             successor=successor,
             was_replaced=successor is not None,
         )
@@ -61,7 +61,7 @@ def _record_delay(step: Step, owner: Member, guard: Guard, reason: str) -> None:
 
     The latter counts from when it could read that it is out.
     """
-    wait_max_ms = guard.told.duration_ms
+    wait_max_ms = guard.notice.duration_ms
     step.record(
         stored.EVENT_HAND_OVER_DELAYED,
         member=owner.member,

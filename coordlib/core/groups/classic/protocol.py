@@ -136,7 +136,7 @@ class Classic(GroupKind):
                 for name, announced in value.pending.items()
             },
             guards={
-                name: replace(guard, told=guard.told.covered_by(published, clock_ms))
+                name: replace(guard, notice=guard.notice.covered_by(published, clock_ms))
                 for name, guard in value.guards.items()
             },
         ), [member.member for member in heard_now]
@@ -155,7 +155,7 @@ class Classic(GroupKind):
                 name: replace(
                     guard,
                     due_ms=clock_ms + guard.session_timeout_ms,
-                    told=rerun(guard.told, clock_ms),
+                    notice=rerun(guard.notice, clock_ms),
                 )
                 for name, guard in value.guards.items()
             },
@@ -175,8 +175,8 @@ def _of_the_group(group: Group) -> Iterator[Due]:
         if announced.timer.due_ms is not None:
             yield Due(announced.timer.due_ms, PENDING, name)
     for name, guard in group.guards.items():
-        told_ms = NEVER if guard.told.due_ms is None else guard.told.due_ms
-        yield Due(min(guard.due_ms, told_ms), GUARD, name)
+        notice_ms = NEVER if guard.notice.due_ms is None else guard.notice.due_ms
+        yield Due(min(guard.due_ms, notice_ms), GUARD, name)
 
 
 def _expire(step: Step, member: Member, reason: str) -> None:
@@ -202,7 +202,7 @@ def shortest_timeout_ms(group: Group) -> int:
     # Former owners and announced ids count: a jump of the clock must not end their time early.
     others = [a.timer.duration_ms for a in group.pending.values()]
     for guard in group.guards.values():
-        others += (guard.session_timeout_ms, guard.told.duration_ms)
+        others += (guard.session_timeout_ms, guard.notice.duration_ms)
     if not members:
         return min(others, default=0)
     # Two passes in C are three times as fast as one in Python; this runs for every change.

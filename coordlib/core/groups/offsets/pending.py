@@ -129,8 +129,8 @@ def remove_offsets(
     for topic, partition in places:
         step.put_entry(OFFSETS, (topic, partition), None)
     for first in range(0, len(places), limits.OFFSETS_PER_EVENT_MAX):
-        told = places[first : first + limits.OFFSETS_PER_EVENT_MAX]
-        rows = [{"topic": topic, "partition": partition} for topic, partition in told]
+        part = places[first : first + limits.OFFSETS_PER_EVENT_MAX]
+        rows = [{"topic": topic, "partition": partition} for topic, partition in part]
         step.record(event, reason=reason, detail={**(detail or {}), "offsets": rows})
 
 
@@ -161,15 +161,15 @@ def awaited(
     wanted = None if places is None else dict.fromkeys(places)
     for (key, _), entry in _holders(entries, wanted):
         rows = rows_of(entry)
-        told = _told(key, entry, rows)
+        decision = _awaited_decision(key, entry, rows)
         for row in rows:
             is_asked = wanted is None or row.place in wanted
-            if is_asked and row.record < found.get(row.place, (LATEST, told))[0]:
-                found[row.place] = row.record, told
-    return {place: told for place, (_, told) in sorted(found.items())}
+            if is_asked and row.record < found.get(row.place, (LATEST, decision))[0]:
+                found[row.place] = row.record, decision
+    return {place: decision for place, (_, decision) in sorted(found.items())}
 
 
-def _told(key: str, entry: KeptPending, rows: Sequence[KeptRow]) -> rs.AwaitedDecision:
+def _awaited_decision(key: str, entry: KeptPending, rows: Sequence[KeptRow]) -> rs.AwaitedDecision:
     """Of a Delta table also what is needed to look into it."""
     if entry.decided_by != DELTA:
         return rs.AwaitedDecision(key, entry.decided_by)
@@ -322,12 +322,14 @@ def _record(
     rows: Iterable[KeptRow],
     word: Word | None,
 ) -> None:
-    told = [{"topic": row.topic, "partition": row.partition, "offset": row.offset} for row in rows]
+    offsets = [
+        {"topic": row.topic, "partition": row.partition, "offset": row.offset} for row in rows
+    ]
     detail = {
         "client": entry.client,
         "transaction": key,
         "decided_by": entry.decided_by,
-        "offsets": told,
+        "offsets": offsets,
     }
     if word is not None:
         detail["by"] = word.client

@@ -87,9 +87,9 @@ def _rows(
     ]
 
 
-def _unstable(topic: str, partition: int, told: rs.AwaitedDecision) -> rs.FetchedOffset:
+def _unstable(topic: str, partition: int, decision: rs.AwaitedDecision) -> rs.FetchedOffset:
     error = ErrorCode.UNSTABLE_OFFSET_COMMIT.name
-    return rs.FetchedOffset(topic, partition, -1, -1, "", error, pending=told)
+    return rs.FetchedOffset(topic, partition, -1, -1, "", error, pending=decision)
 
 
 def _named(
@@ -103,14 +103,14 @@ def _named(
 def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffset:
     if value is None:
         return rs.FetchedOffset(topic, partition, -1, -1, "")
-    told = UNSET if value.timestamp_ms == NO_TIMESTAMP else value.timestamp_ms
+    timestamp_ms = UNSET if value.timestamp_ms == NO_TIMESTAMP else value.timestamp_ms
     return rs.FetchedOffset(
         topic,
         partition,
         value.offset,
         value.leader_epoch,
         value.metadata,
-        timestamp_ms=told,
+        timestamp_ms=timestamp_ms,
         topic_id=value.topic_id or UNSET,
     )
 
@@ -132,8 +132,8 @@ def _bytes_of(row: rs.FetchedOffset) -> int:
     size_bytes = 160 + 6 * (len(row.topic) + len(row.metadata))
     if row.pending is UNSET:
         return size_bytes
-    told = row.pending
-    texts = told.key, told.table or "", told.member or "", told.metadata or ""
+    decision = row.pending
+    texts = decision.key, decision.table or "", decision.member or "", decision.metadata or ""
     return size_bytes + 190 + 6 * sum(map(len, texts))
 
 

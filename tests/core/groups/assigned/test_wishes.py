@@ -13,7 +13,7 @@ from coordlib.core.engine.effects import GROUPS
 from coordlib.core.groups.assigned import subscriptions
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.assigned.subscriptions import MATCHES
-from coordlib.core.groups.kind import NO_WISHES, UNKNOWN_WISHES
+from coordlib.core.groups.kind import NO_TOPICS, UNKNOWN_TOPICS
 from coordlib.core.wire import topics as patterns
 from tests.tools.assigned_groups import A, group_of, owned_in, subscribe, topics
 from tests.tools.core import restore
@@ -97,7 +97,7 @@ def test_a_row_of_before_is_decoded_once(decoded: Decoded) -> None:
     """A job is upgraded: its rows have no wishes yet, and nothing is missed meanwhile."""
     talk = crowd()
     for row in talk.shard.groups.values():
-        row.reindex(UNKNOWN_WISHES)
+        row.reindex(UNKNOWN_TOPICS)
     talk.load(talk.shard.encode())
     decoded.clear()
 
@@ -116,7 +116,7 @@ def test_wishes_follow_the_members() -> None:
 
     def wanted() -> Any:
         row = talk.shard.groups["g"].facts.index
-        return row if row == NO_WISHES else msgspec.msgpack.decode(row)
+        return row if row == NO_TOPICS else msgspec.msgpack.decode(row)
 
     talk.send(subscribe("a", topics=("t", "s")))
     assert wanted() == [["s", "t"], []]
@@ -126,7 +126,7 @@ def test_wishes_follow_the_members() -> None:
     talk.send(subscribe("a", "j5", member=A, generation=3, topics=("u",)))
     assert wanted() == [["t", "u"], [["x", None], ["x", "y"]]]
     talk.send(leave("ops", *group_of(talk).members))
-    assert wanted() == NO_WISHES
+    assert wanted() == NO_TOPICS
 
 
 def test_a_group_that_is_set_aside_is_not_decoded_and_hears_of_it_when_it_is_released(
@@ -171,7 +171,7 @@ def test_wishes_that_are_too_large_are_not_kept_twice(decoded: Decoded) -> None:
     some = tuple(f"topic-{number:05}" for number in range(limits.SUBSCRIBED_TOPICS_MAX))
     talk.send(subscribe("a", topics=some))
     talk.send(subscribe("a", group="small", topics=("u",)))
-    assert talk.shard.groups["g"].facts.index == UNKNOWN_WISHES
+    assert talk.shard.groups["g"].facts.index == UNKNOWN_TOPICS
     talk.end_batch()
 
     for count in (1, 2):
@@ -232,7 +232,7 @@ def test_a_row_of_before_whose_wishes_cannot_be_found_sets_its_own_group_aside(
 
     monkeypatch.setattr(ASSIGNED, "wishes", broken)
     for cell in talk.shard.groups.values():
-        cell.reindex(UNKNOWN_WISHES)
+        cell.reindex(UNKNOWN_TOPICS)
 
     lines = talk.send(topics({**COUNTS, "orders": 3}))
     assert of_history(lines, "GroupQuarantined") == ["by-name"]

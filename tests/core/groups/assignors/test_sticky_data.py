@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from coordlib.core.groups.assignors import sticky
 from coordlib.core.groups.assignors.model import Member, member_of
 from coordlib.core.groups.assignors.ownership import (
-    Said,
+    Report,
+    cooperative_report,
     decode_cooperative,
     decode_sticky,
     encode_cooperative,
     encode_sticky,
-    said_to_cooperative,
-    said_to_sticky,
+    sticky_report,
 )
 from coordlib.core.groups.assignors.racks import Loads
 from coordlib.core.wire import consumer_protocol as cp
@@ -30,21 +30,21 @@ def test_sticky_writes_what_kafka_writes() -> None:
 
 
 def test_sticky_reads_both_versions() -> None:
-    assert decode_sticky(VERSION_1) == Said({"t": (0, 5)}, 7)
-    assert decode_sticky(VERSION_0) == Said({"t": (0, 5)}, None)
-    assert decode_sticky(VERSION_1 + b"later") == Said({"t": (0, 5)}, 7)
+    assert decode_sticky(VERSION_1) == Report({"t": (0, 5)}, 7)
+    assert decode_sticky(VERSION_0) == Report({"t": (0, 5)}, None)
+    assert decode_sticky(VERSION_1 + b"later") == Report({"t": (0, 5)}, 7)
 
 
 @pytest.mark.parametrize("value", [None, b""])
 def test_no_user_data_says_nothing(value: bytes | None) -> None:
     """A member that joins for the first time."""
-    assert decode_sticky(value) == Said({}, None)
+    assert decode_sticky(value) == Report({}, None)
 
 
 @pytest.mark.parametrize("value", [b"\0", VERSION_0[:-1], b"\xff" * 8, b"\x7f\xff\xff\xff"])
 def test_what_cannot_be_read_owned_nothing(value: bytes) -> None:
     """Another assignor's user data, under the same name: the member starts afresh."""
-    assert decode_sticky(value) == Said({}, -1)
+    assert decode_sticky(value) == Report({}, -1)
 
 
 @given(st.binary(max_size=60))
@@ -58,7 +58,7 @@ def test_any_bytes_are_read_somehow(value: bytes) -> None:
     st.integers(-1, 2**31 - 1),
 )
 def test_what_is_written_is_read(owned: dict[str, tuple[int, ...]], generation: int) -> None:
-    assert decode_sticky(encode_sticky(owned, generation)) == Said(owned, generation)
+    assert decode_sticky(encode_sticky(owned, generation)) == Report(owned, generation)
 
 
 def test_cooperative_user_data_is_a_generation() -> None:
@@ -72,7 +72,7 @@ def test_sticky_reads_user_data_alone() -> None:
     """Kafka's testMemberDataWillHonorUserData: members let go of all before they join."""
     member = Member(("t",), {"t": (1,)}, 9, user_data=VERSION_1)
 
-    assert said_to_sticky(member) == Said({"t": (0, 5)}, 7)
+    assert sticky_report(member) == Report({"t": (0, 5)}, 7)
 
 
 def test_cooperative_reads_the_subscription_first() -> None:
@@ -80,8 +80,8 @@ def test_cooperative_reads_the_subscription_first() -> None:
     old = Member(("t",), {"t": (1,)}, user_data=encode_cooperative(7))
     new = Member(("t",), {"t": (1,)}, 9, user_data=encode_cooperative(7))
 
-    assert said_to_cooperative(old) == Said({"t": (1,)}, 7)
-    assert said_to_cooperative(new) == Said({"t": (1,)}, 9)
+    assert cooperative_report(old) == Report({"t": (1,)}, 7)
+    assert cooperative_report(new) == Report({"t": (1,)}, 9)
 
 
 def test_a_subscription_becomes_a_member() -> None:
