@@ -1,6 +1,6 @@
 """When the log's time alone has something to tell of a slot: a claim expired, a position forgotten.
 
-Nobody sends an expiry. It is told at the first record whose time is beyond it, before that record
+Expiry has no message. It is recorded at the first record whose time is beyond it, before that record
 is judged, so it stands at one place of the history however the log is cut.  # INV-02
 
 Keeps INV-61 and INV-65.
@@ -39,7 +39,7 @@ class Due(Enum):
 
 
 class Agenda:
-    """Follows from the slots and the clock: what is due by then has been told."""
+    """Follows from the slots and the clock: what is due by then has been recorded."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
@@ -129,7 +129,7 @@ class StoredClaims(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     clocks: list[tuple[str, int]] = []
     #: Pages of the newest snapshot that was written.
     pages: int = 0
-    #: The first record that should have come next, but was removed; -1: none was. Told once.
+    #: The first record that should have come next, but was removed; -1: none was. Recorded once.
     gap_from: int = -1
 
 
@@ -371,7 +371,7 @@ class Claims:
         return encode_blob(self._stored)
 
     def status(self) -> Status:
-        """No deadline and nothing owed: nobody has to write ticks."""
+        """No deadline and nothing owed: no ticks have to be written."""
         world = self.world
         return Status(
             shard=self._settings.shard,

@@ -45,7 +45,7 @@ _REFUSED: Final = {
     claims.Heartbeat: stored.EVENT_HEARTBEAT_REFUSED,
     claims.ReleasingPartition: stored.EVENT_RELEASE_REFUSED,
 }
-#: Beyond it a number is told as this: JSON of most readers ends here.
+#: The largest number that is written: most readers of JSON have 53 bits.
 _NUMBER_MAX: Final = 2**53 - 1
 
 
@@ -124,7 +124,7 @@ def _signed(judgement: Judgement, slots: Slots, was_live: bool, at: At) -> list[
 
 
 def _moved(judgement: Judgement, slots: Slots, at: At) -> list[fx.History]:
-    """A position that went back, or that whoever paused the group has set."""
+    """A position that went back, or that the client which paused the group has set."""
     assert judgement.key
     assert judgement.after
     before, after = judgement.before, judgement.after

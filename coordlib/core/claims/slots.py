@@ -31,7 +31,7 @@ class Slot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     epoch: int
     #: The clock at the newest sign, a release included.
     heard_ms: int
-    #: The next offset to read; None: no message has told it. 0 is a position like any other.
+    #: The next offset to read; None: no message has named it. 0 is a position like any other.
     position: int | None = None
     is_released: bool = False
     #: The end of what the owner is about to process (ClaimingMessages), until its next sign.
@@ -178,7 +178,7 @@ class EvictionQueue:
 
 #: No broker has stamped the record.
 UNTRUSTED_TIME_MS: Final = -1
-#: A late reader knows all owners after this many heartbeat intervals.
+#: A late reader has read of all owners after this many heartbeat intervals.
 SETTLING_INTERVALS: Final = 4
 
 

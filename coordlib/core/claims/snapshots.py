@@ -18,7 +18,7 @@ SNAPSHOT_VERSION: Final = 1
 
 
 class UnreadableSnapshot(ValueError):
-    """The bytes are no world that this code knows, or that of another coordination partition."""
+    """The bytes are no world of this version, or that of another coordination partition."""
 
 
 class StoredWorld(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -98,7 +98,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     topic_id: str
     #: Of the coordination topic.
     partitions: int
-    #: The newest record that the world knows.
+    #: The newest record of the world.
     offset: int
     clock_ms: int
     page: int

@@ -59,7 +59,7 @@ def judge_claiming_messages(
     """Marshal parses such a message and does nothing; of ours the owner's is kept.
 
     A bare one is none of an owner. Consumers that wait and may not claim write it into silence, so
-    that time passes: nobody did anything that history should tell.
+    that time passes: no event for history.
     """
     if sender is None or sender.epoch == BARE:
         return Judgement(slots.offset, Verdict.IGNORED, message, key, slot, slot)
@@ -76,7 +76,7 @@ def judge_claiming_messages(
 def judge_claiming_partition(
     slots: "Slots", message: ClaimingPartition, key: Key, slot: Slot | None, sender: Sender | None
 ) -> Judgement:
-    """A live slot keeps its owner, and is not renewed, whoever asks.  # INV-46"""
+    """A live slot keeps its owner, and is not renewed by an attempt.  # INV-46"""
     is_news = slots.is_news(slot)
     if slots.is_live(slot) and not is_news:
         return Judgement(slots.offset, Verdict.IGNORED, message, key, slot, slot)
@@ -110,7 +110,7 @@ def judge_heartbeat(
         return _take_over(slots, message, key, slot)
     if sender.epoch == BARE:
         return _reclaim(slots, message, key, slot)
-    # Also of a stale slot: nobody else had it in between.
+    # Also of a stale slot: no other consumer had it in between.
     if slots.is_of_owner(slot, message.client, sender) and not (slot and slot.is_released):
         return _heard(slots, _SIGN, message, key, slot, sender.epoch, sender.topic_id)
     return _learn(slots, message, key, slot, sender)
@@ -230,7 +230,7 @@ def judge_releasing_partition(
 def _by_marshal(
     slots: "Slots", message: ReleasingPartition, key: Key, slot: Slot | None
 ) -> Judgement:
-    """Also of a slot that is stale or released: whoever had it last may correct its position."""
+    """Also of a slot that is stale or released: its last owner may correct its position."""
     if slot is None:
         return refused(slots, message, key, slot, Refusal.NOT_CLAIMED)
     if (slot.client, slot.instance) != (message.client, message.instance):

@@ -30,7 +30,7 @@ class Departure(NamedTuple):
     guard: int = -1
     #: Whether nothing of what it had is left.
     has_lost_storage: bool = False
-    #: Whether it keeps a session: it said itself that it has stopped, and heartbeats on.
+    #: Whether it keeps a session: it reported itself that it stopped, and heartbeats on.
     keeps_session: bool = False
 
 
@@ -99,7 +99,7 @@ def is_stopping_member(row: Partition, broker: int) -> bool:
 
 
 def activate(step: ClusterStep, broker: Broker, reason: str) -> Broker:
-    """An Inactive broker is Active: it follows again, and leads what nobody leads."""
+    """Make an Inactive broker Active: it follows again, and leads what has no leader."""
     after = _activated(step, broker, reason)
     for place, row in step.rows_of(broker.broker):
         topics.retry_deletion(step, place, (broker.broker,))
@@ -119,8 +119,8 @@ def _activated(step: ClusterStep, broker: Broker, reason: str) -> Broker:
 
 
 def resume(step: ClusterStep, broker: Broker, reason: str) -> Broker:
-    """A broker that was to stop goes on. What it was asked for it must let go of all the same. It
-    leads again what nobody could lead meanwhile, and moves that waited for it go on, too."""
+    """Cancel the stop of a broker. It still releases what was demanded of it. It leads again what
+    had no leader meanwhile, and moves that waited for it continue."""
     after = step.enter(broker, BrokerState.ACTIVE, reason)
     for place, row in step.rows_of(broker.broker):
         is_own = row.leader == broker.broker and row.move == leadership.SHUTDOWN
@@ -132,7 +132,7 @@ def resume(step: ClusterStep, broker: Broker, reason: str) -> Broker:
 
 
 def begin_shutdown(step: ClusterStep, broker: Broker, reason: str) -> Broker:
-    """A broker stops: it follows nobody any more, and lets go of what another can lead."""
+    """Stop a broker: it leaves in-sync replicas, and releases what another broker can lead."""
     after = step.enter(broker, BrokerState.STOPPING, reason)
     for place, row in step.rows_of(broker.broker):
         if is_stopping_member(row, broker.broker):
@@ -190,7 +190,7 @@ def place_guard(step: ClusterStep, former: Broker, reason: str, successor: str |
 
 
 def renew_guard(step: ClusterStep, member: str) -> None:
-    """It heartbeats: by its own clock it may go on for one session from now."""
+    """A former leader heartbeats: by its own clock it may act for one session from now."""
     guard = step.value.guards.get(member) if step.value else None
     if guard is not None:
         due_ms = step.at.clock_ms + guard.session_timeout_ms

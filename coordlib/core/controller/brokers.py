@@ -48,7 +48,7 @@ def broker_heartbeat(step: ClusterStep, request: rq.BrokerHeartbeat) -> None:
 
 
 def _follow_target(step: ClusterStep, request: rq.BrokerHeartbeat, broker: Broker) -> None:
-    """The sender knows its state. If it is out it has read so, and leads nothing any more."""
+    """The sender has read its state. If it is out, it leads nothing any more."""
     target = BrokerState(request.target_state)
     after = TARGETS[broker.state][target]
     _set_reason(step, request, broker.state, after)

@@ -87,7 +87,7 @@ def _fault(
 
 
 def _may_enter(step: ClusterStep, row: Partition, named: rq.InSyncReplica) -> bool:
-    """A leader that stops stays in its own ISR; nobody else that is not Active does."""
+    """A leader that stops stays in its own ISR; no other broker that is not Active does."""
     broker = step.broker(named.broker)
     if broker is None or broker.incarnation != named.incarnation:
         return False

@@ -74,7 +74,7 @@ def elect_reassigned(target: Brokers, isr: Brokers, active: Collection[int]) -> 
 
 
 def elect_unclean(replicas: Brokers, isr: Brokers, active: Collection[int]) -> Elected | None:
-    """Nobody in sync is Active: the first that is, though it may lack what was committed."""
+    """No replica in sync is Active: the first that is, though it may lack what was committed."""
     if any(each in active for each in isr):
         return None
     live = [each for each in replicas if each in active]
@@ -90,12 +90,12 @@ def _first_of(
     return None
 
 
-#: For whoever asks for what a guard holds up.
+#: For requests that a guard holds up.
 GUARDED: Final = "Wait: the former leader may still act."
 
 
 def fill(step: ClusterStep, place: Place) -> None:
-    """Elect a leader for a partition that has none, if somebody may lead."""
+    """Elect a leader for a partition that has none, if a broker may lead."""
     row = step.at_place(place)
     topic = step.topic(place[0])
     if row.leader >= 0 or row.guard >= 0 or topic is None or topic.is_deleting:

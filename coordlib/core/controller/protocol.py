@@ -102,7 +102,7 @@ def _rerun_guard(guard: Guard, clock_ms: int) -> Guard:
 
 
 def uncovered(cluster: Cluster) -> tuple[int, int] | None:
-    """The lowest and the highest record whose answers somebody must be able to read first."""
+    """The lowest and the highest record whose answers a broker must be able to read first."""
     causes = [b.awaits_cover for b in cluster.brokers.values() if b.awaits_cover is not None]
     for broker in cluster.brokers.values():
         if broker.demand is not None and broker.demand.timer.due_ms is None:
@@ -112,7 +112,7 @@ def uncovered(cluster: Cluster) -> tuple[int, int] | None:
 
 
 def shortest_timeout_ms(cluster: Cluster) -> int:
-    """The shortest timeout of anybody who is waited for; 0: nobody (rule 1)."""
+    """The shortest timeout that the cluster waits for; 0: none (rule 1)."""
     brokers = cluster.brokers.values()  # a thousand: they are asked for whenever one has changed
     timeouts = [each.session_timeout_ms for each in brokers if each.has_session]
     timeouts += [

@@ -56,7 +56,7 @@ def describe_group(step: ClusterStep, request: rq.DescribeGroup) -> None:
 def state(cluster: Cluster | None, waits_for: tuple[rs.AwaitedMember, ...]) -> str:
     """A cluster's state, in the words that groups have.
 
-    Moves, and partitions that nobody leads, are none of it: to find them, all rows would have to be
+    Moves, and partitions without leader, are none of it: to find them, all rows would have to be
     read. `coord cluster describe` reads them, and says for which brokers they wait.
     """
     if cluster is None:
@@ -67,7 +67,7 @@ def state(cluster: Cluster | None, waits_for: tuple[rs.AwaitedMember, ...]) -> s
 
 
 def awaited(cluster: Cluster, rows: Iterable[Partition]) -> Iterator[rs.AwaitedMember]:
-    """For whom somebody waits. `rows`: at least those with replicas that are to be deleted."""
+    """The brokers that others wait for. `rows`: at least those with replicas to delete."""
     for name, guard in cluster.guards.items():
         yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
     for broker in cluster.brokers.values():

@@ -27,7 +27,7 @@ from coordlib.errors import ErrorCode
 
 
 def start_reassignment(step: ClusterStep, place: Place, target: tuple[int, ...]) -> None:
-    """Phase A; phase B at once where nobody has to catch up."""
+    """Phase A; phase B at once where no replica has to catch up."""
     row = step.at_place(place)
     adding = tuple(each for each in target if each not in row.replicas)
     removing = tuple(each for each in row.replicas if each not in target)
@@ -64,7 +64,7 @@ def advance(step: ClusterStep, place: Place) -> None:
 
 
 def _complete(step: ClusterStep, place: Place, row: Partition) -> None:
-    """The target alone stays. Its leader goes on under a new epoch: followers have changed."""
+    """The target alone stays. Its leader leads on under a new epoch: followers have changed."""
     target = row.target
     detail = {"topic": place[0], "partition": place[1], "replicas": target}
     step.record(stored.EVENT_REASSIGNMENT_COMPLETED, reason=step.reason, detail=detail)

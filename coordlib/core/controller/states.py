@@ -226,16 +226,16 @@ class ReplicaState(IntEnum):
     ONLINE = 2
     """Its broker is ready.
     action: follows or leads
-    transition: is told of another leader -> ONLINE; its broker goes, it is removed -> OFFLINE
+    transition: reads of another leader -> ONLINE; its broker goes, it is removed -> OFFLINE
     """
     OFFLINE = 3
-    """Its broker is Inactive, or it has been told to stop.
+    """Its broker is Inactive, or has to stop it.
     action: none
     transition: its broker comes -> ONLINE; is to be deleted -> DELETION_STARTED, or
         DELETION_INELIGIBLE where its broker is Inactive
     """
     DELETION_STARTED = 4
-    """Its broker has been told to delete it.
+    """Its broker has to delete it.
     action: ReplicasDeleted is waited for
     transition: ReplicasDeleted -> DELETION_SUCCESSFUL, with an error -> DELETION_INELIGIBLE, as
         when its broker goes
@@ -248,7 +248,7 @@ class ReplicaState(IntEnum):
     DELETION_INELIGIBLE = 6
     """It cannot be deleted now.
     action: none
-    transition: its broker comes, DeleteTopics is said again, it is assigned anew -> OFFLINE,
+    transition: its broker comes, DeleteTopics comes again, it is assigned anew -> OFFLINE,
         ONLINE; its broker is unregistered -> DELETION_SUCCESSFUL
     """
     NON_EXISTENT = 7

@@ -1,7 +1,7 @@
 """One cluster during one step: its brokers, the rows that the step changes, and what it publishes.
 
 Handlers change rows by `alter`, `make` and `drop`, as often as they need; `write` lets all of it
-happen, each row once: what is stored, what others read, what brokers are told, and history.
+happen, each row once: what is stored, what others read, notices to brokers, and history.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -60,7 +60,7 @@ class Part(NamedTuple):
 
 
 def replica_row(place: Place, row: Partition) -> rs.ReplicaRow:
-    """A partition as brokers are told of it."""
+    """A partition as notices have it."""
     return rs.ReplicaRow(
         topic=place[0],
         partition=place[1],
@@ -79,7 +79,7 @@ def replica_row(place: Place, row: Partition) -> rs.ReplicaRow:
 
 
 def topic_row(name: str, topic: Topic | None) -> rs.TopicRow:
-    """A topic as brokers are told of it; None: it is gone."""
+    """A topic as notices have it; None: it is gone."""
     if topic is None:
         return rs.TopicRow(name, -1, 0, 1, False, True)
     return rs.TopicRow(
@@ -88,7 +88,7 @@ def topic_row(name: str, topic: Topic | None) -> rs.TopicRow:
 
 
 def broker_row(broker: Broker) -> rs.BrokerRow:
-    """A broker as others are told of it."""
+    """A broker as notices have it."""
     return rs.BrokerRow(
         broker.broker, broker.incarnation, broker.state.value, broker.endpoints, broker.rack
     )
@@ -122,7 +122,7 @@ def record_parts(**fields: Iterable[Any]) -> Iterator[Part]:
 
 
 def changed_brokers(before: Cluster, after: Cluster) -> list[BrokerChange]:
-    """The brokers of which others must be told, or whose generation ends."""
+    """The brokers whose published state changed, or whose generation ends."""
     found: list[BrokerChange] = []
     if before.brokers is after.brokers:
         return found  # an ISR changed: nothing that grows with the brokers is looked at
@@ -231,7 +231,7 @@ def notices(
 def _changed_row(
     place: Place, was: Partition | None, now: Partition | None
 ) -> rs.ReplicaRow | None:
-    """The row as it is told, where that has changed."""
+    """The row as notices have it, where that has changed."""
     if now is None:
         return None if was is None else _gone_row(place, was)
     row = replica_row(place, now)
@@ -314,7 +314,7 @@ class ClusterStep(Step[Cluster]):
 
     @property
     def active(self) -> Set[int]:
-        """The brokers that may be elected. A step asks for each of its rows: heads come and go with
+        """The brokers that may be elected. Read for each row of a step: heads come and go with
         what is counted in them, and states rarely change."""
         if self._active is None:
             self._active = self.cluster.active

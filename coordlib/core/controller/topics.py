@@ -249,7 +249,7 @@ class ReplicaQuota:
         self._bytes = step.room_for(is_known=False)
 
     def fault(self, count: int, replicas: int) -> Fault | None:
-        """Why there is no room for so many; None: there is."""
+        """Why these partitions do not fit; None: they do."""
         if count > self._request:
             return ErrorCode.POLICY_VIOLATION, ASK_IN_PARTS
         if count > self._cluster:
@@ -259,7 +259,7 @@ class ReplicaQuota:
         return None
 
     def take(self, count: int, replicas: int) -> None:
-        """So many are made."""
+        """Subtract new partitions from the quota."""
         self._cluster -= count
         self._request -= count
         self._bytes -= self.bytes_of(count, replicas)

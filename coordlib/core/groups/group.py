@@ -182,7 +182,7 @@ class AnyGroup(Protocol):
 
     @property
     def generation(self) -> int:
-        """Rises for as long as the group exists, also when it changes its kind."""
+        """Increases monotonically, even when the group changes its kind."""
 
     @property
     def members(self) -> Mapping[str, Any]:
@@ -213,7 +213,7 @@ class AnyGroup(Protocol):
         """Whether its members' subscriptions can be read at all."""
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member wants this topic, so that its offsets must be kept."""
+        """Whether a member subscribes to this topic, so that its offsets must be kept."""
 
     def reaction_timers(self) -> Iterator[Timer]:
         """The deadlines that start when a member can read what it must react to (rule 3)."""
@@ -233,7 +233,7 @@ class AroundGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The state that all groups of a shard share, as far as a step may read it."""
 
     config: GroupConfig
-    #: How long the next new group has to wait, because the shard has made so many; 0: it has not.
+    #: How long the next new group has to wait, because the shard makes too many; 0: it need not.
     throttle_ms: int
     #: The topics of the cluster as listed in the log, by partition count. Read only.
     topics: Mapping[str, int]

@@ -192,7 +192,7 @@ class GroupKind(Kind):
         return self.VALUE(group=name, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms)
 
     def adopt(self, value: AnyGroup, at: At) -> Any:
-        """An empty group of the other kind: its name, generation and offsets go on."""
+        """An empty group of the other kind; name, generation and offsets are kept."""
         return replace(self.create(value.group, at), generation=value.generation)
 
     def is_empty(self, value: AnyGroup) -> bool:

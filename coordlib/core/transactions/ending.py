@@ -104,7 +104,7 @@ def next_after(step: TransactionStep, value: Transaction) -> dict[str, int]:
 
 
 def complete(step: TransactionStep) -> None:
-    """The transaction is over if all of its groups and partitions have been told."""
+    """Complete the transaction if all of its groups and partitions have its marker."""
     value = step.live
     if value.state not in DECIDED or value.ended is None or value.unwritten:
         return
@@ -136,8 +136,8 @@ def complete(step: TransactionStep) -> None:
 
 
 def _tell(step: TransactionStep, before: Transaction, ended: EndedTransaction) -> None:
-    """The producer, and all who wait to be it. The next epoch is not told: whoever was fenced reads
-    it, too, and who may have it gets it in an answer.  # INV-94"""
+    """Notify the producer, and those that wait to become it. Without the next epoch: a fenced
+    producer reads the notice, too, and the next one gets its epoch in an answer.  # INV-94"""
     completed = rs.TransactionCompleted(
         group=step.name,
         cause=step.at.coordinate,

@@ -112,7 +112,7 @@ def _fence(step: TransactionStep, request: rq.InitProducerId) -> None:
 
 
 def _let_wait(step: TransactionStep, request: rq.InitProducerId) -> None:
-    """It is told when the transaction has ended."""
+    """Notify the sender when the transaction has ended."""
     waiting = _waiting(step, request)
     if waiting != step.live.waiting:
         step.change(waiting=waiting)
@@ -144,7 +144,7 @@ def _asked_by(step: TransactionStep, request: rq.InitProducerId) -> dict[str, An
 
 
 def _was_given(value: Transaction) -> bool:
-    """Whether somebody has the epoch of now; that of a fence is nobody's."""
+    """Whether a producer has the present epoch; that of a fence has none."""
     ended = value.ended
     return ended is None or ended.reason != FENCED or ended.epoch + 1 != value.epoch
 

@@ -65,7 +65,7 @@ class Producers(Kind):
     }
 
     def create(self, name: str, at: At) -> Transaction:
-        """What is left of an id whose first producer nobody can write any more: a new one."""
+        """A new id in the place of one whose first producer cannot be written any more."""
         return Transaction(
             group=name,
             producer_id=at.offset * at.shards + at.shard,
@@ -109,7 +109,7 @@ class Producers(Kind):
         return msgspec.structs.replace(value, started_clock_ms=clock_ms)
 
     def look(self, step: TransactionStep, checked_ms: int) -> None:
-        """An id that nobody used for long is forgotten, unless it has something to tell."""
+        """Forget an id that was not used for long, unless a decision is under way."""
         value, kept_ms = step.live, step.family.config.retention_ms
         if value.state not in AT_REST or value.updated_clock_ms + kept_ms > checked_ms:
             return
@@ -214,6 +214,6 @@ class Transactions(Family):
     def heard(
         self, shard: int, number: int, rows: Iterable[tuple[str, Row]]
     ) -> list[tuple[str, Decide]]:
-        """Ids whose groups of that shard have been told: perhaps all have been now."""
+        """Ids whose groups in that shard have the marker: their transactions may be complete."""
         names = (name for name, row in rows if waits_for(row.facts.index, shard, number))
         return [(name, ending.complete) for name in sorted(names)]

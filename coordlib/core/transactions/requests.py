@@ -79,7 +79,7 @@ def add_partitions_to_txn(step: TransactionStep, request: rq.AddPartitionsToTxn)
 TOO_MANY_UNHEARD: Final = (
     "Try again: the shard of this group has too many messages to judge before."
 )
-#: Nobody knows when it has caught up; a batch takes less.
+#: When it has caught up is unknown; a batch takes less.
 THROTTLE_MS: Final = 1_000
 
 

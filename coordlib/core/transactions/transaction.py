@@ -32,12 +32,12 @@ class State(StrEnum):
         -> PREPARE_ABORT
     """
     PREPARE_COMMIT = "PrepareCommit"
-    """Committed, for ever; groups and partitions are being told.
+    """Committed, for ever; groups and partitions get the marker.
     action: TxnMarkersWritten
     transition: the last group and the last partition have it -> COMPLETE_COMMIT
     """
     PREPARE_ABORT = "PrepareAbort"
-    """Aborted, for ever; groups and partitions are being told.
+    """Aborted, for ever; groups and partitions get the marker.
     action: TxnMarkersWritten
     transition: the last group and the last partition have it -> COMPLETE_ABORT
     """
@@ -60,9 +60,9 @@ class State(StrEnum):
     """
 
 
-#: Nothing is open, and nothing has to be told.
+#: Nothing is open, and no marker is under way.
 AT_REST: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-#: A decision stands and is being told.
+#: A decision stands, and its markers are under way.
 DECIDED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
 
 #: None: there was no such id. Each change of a state is held against it.  # INV-92
@@ -109,10 +109,10 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     group: str = msgspec.field(name="transactional_id")
     is_quarantined: bool = False
     state: State = State.EMPTY
-    #: Whoever names another id, or another epoch, is an older producer, or another's.
+    #: A request with another id or epoch is of an older producer, or of another id's.
     producer_id: int
-    #: Of the producer; while a decision is being told, and after it, the transaction that ended had
-    #: the one before. 32,767 is nobody's: it fences.
+    #: Of the producer; while markers are under way, and after that, the transaction that ended had
+    #: the one before. No producer has 32,767: it fences.
     epoch: int = 0
     #: The epoch before, if the process that had it may have this one (KIP-360); -1: none may.
     last_epoch: int = -1
@@ -127,7 +127,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     #: The shard's clock at the newest change of the state.
     updated_clock_ms: int
     #: Groups whose offsets are part of the transaction -> how many of its commits were sent on.
-    #: Kept until all have been told.
+    #: Kept until all have the marker.
     groups: dict[str, int] = {}
     #: Partitions of the open transaction.
     partitions: Places = {}

@@ -18,7 +18,7 @@ from coordlib.core.groups.assignors.server_model import Subscriber
 from coordlib.core.groups.group import next_generation
 from coordlib.core.wire import stored
 
-#: So many members are named in one line of history; the rest are only counted.
+#: Members that one line of history names at most; the rest are only counted.
 MEMBERS_NAMED_MAX: Final = 100
 
 

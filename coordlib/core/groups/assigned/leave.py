@@ -55,7 +55,7 @@ def place_guard(step: Step, owner: Member, reason: str) -> None:
 
 
 def renew_guard(step: Step, member_id: str) -> None:
-    """It heartbeats: by its own clock it may go on for one session from now."""
+    """A former owner heartbeats: by its own clock it may work for one session from now."""
     guard = step.value.guards.get(member_id) if step.value else None
     if guard is not None:
         due_ms = step.at.clock_ms + guard.session_timeout_ms

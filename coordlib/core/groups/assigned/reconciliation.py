@@ -1,6 +1,6 @@
 """From the partitions that members own to their targets, without stopping any member.
 
-    demand   a member is asked to let go of partitions beyond its target; it goes on with the rest
+    demand   a member is asked to let go of partitions beyond its target; it keeps the rest
     grant    a partition without owner is granted at once to the member whose target has it
     notify   a member with a new grant or a new demand is sent its whole picture
 

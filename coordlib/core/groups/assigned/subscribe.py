@@ -57,7 +57,7 @@ def release(step: Step, request: rq.Release) -> None:
 
 #: Of the topics that a member wants, those that its line of history names.
 TOPICS_NAMED_MAX: Final = 100
-#: Without one, a late duplicate could not be told from a new wish.
+#: Without one, a late duplicate looks like a new subscription.
 _NO_GENERATION: Final = "Name the newest generation that you were told with your member id."
 _OVERTAKEN: Final = "Wait for the answer to the Subscribe before, then ask with its generation."
 _TOO_LARGE: Final = "Leave, or subscribe to less: the group would be too large to be kept."

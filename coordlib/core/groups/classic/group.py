@@ -215,7 +215,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     is_new: bool = True
     #: Whether it has asked for its assignment in this generation.
     has_synced: bool = False
-    #: It has stopped working and said so, without leaving (KIP-1092): a static restart.
+    #: It has reported that it stopped working, without leaving (KIP-1092): a static restart.
     has_let_go: bool = False
     #: Offset whose outputs must be visible before its session (a newcomer's patience) runs;
     #: None: it runs.
@@ -364,7 +364,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest of all members."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     @property

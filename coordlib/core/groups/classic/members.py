@@ -90,7 +90,7 @@ def _may_work(step: Step, owner: Member) -> bool:
 
 
 def _keeps(group: Group, owner: Member) -> bool:
-    """Whether it goes on working while it joins (KIP-429); read from a consumer's subscription.
+    """Whether it works while it joins (KIP-429); read from a consumer's subscription.
 
     The metadata of other protocol types are opaque here; their JoinGroup is consent.
     """
@@ -114,7 +114,7 @@ def _heard_ms(step: Step, owner: Member) -> int:
 
 
 def renew_guard(step: Step, member_id: str) -> None:
-    """A former owner heartbeats: by its own clock it may go on for one session from now."""
+    """A former owner heartbeats: by its own clock it may work for one session from now."""
     guard = step.value.guards.get(member_id) if step.value else None
     if guard is not None:
         due_ms = step.at.clock_ms + guard.session_timeout_ms

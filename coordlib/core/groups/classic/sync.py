@@ -31,7 +31,7 @@ def sync_group(step: Step, request: rq.SyncGroup) -> None:
         step.is_reaction = not member.has_synced
         _return_assignment(step, request, member)
     else:
-        # An error brings a reason of 1,000 bytes, and all members are told it.
+        # An error brings a reason of 1,000 bytes, which the answers of all members carry.
         step.is_reaction = not request.has_failed
         _park(step, request, member)
         if member.member == step.live.leader:

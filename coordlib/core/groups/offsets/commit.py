@@ -142,7 +142,7 @@ class Places:
         yield room - pending.new_places(self._waiting, self._kept)
 
     def has(self, new: int) -> bool:
-        """Whether there is room for so many."""
+        """Whether there is room for this many new partitions."""
         while new > self._room:
             room = next(self._rooms, None)
             if room is None:
@@ -174,7 +174,7 @@ def store(
     accepted: list[rq.CommittedOffset] = []
     refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
     kept, waiting = step.entries(OFFSETS), step.entries(PENDING)
-    # As the offsets will be kept: without a generation nobody looks at the member.
+    # As the offsets will be kept: without a generation the member is ignored.
     member = request.member if request.generation >= 0 else ""
     room = _Room(step.family.config, kept, waiting, shard_bytes, member)
     for row in request.offsets:

@@ -152,7 +152,7 @@ def awaited(
 ) -> dict[Partition, rs.AwaitedDecision]:
     """The decisions for which offsets wait, by partition; of all partitions if none is named.
 
-    Of several the oldest, which is the first to be decided mostly.
+    If several entries wait, the oldest is returned.
     """
     entries = step.entries(PENDING)
     if not entries.count:
@@ -301,7 +301,7 @@ def _materialise(
     rows = tuple(row for row in whole if row.place not in void)
     step.put_entry(PENDING, place_of(key), None)
     for row in saved(entry, rows).offsets:
-        # As old as the decision: before, nobody could read it.
+        # As old as the decision: before it could not be read.
         value = committed_value(step.at, row, entry.generation, entry.member)
         step.put_entry(OFFSETS, (row.topic, row.partition), value)
     supersede(step, {row.place: row.record for row in rows}, key)
@@ -421,7 +421,7 @@ def _is_believed(step: GroupStep[Any], entry: KeptPending, request: rq.DecidePen
 
 
 def _is_own(entry: KeptPending, request: rq.DecidePending) -> bool:
-    """Also if it is no member any more: it knows what it has written."""
+    """Whether the sender of the entry decides, which need not be a member any more."""
     return entry.decided_by == DELTA and (entry.client, entry.member) == (
         request.client,
         request.member,

@@ -289,7 +289,7 @@ def key_of(producer_id: int, epoch: int) -> str:
 
 
 def txn_offsets(step: GroupStep[Any], message: TxnOffsets) -> None:
-    """Offsets of a transaction that is open; their sender hears from here whether they wait."""
+    """Offsets of an open transaction; the group answers whether they wait."""
     request = message.request
     offered = Offered.by(request, key_of(request.producer_id, request.epoch), COORDINATOR)
     done = admit(step, offered)

@@ -4,7 +4,7 @@ OffsetFetch answers positions, in as many parts as fit into records. It never fa
 groups. With `require_stable` a partition with pending offsets is answered UNSTABLE_OFFSET_COMMIT,
 also one without a committed offset (KIP-447). Whoever began to read at the committed one would read
 again what is about to be committed.  # INV-97
-A pending offset itself is answered to nobody.  # INV-93
+A pending offset itself is never answered.  # INV-93
 An offset that was committed under an old id of its topic is answered as none, and goes.  # INV-130
 
 OffsetDelete deletes offsets of topics that no member of the group reads (KIP-496), DeleteGroup an

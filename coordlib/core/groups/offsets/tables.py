@@ -50,8 +50,8 @@ def committed_value(
 ) -> CommittedValue:
     """An offset that is committed by this step; its age counts from here, also if it waited.
 
-    Without a generation nobody looks at the member that a commit names, and it may be any text: it
-    is not kept, once for each row.
+    Without a generation the member that a commit names is ignored, and may be any text: it is not
+    kept, once for each row.
     """
     return CommittedValue(
         offset=row.offset,
