@@ -1,9 +1,17 @@
-"""When the log's time alone has something to tell of a slot: a claim expired, a position forgotten.
+"""The engine's part of claims: the same World as every client's, and the memory of its judgements.
 
-Expiry has no message. It is recorded at the first record whose time is beyond it, before that record
-is judged, so it stands at one place of the history however the log is cut.  # INV-02
+    fold(blob, records, settings) -> (blob, outputs, status)
 
-Keeps INV-61 and INV-65.
+is pure, and judges as every client does.  # INV-61
+
+History has every change with its cause, in the order of the log. Of owners, positions and snapshots
+the last value in a batch is written: it is the same for any cut.  # INV-02
+
+Expiry has no message. It is recorded at the first record whose time is beyond it, before that
+record is judged, so it stands at one place of the history however the log is cut.
+
+A lost state of the engine is made again from a snapshot and the log behind it. Signs keep their
+true age: no consumer gets time that clients do not see.  # INV-65
 """
 
 import heapq

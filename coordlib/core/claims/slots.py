@@ -1,8 +1,17 @@
-"""A slot: one partition of one topic, as one group sees it; and what became of a message.
+"""The slots of one coordination partition, and the log's own time.
 
-Both are values that never change: a reader keeps what a Judgement has, whatever comes after it.
+A slot is one partition of one topic, as one group sees it. It is a value that never changes: a
+reader keeps what a Judgement has, whatever comes after it.
 
-Keeps INV-06.
+The clock begins at 0 with the first record that is read. A record with the broker's stamp moves it
+by the step since the stamped record before it, never back and by CAP at most: a reader that began
+elsewhere sees the same differences, and a broker's clock that jumps ends few claims (rule 1 of
+TIME-AND-FENCING.md).  # INV-06
+
+When a coordination partition is full, the slot that is free the longest makes room.
+A flood of attempts must not cost a look at every slot each time. So slots wait in a heap, each
+under a time before which it was not free; what has moved on meanwhile is put back under its own.
+The heap follows from the slots alone: a state that is read back makes the same choices.
 """
 
 import heapq

@@ -1,4 +1,9 @@
-"""A world as bytes and back: for clients that begin exactly, and for the engine's state."""
+"""A world as bytes and back; and snapshots as records, from which clients begin exactly.
+
+A snapshot has pages of at most 1 MiB. All pages of one snapshot are written in one transaction, so
+a reader of committed records finds them whole; each names the offset and the number of pages, so
+that it can make sure.
+"""
 
 import zlib
 from collections.abc import Iterable

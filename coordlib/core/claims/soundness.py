@@ -1,4 +1,7 @@
-"""The states of a slot, and which verdict may lead from one to another."""
+"""The states of a slot, which verdict may lead from one to another, and what must hold of a world.
+
+The checks run after every record, in tests and wherever invariants are checked.
+"""
 
 from enum import StrEnum
 from typing import Final

@@ -1,6 +1,13 @@
-"""What the messages' files share: a refusal, and why a message with an epoch is refused.
+"""The one pure fold of claims: every client and the engine run it, and come to the same conclusion.
 
-Keeps INV-45 and INV-47.
+    world = World("__marshal", partition=3, partitions=50)
+    for record in log:
+        judgement = world.judge(record)
+
+Nothing goes in but the log's records: offset, the broker's stamp, bytes. No reader's clock and no
+setting reaches a judgement, so two readers that began alike agree at every offset.  # INV-45
+
+Keeps INV-47.
 """
 
 from collections.abc import Callable

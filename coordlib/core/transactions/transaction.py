@@ -1,7 +1,8 @@
-"""The states of a transactional id, and which may follow which, as a literal table.
+"""The head of a transactional id, its states, and one id during one step.
 
-Source: TransactionState of Apache Kafka. Kafka's PrepareEpochFence, and its pending state, do not
-exist here: a step goes through as a whole.
+The head has the id's producer, its transaction, and how the newest one ended. A literal table says
+which states may follow which. Source: TransactionState of Apache Kafka. Kafka's PrepareEpochFence,
+and its pending state, do not exist here: a step goes through as a whole.
 """
 
 from collections.abc import Iterator, Mapping

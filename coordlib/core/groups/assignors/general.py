@@ -1,7 +1,18 @@
-"""Which partitions went from whom to whom while a group is balanced.
+"""The sticky assignment of a group whose members want different topics.
 
-Two members should not swap partitions of one topic: when a partition is about to go back over a
-way that another one of its topic came, that other one is sent back instead. Source:
+1. Everybody keeps what it owned and still wants; where racks matter, only what is near.
+2. Each free partition goes to the member with fewest of those who want its topic; topics that few
+   want come first. Where racks matter, near members come first.
+3. Partitions move from members to others with at least two fewer, until none can: to the owner of
+   an earlier generation if that helps, else to the member with fewest. If that leaves the group no
+   better balanced than after 2, it is undone.
+Source: `GeneralAssignmentBuilder` in `AbstractStickyAssignor.java`, whose search for a better owner
+is done here with heaps. Two differences: partitions never return to an earlier owner who does not
+want their topic any more; and step 3 ends after `ROUNDS_MAX` rounds that did not improve the
+balance, where Kafka would go on for ever.
+
+Two members should not swap partitions of one topic: when a partition is about to return the way on
+which another one of its topic came, that other one is sent back instead. Source:
 `PartitionMovements` in `AbstractStickyAssignor.java`.
 """
 

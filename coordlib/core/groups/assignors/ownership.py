@@ -1,10 +1,20 @@
-"""What the sticky assignors put into a subscription's user data, byte for byte as Kafka's do.
+"""The input of the sticky assignors' stickiness: what members report, and the former owners.
+
+User data of a subscription, byte for byte as Kafka's:
 
 sticky, version 0: an array of {string topic, array of int32 partitions}: what the member owned.
 sticky, version 1: the same, then the int32 generation in which it owned them.
 cooperative-sticky: an int32 generation alone; partitions stand in the subscription.
-All big-endian, and nothing says which version it is: what is too short for 1 is 0. Source:
+All big-endian, and the version is not named: what is too short for 1 is 0. Source:
 `StickyAssignor.java`, `CooperativeStickyAssignor.java`.
+
+A partition that two members claim goes to the one of the higher generation; with equal generations
+no member keeps it. Members are read in the order of Java's maps, since with three claims that order
+decides. Source: `allSubscriptionsEqual` and `prepopulateCurrentAssignments` in
+`AbstractStickyAssignor.java`. Three differences, all of them where Kafka's answer would be
+wrong: partitions with numbers that their topic does not have are dropped (Kafka may give others
+away twice); a partition that one member names twice is named once; a member without topics makes
+subscriptions unequal, wherever it stands in the map (Kafka may give it partitions).
 """
 
 import struct

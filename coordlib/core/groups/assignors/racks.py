@@ -1,8 +1,13 @@
-"""Racks: whether they matter at all, and who stands beside which replica (KIP-881).
+"""Racks, and loads: the members near a replica (KIP-881), and the member with fewest partitions.
 
-They matter only if some member's rack has replicas and not every partition has replicas in all the
+Racks matter only if some member's rack has replicas and not every partition has replicas in all the
 racks: otherwise nothing is gained by looking at them. Source: `useRackAwareAssignment` in
 `AbstractPartitionAssignor.java`, `RackInfo` in `AbstractStickyAssignor.java`.
+
+Members are numbers in the order of their names, which is the order among members with equally
+many. Members that want the same topics from the same rack stand in one heap; a topic knows the
+heaps of those who want it. A heap's entry is outdated as soon as its member's load changes, and
+dropped when it comes up.
 """
 
 from collections import Counter

@@ -1,4 +1,10 @@
-"""The strategies that coordlib brings, by friendly name, and the check that shares are total."""
+"""The strategies of coordlib by friendly name, and the division by the one that a group chose.
+
+A user's strategy must be pure, deterministic, total (`server_model`). If it raises, or its answer
+is not total, only its group is affected: `sticky` makes the division, and a sentence gives the
+reason. A defect in a strategy of coordlib's own is not hidden so: its group is quarantined as it
+was before.
+"""
 
 import re
 from collections.abc import Mapping

@@ -9,6 +9,11 @@ checks that.
 Members are weighted: where possible, a member's share is in proportion to its capacity. Each
 strategy's module defines that for itself.
 Source: seed 000 (`partition.assignment.strategies`); KIP-848's server-side assignors.
+
+Quotas, by largest remainder in whole numbers: a member's ideal share is `count * capacity /
+capacities of all`. Everybody gets the floor of it; what is left goes, one each, to those with a
+remainder. So everybody has the floor or the ceiling of its ideal share, and with equal capacities
+no member has two more than another.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,10 +1,23 @@
-"""Every topic for itself, consecutive partitions per member, as Kafka's range assignor.
+"""The strategies `range` and `roundrobin` of server-assigned groups, with weights.
 
+Range: every topic for itself, consecutive partitions per member, as Kafka's range assignor.
 Members stand by id. Weights: a topic's partitions are divided among those who want it by largest
 remainder of their ideal shares, ties by id; then each gets so many consecutive ones. With equal
 capacities this is Kafka's division: the first P mod M members have one more. Topics with equal
 partition counts and the same members are co-partitioned: partition i of each goes to one member.
 Nothing is kept on purpose: what members had does not matter. Source: `RangeAssignor.java`.
+
+Round-robin: all partitions are dealt around one circle of members, as by Kafka's assignor.
+Topics by name, partitions by number. Weights: a member has as many turns in the circle as it has
+capacity, spread evenly: its turn j of c stands at (2 j + 1) / (2 c) of the way around, and turns at
+one place go by member id. So a member with double the capacity is dealt about two for each of the
+others', and none waits for a whole circle. Members that do not want a topic are skipped, and the
+next topic is dealt on from where the last one ended. With equal capacities this is Kafka's circle.
+Nothing is kept on purpose: what members had does not matter. Source: `RoundRobinAssignor.java`.
+
+Places are floats, and yet exact: two turns at different places differ by far more than rounding,
+as capacities and a group's partitions are at most a million; those at one place are equal,
+since a quotient of two whole numbers is rounded correctly.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,28 @@
-"""Members that want different topics: partitions go to those on whom they weigh least.
+"""The strategies `sticky`, the default, and `uniform` of server-assigned groups.
 
-Members are compared by load / capacity. The imbalance is the sum of load * load / capacity over all
-members, which is least where loads are in proportion to capacities. One partition more adds
-(2 load + 1) / capacity to it, one less takes (2 load - 1) / capacity away.
+Sticky is as balanced as can be, and then moves as few partitions as can be.
+With equal subscriptions an assignment is balanced if everybody has the floor or the ceiling of its
+ideal share of all partitions together, which is in proportion to its capacity. Of all balanced
+assignments this is one that takes away the fewest partitions from members that have them: who has
+more than its floor is the first to get the ceiling; the rest of them go by largest remainder, then
+to who joined first. Then everybody keeps as many as it is due, the lowest by number.
+
+So with equal capacities a member that joins takes from the others and no other gains, and if one
+leaves, only its partitions move. With weights that holds as far as balance allows: a member's ideal
+share may rise beyond the next whole number when another member comes or goes.
+
+Uniform balances totals first, and keeps what members have second, as the broker's uniform assignor
+(KIP-848). Weights: with equal subscriptions everybody is due the floor or the ceiling of its ideal
+share of all partitions together; who has the larger one is settled by largest remainder and then by
+id, and not by what anybody has. So the sizes follow from the members alone, and partitions move for
+it: that is the difference to `sticky`. Within its size everybody keeps what it had. With equal
+capacities this is Kafka's division. With different subscriptions no sizes are known beforehand, and
+members are divided as below. Source: `UniformAssignor.java`.
+
+With different subscriptions partitions go to those on whom they weigh least. Members are compared
+by load / capacity. The imbalance is the sum of load * load / capacity over all members, which is
+least where loads are in proportion to capacities. One partition more adds (2 load + 1) / capacity
+to it, one less takes (2 load - 1) / capacity away.
 1. Everybody keeps what it had and still wants.
 2. Each free partition goes to the one of those who want it whom it adds least to; among equals, who
    joined first. Topics that few want come first, then by name.

@@ -493,7 +493,7 @@ class Step(GroupStep[Group]):
         return new_group_bytes(self.name)
 
     def find_member(self, member_id: str, instance: str | None) -> Member | ErrorCode:
-        """The member of this id, or why the request must not be judged for it."""
+        """The member of this id, or why the request must not be judged for it.  # INV-18"""
         if self.value is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if instance is not None:
