@@ -133,9 +133,9 @@ def one_owner_worked(facts: Facts) -> Check:
     acts = [each for each in history if each.what == "act"]
     if not acts:
         offences.append("nobody read anything")
-    owners = {(each.partitions, each.fence, each.member) for each in acts}
+    tenures = {(each.partitions, each.fence, each.member) for each in acts}
     what = "One owner at a time read each partition, each with a higher fence than the one before"
-    return Check(what, f"{len(acts):,} readings by {len(owners)} owners", tuple(offences))
+    return Check(what, f"{len(acts):,} readings in {len(tenures)} tenures", tuple(offences))
 
 
 def nothing_was_skipped(facts: Facts) -> Check:

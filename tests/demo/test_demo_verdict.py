@@ -119,7 +119,7 @@ def test_a_good_run_passes_and_its_numbers_are_told() -> None:
     assert last_commits(facts) == {1: 4}
     told = [check.numbers for check in judge(facts, last_commits(facts))]
     assert told[0] == "20 of 20 records, read 23 times"
-    assert told[1] == "23 readings by 6 owners"
+    assert told[1] == "23 readings in 6 tenures"
     assert told[3] == "b owned 1; 3 records were read again: 3 on 1"
 
 
