@@ -122,7 +122,8 @@ def test_leaders_of_a_store_are_killed_suspended_and_shut_down(
         and each.t_ms >= course.suspended.until_ms
     ]
     assert not late, "it acknowledged after it had been replaced"
-    (waited,) = [e for e in happened if e.key == course.suspended.key and e.began_ms >= 0]
+    (waited,) = [each for each in happened if each.member == "waiting-writer"]
+    assert waited.key == course.suspended.key
     assert (waited.what, waited.detail) == ("put_unknown", UNKNOWN), "it stood in its log"
     assert waited.t_ms >= course.suspended.until_ms, "it was answered before it went on"
     puts = sum(each.what == "put" for each in happened)
