@@ -8,7 +8,7 @@ are the archive's own to pack. No step changes the rows that are kept.
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -123,7 +123,7 @@ class _Upkeep:
         )
 
     def _drop(self, kept: timedelta) -> None:
-        until = datetime.combine(self._today, time(), UTC) - kept
+        until = datetime.combine(self._today, datetime.min.time(), UTC) - kept
         self._rewrite("drop", lambda rewriter: rewriter.superseded(until))
 
     def _order(self) -> None:

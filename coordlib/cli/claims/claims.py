@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
+from coordlib.cli.claims import claims_admin as admin
 from coordlib.cli.kit.options import (
     Count,
     GroupName,
@@ -514,3 +515,19 @@ def _facts(world: "World", key: "Key") -> tuple[object, ...] | None:
         return None
     age_ms = world.clock_ms - slot.heard_ms
     return slot.client, slot.instance, slot.epoch, slot.position, slot.is_released, age_ms
+
+
+def build() -> App:
+    """`coord claims`."""
+    app = App(name="claims", help="Inspect and administer groups that share by claims.")
+    app.command(list_claims, name="list")
+    app.command(describe, name="describe")
+    app.command(history, name="history")
+    app.command(decode, name="decode")
+    app.command(admin.pause, name="pause")
+    app.command(admin.resume, name="resume")
+    app.command(admin.set_position, name="set-position")
+    app.command(admin.create, name="create")
+    app.command(admin.check, name="check")
+    app.command(verify, name="verify")
+    return app

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
+from coordlib.cli.controller import cluster_admin as admin
+from coordlib.cli.controller import cluster_history
 from coordlib.cli.groups.groups import QUARANTINED, UNREADABLE, as_of_text
 from coordlib.cli.kit.options import BrokerId, ClusterName, TopicName
 from coordlib.cli.kit.output import (
@@ -377,3 +379,23 @@ def _view(where: Where, cluster: str) -> "tuple[ClusterView, datetime]":
 
 def _as_of(view: "ClusterView", asked: datetime) -> str:
     return as_of_text(view.as_of, view.shard, asked)
+
+
+def build() -> App:
+    """`coord cluster`."""
+    app = App(name="cluster", help="Inspect and administer clusters of brokers.")
+    app.command(list_clusters, name="list")
+    app.command(describe, name="describe")
+    app.command(brokers, name="brokers")
+    app.command(partitions, name="partitions")
+    app.command(cluster_history.history, name="history")
+    app.command(admin.create_topic, name="create-topic")
+    app.command(admin.create_partitions, name="create-partitions")
+    app.command(admin.delete_topic, name="delete-topic")
+    app.command(admin.elect, name="elect")
+    app.command(admin.reassign, name="reassign")
+    app.command(admin.remove_broker, name="remove-broker")
+    app.command(admin.unregister, name="unregister")
+    app.command(admin.release, name="release")
+    app.command(admin.delete, name="delete")
+    return app

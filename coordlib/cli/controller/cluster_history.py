@@ -9,11 +9,11 @@ from coordlib.cli.kit.options import (
     BrokerId,
     ClusterName,
     Count,
+    PartitionNumber,
     Since,
     TopicName,
     newest_of,
 )
-from coordlib.cli.kit.options import PartitionNumber as Partition
 from coordlib.cli.kit.output import (
     as_objects,
     now,
@@ -65,7 +65,7 @@ def history(
     /,
     *,
     topic: TopicName | None = None,
-    partition: Partition | None = None,
+    partition: PartitionNumber | None = None,
     broker: BrokerId | None = None,
     limit: Count = 100,
     since: Since = None,

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from coordlib.cli.controller.cluster_names import of_a_group, pointer
+from coordlib.cli.groups import groups_admin as admin
 from coordlib.cli.kit.options import Asking, Count, GroupName, Since, TopicName, ask, states_named
 from coordlib.cli.kit.output import (
-    confirm,
     counted,
     duration_text,
     jsonable,
@@ -153,55 +153,6 @@ def describe(group: GroupName, /, *, where: Where = HERE) -> int:
         print_json("groups describe", as_of_time, **_as_json(view))
     else:
         _print(view, as_of_time)
-    return 0
-
-
-def release(group: GroupName, /, *, where: Where = HERE) -> int:
-    """Let a quarantined group go on, from its state before the request that failed.
-
-    A group is quarantined when judging one of its requests raises an exception; its event
-    GroupQuarantined has the exception. Its members get their full timeouts again.
-
-    Parameters
-    ----------
-    group
-        The group's id.
-    """
-    from coordlib.client.admin import Admin
-
-    where.reach()
-    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
-        admin.release_quarantine(group)
-    if where.format == "json":
-        print_json("groups release", now(), group=group)
-    else:
-        say(f"{group} is released")
-    return 0
-
-
-def delete(group: GroupName, /, *, yes: bool = False, where: Where = HERE) -> int:
-    """Delete a group without members, with all of its committed offsets.
-
-    First stop queries that publish their positions under this group: a position that is under way
-    creates the group again.
-
-    Parameters
-    ----------
-    group
-        The group's id.
-    yes
-        Delete without asking.
-    """
-    from coordlib.client.admin import Admin
-
-    where.reach()
-    confirm("Deleting a group with its offsets", f"group {group}", yes)
-    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
-        admin.delete_group(group)
-    if where.format == "json":
-        print_json("groups delete", now(), group=group)
-    else:
-        say(f"{group} is deleted")
     return 0
 
 
@@ -536,3 +487,22 @@ def _owners(
         topics = found.setdefault((generation, time), {}).setdefault(member, {})
         topics[topic] = sorted({*topics.get(topic, ()), *partitions})
     return found
+
+
+def build() -> App:
+    """`coord groups`."""
+    app = App(name="groups", help="Inspect and administer consumer groups.")
+    app.command(list_groups, name="list")
+    app.command(describe, name="describe")
+    app.command(history, name="history")
+    app.command(admin.release, name="release")
+    app.command(admin.delete, name="delete")
+    app.command(admin.remove_members, name="remove-members")
+    return app
+
+
+def build_offsets() -> App:
+    """`coord offsets`."""
+    app = App(name="offsets", help="Delete committed offsets of groups.")
+    app.command(admin.delete_offsets, name="delete")
+    return app

@@ -1,4 +1,4 @@
-"""`coord groups remove-members` and `coord offsets delete`: what operators take away."""
+"""`coord groups remove-members|release|delete`, `coord offsets delete`: what operators do."""
 
 import re
 from collections.abc import Sequence
@@ -133,10 +133,59 @@ def _rows(awaited: "list[rs.AwaitedMember] | None") -> list[dict[str, str]] | No
     ]
 
 
+def release(group: GroupName, /, *, where: Where = HERE) -> int:
+    """Let a quarantined group go on, from its state before the request that failed.
+
+    A group is quarantined when judging one of its requests raises an exception; its event
+    GroupQuarantined has the exception. Its members get their full timeouts again.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    """
+    from coordlib.client.admin import Admin
+
+    where.reach()
+    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
+        admin.release_quarantine(group)
+    if where.format == "json":
+        print_json("groups release", now(), group=group)
+    else:
+        say(f"{group} is released")
+    return 0
+
+
+def delete(group: GroupName, /, *, yes: bool = False, where: Where = HERE) -> int:
+    """Delete a group without members, with all of its committed offsets.
+
+    First stop queries that publish their positions under this group: a position that is under way
+    creates the group again.
+
+    Parameters
+    ----------
+    group
+        The group's id.
+    yes
+        Delete without asking.
+    """
+    from coordlib.client.admin import Admin
+
+    where.reach()
+    confirm("Deleting a group with its offsets", f"group {group}", yes)
+    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
+        admin.delete_group(group)
+    if where.format == "json":
+        print_json("groups delete", now(), group=group)
+    else:
+        say(f"{group} is deleted")
+    return 0
+
+
 _DIGITS: Final = re.compile(r"[0-9]{1,10}")
 
 
-def delete(
+def delete_offsets(
     group: GroupName,
     /,
     *,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 from cyclopts.help import PlainFormatter
 
-from coordlib.cli.claims import claims, claims_admin
-from coordlib.cli.controller import cluster, cluster_admin, cluster_history
-from coordlib.cli.groups import groups, groups_admin
+from coordlib.cli.claims import claims as claims_commands
+from coordlib.cli.controller import cluster as controller_commands
+from coordlib.cli.groups import groups as groups_commands
 from coordlib.cli.kit.output import print_table
 from coordlib.cli.kit.where import progress
 from coordlib.cli.main import provision, sql, stack
-from coordlib.cli.transactions import transactions, transactions_admin
+from coordlib.cli.transactions import transactions as transactions_commands
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -130,70 +130,21 @@ def build() -> App:
     app.command(demo, name="demo")
     app.command(build_submit())
     app.command(sql.sql, name="sql")
-    groups_app = App(name="groups", help="Inspect and administer consumer groups.")
-    groups_app.command(groups.list_groups, name="list")
-    groups_app.command(groups.describe, name="describe")
-    groups_app.command(groups.history, name="history")
-    groups_app.command(groups.release, name="release")
-    groups_app.command(groups.delete, name="delete")
-    groups_app.command(groups_admin.remove_members, name="remove-members")
-    offsets_app = App(name="offsets", help="Delete committed offsets of groups.")
-    offsets_app.command(groups_admin.delete, name="delete")
     topics_app = App(name="topics", help="Create and check the coordinator's own topics.")
     topics_app.command(provision.create, name="create")
     topics_app.command(provision.check, name="check")
-    claims_app = App(name="claims", help="Inspect and administer groups that share by claims.")
-    claims_app.command(claims.list_claims, name="list")
-    claims_app.command(claims.describe, name="describe")
-    claims_app.command(claims.history, name="history")
-    claims_app.command(claims.decode, name="decode")
-    claims_app.command(claims_admin.pause, name="pause")
-    claims_app.command(claims_admin.resume, name="resume")
-    claims_app.command(claims_admin.set_position, name="set-position")
-    claims_app.command(claims_admin.create, name="create")
-    claims_app.command(claims_admin.check, name="check")
-    claims_app.command(claims.verify, name="verify")
     history_app = App(name="history", help="Maintain the tables of the history.")
     history_app.command(sql.maintain, name="maintain")
     acl_app = App(name="acl", help="Print and grant what each role may do at the brokers.")
     acl_app.command(provision.print_rights, name="print")
     acl_app.command(provision.apply, name="apply")
-    ours = (groups_app, claims_app, _of_clusters(), _of_transactions(), offsets_app, topics_app)
-    for part in (*ours, history_app, acl_app):
+    app.command(groups_commands.build())
+    app.command(claims_commands.build())
+    app.command(controller_commands.build())
+    app.command(transactions_commands.build())
+    app.command(groups_commands.build_offsets())
+    for part in (topics_app, history_app, acl_app):
         app.command(part)
-    return app
-
-
-def _of_clusters() -> App:
-    app = App(name="cluster", help="Inspect and administer clusters of brokers.")
-    app.command(cluster.list_clusters, name="list")
-    app.command(cluster.describe, name="describe")
-    app.command(cluster.brokers, name="brokers")
-    app.command(cluster.partitions, name="partitions")
-    app.command(cluster_history.history, name="history")
-    app.command(cluster_admin.create_topic, name="create-topic")
-    app.command(cluster_admin.create_partitions, name="create-partitions")
-    app.command(cluster_admin.delete_topic, name="delete-topic")
-    app.command(cluster_admin.elect, name="elect")
-    app.command(cluster_admin.reassign, name="reassign")
-    app.command(cluster_admin.remove_broker, name="remove-broker")
-    app.command(cluster_admin.unregister, name="unregister")
-    app.command(cluster_admin.release, name="release")
-    app.command(cluster_admin.delete, name="delete")
-    return app
-
-
-def _of_transactions() -> App:
-    app = App(name="transactions", help="Inspect transactions, and end those that hang.")
-    app.command(transactions.list_ids, name="list")
-    app.command(transactions.describe, name="describe")
-    app.command(transactions.pending, name="pending")
-    app.command(transactions.history, name="history")
-    app.command(transactions.find_hanging, name="find-hanging")
-    app.command(transactions_admin.abort, name="abort")
-    app.command(transactions_admin.decide, name="decide")
-    app.command(transactions_admin.finish, name="finish")
-    app.command(transactions_admin.release, name="release")
     return app
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
 from coordlib import exit_codes
 from coordlib.cli.groups.groups import QUARANTINED, UNREADABLE
@@ -32,6 +32,7 @@ from coordlib.cli.kit.output import (
 )
 from coordlib.cli.kit.where import HERE, TABLES_HERE, Where, WhereTables
 from coordlib.cli.transactions import rows as shown
+from coordlib.cli.transactions import transactions_admin as admin
 from coordlib.cli.transactions.rows import millis
 from coordlib.errors import ErrorCode, GroupError, SetupError
 
@@ -385,3 +386,18 @@ def history(
     asked.say_first()
     say(f"As of the newest event of this transactional id: {time_text(newest)}")
     return 0
+
+
+def build() -> App:
+    """`coord transactions`."""
+    app = App(name="transactions", help="Inspect transactions, and end those that hang.")
+    app.command(list_ids, name="list")
+    app.command(describe, name="describe")
+    app.command(pending, name="pending")
+    app.command(history, name="history")
+    app.command(find_hanging, name="find-hanging")
+    app.command(admin.abort, name="abort")
+    app.command(admin.decide, name="decide")
+    app.command(admin.finish, name="finish")
+    app.command(admin.release, name="release")
+    return app
