@@ -15,7 +15,7 @@ from coordlib.job import rebuild
 from coordlib.job.batch import BatchSize, beside_bytes, means_of
 from coordlib.job.checkpoint import CheckpointFolder, Identity
 from coordlib.job.operator import Beginning
-from coordlib.job.plane import Plane
+from coordlib.job.pipelines import Plane
 from coordlib.job.progress import NewestByKey
 from coordlib.job.rebuild import Replay
 from coordlib.kafka.clients import denial, reader_config, reading

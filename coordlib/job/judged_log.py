@@ -34,7 +34,7 @@ from coordlib.core.wire.stored import (
 )
 from coordlib.errors import CannotReach, CoordError, StartRefused
 from coordlib.job.batch import judged_record
-from coordlib.job.plane import Plane
+from coordlib.job.pipelines import Plane
 from coordlib.job.rebuild import record_of
 from coordlib.job.sink import TransactionalSink
 from coordlib.kafka.bounds import leader_epochs, log_bounds

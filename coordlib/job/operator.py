@@ -28,7 +28,7 @@ from coordlib.job.batch import (
     too_large,
 )
 from coordlib.job.crash import Crash
-from coordlib.job.plane import Folding, FoldingPages, Plane
+from coordlib.job.pipelines import Folding, FoldingPages, Plane
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ from coordlib.core.wire.stored import (
 from coordlib.errors import CoordError, ReplayDiffers, StartRefused
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
-from coordlib.job.plane import Plane
+from coordlib.job.pipelines import Plane
 from coordlib.kafka.clients import reason_of
 
 LAYOUT_KEY = b"layout"

@@ -24,7 +24,7 @@ from coordlib.job.crash import Crash
 from coordlib.job.failures import has_java_ended
 from coordlib.job.judged_log import JudgedLog
 from coordlib.job.operator import Beginning, judge, judge_alone
-from coordlib.job.plane import Plane
+from coordlib.job.pipelines import Plane
 from coordlib.job.progress import OtherCells, next_marker
 from coordlib.job.rebuild import Replay
 from coordlib.job.sink import TransactionalSink, Written, open_producer

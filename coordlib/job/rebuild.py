@@ -15,7 +15,7 @@ from coordlib.core.engine.state import PROGRESS
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.job.plane import Plane, Restoring, Snapshots, Topics
+from coordlib.job.pipelines import Plane, Restoring, Snapshots, Topics
 from coordlib.job.progress import NewestByKey
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import denial, open_admin, reaching, reading, reason_of, refusing

@@ -25,7 +25,7 @@ from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
 from coordlib.job.crash import Crash
-from coordlib.job.plane import Plane
+from coordlib.job.pipelines import Plane
 from coordlib.job.progress import (
     LAYOUT_KEY,
     NewestByKey,

@@ -21,7 +21,7 @@ from coordlib.errors import StartRefused
 from coordlib.job import rebuild
 from coordlib.job.checkpoint import Begun, CheckpointFolder, Ended, Identity, Planned, Probe
 from coordlib.job.judged_log import JudgedLog, bounds_of
-from coordlib.job.plane import Plane
+from coordlib.job.pipelines import Plane
 from coordlib.job.process import StopAsked
 from coordlib.job.progress import NewestByKey, check_identity
 from coordlib.job.rebuild import Replay, record_of

@@ -14,7 +14,7 @@ import pandas  # noqa: F401
 import pyarrow  # noqa: F401
 from pyspark import daemon
 
-from coordlib.job import operator, plane  # noqa: F401
+from coordlib.job import operator, pipelines  # noqa: F401
 from coordlib.job.workers import give_way
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.cli.claims.claims import Compared, agreed, differences
+from coordlib.cli.claims.app import Compared, agreed, differences
 from coordlib.cli.main.main import main
 from coordlib.core.claims.slots import Slot
 from coordlib.core.claims.world import World

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from coordlib.cli.claims.claims_admin import Target, _Aim, _since
+from coordlib.cli.claims.admin import Target, _Aim, _since
 from coordlib.client.kit import events
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka import clients

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from coordlib.cli.controller import view
-from coordlib.cli.controller.cluster import BROKER_COLUMNS, LIST_COLUMNS, PARTITION_COLUMNS
+from coordlib.cli.controller.app import BROKER_COLUMNS, LIST_COLUMNS, PARTITION_COLUMNS
 from coordlib.cli.controller.view import NOT_BACK, NOT_IN_SYNC, SeenCluster, seen_clusters
 from coordlib.cli.kit.where import Where
 from coordlib.cli.main.main import main

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.controller import cluster_admin
+from coordlib.cli.controller import admin
 from coordlib.cli.controller.view import NOT_DELETABLE, read_cluster
 from coordlib.cli.main.main import main
 from coordlib.core.controller.states import Partition
@@ -237,7 +237,7 @@ def test_a_long_plan_goes_in_several_requests(
     shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A request may have 1 MiB; rows are told in the order of the plan."""
-    monkeypatch.setattr(cluster_admin, "ROWS_PER_REQUEST", 2)
+    monkeypatch.setattr(admin, "ROWS_PER_REQUEST", 2)
     file = plan(tmp_path, *(("no", number, [1]) for number in range(5)))
 
     assert run("reassign", "shop", "--plan", file, "--format", "json") == FAILED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.controller.cluster_history import LEADER_COLUMNS, STATE_COLUMNS
+from coordlib.cli.controller.app import LEADER_COLUMNS, STATE_COLUMNS
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tests.history.cluster_life import CLUSTER, ClusterLife, a_life_of_a_cluster

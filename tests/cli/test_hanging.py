@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions import transactions
+from coordlib.cli.transactions import app
 from coordlib.cli.transactions.view import (
     COLUMNS,
     Hanging,
@@ -197,8 +197,8 @@ def test_a_transaction_at_work_does_not_hang() -> None:
 def till(monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
     """`copier` was committed ten minutes ago; an offset of `billing` waits for Kafka."""
     now = datetime.fromtimestamp(EPOCH_MS / 1000 + 600, UTC)
-    monkeypatch.setattr(transactions, "now", lambda: now)
-    monkeypatch.setattr(transactions, "log_starts", lambda *_: {0: 0})
+    monkeypatch.setattr(app, "now", lambda: now)
+    monkeypatch.setattr(app, "log_starts", lambda *_: {0: 0})
     monkeypatch.setattr(held_up_module, "held_up", lambda *_: [])
     monkeypatch.setattr(FakeLog, "_feed", lambda *_: False)  # groups are not told
     with open_till(monkeypatch) as made:
@@ -250,7 +250,7 @@ def test_json_has_durations_in_milliseconds(till: Till, capsys: pytest.CaptureFi
 def test_a_deleted_record_is_found(
     till: Till, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions, "log_starts", lambda *_: {0: 1_000})
+    monkeypatch.setattr(app, "log_starts", lambda *_: {0: 1_000})
     code, out, _ = told(capsys, "--longer-than", "11m")
 
     assert code == UNHEALTHY

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordlib.cli.groups import view as group_view
-from coordlib.cli.groups.groups import _as_json, _print
+from coordlib.cli.groups.app import _as_json, _print
 from coordlib.cli.groups.view import AsOf, GroupView, PartitionLine, SeenGroup, _lines
 from coordlib.cli.kit.output import now
 from coordlib.core.groups.classic import group as classic

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions import transactions
+from coordlib.cli.transactions import app
+from coordlib.cli.transactions.app import STATES
 from coordlib.cli.transactions.rows import (
     GROUP_COLUMNS,
     ID_COLUMNS,
@@ -16,7 +17,6 @@ from coordlib.cli.transactions.rows import (
     PARTITION_COLUMNS,
     PENDING_COLUMNS,
 )
-from coordlib.cli.transactions.transactions import STATES
 from coordlib.cli.transactions.view import seen_in, unheard
 from coordlib.core.transactions.transaction import State
 from coordlib.exit_codes import FAILED, OK, USAGE
@@ -34,7 +34,7 @@ NOW = datetime.fromtimestamp(EPOCH_MS / 1000 + 600, UTC)
 def till(monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
     """`copier-1` has a transaction open, `copier-2` none, `copier-3` has committed and nobody has
     been told; two commits of `billing` wait for Kafka."""
-    monkeypatch.setattr(transactions, "now", lambda: NOW)
+    monkeypatch.setattr(app, "now", lambda: NOW)
     with open_till(monkeypatch) as made:
         producer = made.begin("copier-1", 0, 1)
         made.add_group("copier-1", *producer, "billing")

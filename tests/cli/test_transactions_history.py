@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions.transactions import COLUMNS, FENCED_COLUMNS
+from coordlib.cli.transactions.app import COLUMNS, FENCED_COLUMNS
 from coordlib.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tests.history.transaction_life import ID, a_life_of_transactions
 

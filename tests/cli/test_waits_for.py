@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from coordlib.cli.groups import groups
+from coordlib.cli.groups import app
 from coordlib.cli.groups.view import GroupView, _group, _named
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import api as rs
@@ -87,13 +87,13 @@ def failed() -> GroupView:
 
 def test_describe_says_that_the_leader_could_not_assign(capsys: pytest.CaptureFixture[str]) -> None:
     """The group is Stable and has members, and every partition is without an owner."""
-    groups._print(failed(), datetime(2026, 3, 2, tzinfo=UTC))
+    app._print(failed(), datetime(2026, 3, 2, tzinfo=UTC))
 
     assert capsys.readouterr().err == (
         "Group g has no assignment: its leader could not assign partitions: "
         "INCONSISTENT_GROUP_PROTOCOL no such\\x1b[2J customer\n"
     )
-    assert groups._as_json(failed())["failure"] == {
+    assert app._as_json(failed())["failure"] == {
         "error": "INCONSISTENT_GROUP_PROTOCOL",
         "message": "no such\x1b[2J customer",
     }
@@ -104,7 +104,7 @@ def test_describe_names_topics_that_are_not_there(capsys: pytest.CaptureFixture[
     seen = failed().group
     assert _named(seen) == frozenset(), "its metadata are no subscription"
 
-    groups._print(GroupView(seen, 0, (), None, ("late", "x\x1b")), datetime(2026, 3, 2, tzinfo=UTC))
+    app._print(GroupView(seen, 0, (), None, ("late", "x\x1b")), datetime(2026, 3, 2, tzinfo=UTC))
     told = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     assert ["TOPICS-NOT-FOUND", "late, x\\x1b"] in told
-    assert groups._as_json(GroupView(seen, 0, (), None, ("late",)))["missing-topics"] == ["late"]
+    assert app._as_json(GroupView(seen, 0, (), None, ("late",)))["missing-topics"] == ["late"]

@@ -5,7 +5,7 @@ from typing import Final
 from coordlib.core.claims.fold import Coordination
 from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.wire import claims as m
-from coordlib.job.plane import claims
+from coordlib.job.pipelines import claims
 from tests.history.rows import START_MS, Log
 
 TOPIC: Final = "__marshal.6s"

@@ -14,9 +14,7 @@ from deltalake.exceptions import CommitFailedError
 from coordlib.cli.main.main import main
 from coordlib.errors import AnotherTable, CannotReach, CoordError, SetupError
 from coordlib.exit_codes import OK, UNREACHABLE, USAGE
-from coordlib.history import maintain as upkeep
-from coordlib.history.maintain import maintain
-from coordlib.history.rewriting import Overtaken, Rewriter
+from coordlib.history import upkeep
 from coordlib.history.sql import query_all, query_tables
 from coordlib.history.tables import (
     EVENTS,
@@ -28,6 +26,7 @@ from coordlib.history.tables import (
     kept,
     path_of,
 )
+from coordlib.history.upkeep import Overtaken, Rewriter, maintain
 from coordlib.history.views.groups import OF_RARE_EVENTS, VIEWS
 from tests.history.transaction_life import a_life_of_transactions
 from tests.tools import driving

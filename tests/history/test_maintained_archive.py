@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.errors import SetupError, StartRefused
-from coordlib.history.maintain import maintain
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, TABLES, kept
+from coordlib.history.upkeep import maintain
 from tests.history.rows import KAFKA_SCHEMA, SOURCE, START, Log, a_life_of_a_group
 from tests.history.test_older_tables import Folder
 

@@ -11,7 +11,7 @@ from coordlib.errors import DriverFenced, StartRefused
 from coordlib.job.batch import Batch, BatchReport
 from coordlib.job.checkpoint import Identity
 from coordlib.job.control import NEVER, begin
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.progress import OtherCells
 from coordlib.job.sink import TransactionalSink
 from coordlib.job.start import agree

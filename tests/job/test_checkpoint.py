@@ -28,7 +28,7 @@ from coordlib.job.checkpoint import (
     Probe,
     partition_of,
 )
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 
 SHARDS = 2
 

@@ -16,7 +16,7 @@ from coordlib.errors import StartRefused
 from coordlib.job import rebuild
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
-from coordlib.job.plane import claims, groups
+from coordlib.job.pipelines import claims, groups
 from coordlib.job.sink import TransactionalSink
 from coordlib.kafka.logs import Bounds, Place
 from tests.tools.simulation.driver_io import Delivered

@@ -19,7 +19,7 @@ from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import ControlKey, ControlKeys, Layout, Marker, ShardPosition
 from coordlib.errors import DriverFenced, StartRefused
 from coordlib.job.control import NEVER, Authority, begin
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.progress import KEYS_KEY, LAYOUT_KEY, MARKER_KEY
 from coordlib.job.sink import TransactionalSink
 from coordlib.testing.signing import stand_in

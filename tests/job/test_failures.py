@@ -16,7 +16,7 @@ from coordlib.errors import (
 from coordlib.job.batch import too_large
 from coordlib.job.failures import explain, explain_archive, explain_claims
 from coordlib.job.operator import UnreadableState, judge_readable
-from coordlib.job.plane import fold_groups
+from coordlib.job.pipelines import fold_groups
 from tests.tools.core import InputRecord, ShardSettings
 
 DAMAGED = """\

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from coordlib.job.batch import assemble
 from coordlib.job.operator import judge_alone, judge_rows
-from coordlib.job.plane import fold_groups
+from coordlib.job.pipelines import fold_groups
 from tests.tools.driving import SETTINGS, Conversation, join
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from coordlib.job import judged_log
 from coordlib.job.batch import Batch, judged_record
 from coordlib.job.checkpoint import Identity
 from coordlib.job.judged_log import JudgedLog, KafkaInputs, lost_of
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.progress import next_marker
 from coordlib.kafka.logs import Bounds, Lost, Place, Why
 

@@ -8,7 +8,7 @@ from coordlib.core.wire.stored import Layout, ShardPosition, decode_marker
 from coordlib.errors import ReplayDiffers, StartRefused
 from coordlib.job.batch import Batch, BatchReport
 from coordlib.job.checkpoint import Identity
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.progress import check_identity, is_repeat, next_marker
 from tests.tools.core import Status
 

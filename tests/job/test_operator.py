@@ -25,7 +25,7 @@ from coordlib.job.operator import (
     take_over,
     unpack_state,
 )
-from coordlib.job.plane import fold_groups
+from coordlib.job.pipelines import fold_groups
 from tests.tools.driving import SETTINGS, Conversation, join
 
 

@@ -13,7 +13,7 @@ from coordlib.errors import SetupError
 from coordlib.job.batch import assemble
 from coordlib.job.checkpoint import Identity
 from coordlib.job.operator import judge_rows
-from coordlib.job.plane import claims, groups
+from coordlib.job.pipelines import claims, groups
 from coordlib.job.progress import next_marker
 from tests.history.claims_life import PLANE, a_life_of_claims
 from tests.history.claims_life import SETTINGS as OF_CLAIMS

@@ -9,7 +9,7 @@ import pytest
 from coordlib.errors import CannotReach
 from coordlib.job import query as plane_query
 from coordlib.job.batch import Batch
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.query import PlaneQuery, QueryOptions
 from coordlib.job.workers import VARIABLE, WAY_GIVEN
 

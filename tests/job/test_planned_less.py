@@ -21,7 +21,7 @@ from coordlib.job import query as plane_query
 from coordlib.job import rebuild, start
 from coordlib.job.batch import BatchSize
 from coordlib.job.checkpoint import Begun, Ended, Identity, Planned, Probe
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.query import PlaneQuery, QueryOptions
 from coordlib.job.start import _planned_less, agree, ended_with, must_begin_anew
 

@@ -17,7 +17,7 @@ from coordlib.errors import TooMuchAtOnce
 from coordlib.job.batch import assemble
 from coordlib.job.checkpoint import Identity, Probe
 from coordlib.job.operator import judge_rows
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.process import StopAsked
 from coordlib.job.progress import next_marker
 from coordlib.job.start import WHY, Probing

@@ -9,7 +9,7 @@ from coordlib.core.wire.stored import FEATURES, Layout
 from coordlib.errors import StartRefused
 from coordlib.job import start
 from coordlib.job.main import coordinator
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.sink import TransactionalSink
 from coordlib.kafka.topics import Layout as Topics
 

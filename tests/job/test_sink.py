@@ -14,7 +14,7 @@ from coordlib.core.wire.stored import ControlKeys, Layout
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.progress import KEYS_KEY
 from coordlib.job.sink import ShownIds, TransactionalSink
 from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MAX_MS, RETRY_BACKOFF_MS

@@ -8,7 +8,7 @@ import pytest
 
 from coordlib.config import EngineConfig
 from coordlib.core.wire.cells import ShardRange
-from coordlib.job.plane import Plane, claims, groups
+from coordlib.job.pipelines import Plane, claims, groups
 from coordlib.job.query import read_inputs
 
 

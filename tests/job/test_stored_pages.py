@@ -16,7 +16,7 @@ from coordlib.job.operator import (
     unpack_pages,
     unpack_state,
 )
-from coordlib.job.plane import fold_group_pages, fold_groups
+from coordlib.job.pipelines import fold_group_pages, fold_groups
 from tests.tools.driving import SETTINGS, Conversation, join
 
 MEMORY = 1 << 30

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, Producer
 
-from coordlib.cli.claims.claims import agreed, compare, differences
+from coordlib.cli.claims.app import agreed, compare, differences
 from coordlib.client.claims.admin import Survey
 from coordlib.core.claims.fold import Coordination
 from coordlib.core.claims.slots import Judgement, Verdict
@@ -22,7 +22,7 @@ from coordlib.core.engine.effects import Output
 from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.wire import claims as m
 from coordlib.core.wire.stored import decode_marker
-from coordlib.job.plane import claims
+from coordlib.job.pipelines import claims
 from coordlib.job.rebuild import KafkaInput
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin

@@ -20,7 +20,7 @@ from coordlib.core.engine.effects import Output
 from coordlib.job import sink as sinks
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.sink import TransactionalSink, open_producer
 from coordlib.kafka import reading, topics
 from coordlib.kafka.reading import read_to_end

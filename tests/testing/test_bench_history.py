@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from coordlib.errors import SetupError
-from coordlib.history.maintain import maintain
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import TABLES
+from coordlib.history.upkeep import maintain
 from tests.tools.bench.history import ARCHIVED, MAINTAINED, make, name_of, run, state_of
 from tests.tools.bench.history_rows import Shape
 

@@ -31,7 +31,7 @@ from coordlib.core.engine.state import InputRecord
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.job import operator
-from coordlib.job.plane import fold_groups
+from coordlib.job.pipelines import fold_groups
 from coordlib.testing.fake_log import FakeLog
 from tests.tools import driving
 

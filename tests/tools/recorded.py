@@ -35,7 +35,7 @@ from coordlib.core.groups.group import GroupSettings
 from coordlib.core.groups.protocol import Groups
 from coordlib.core.transactions.protocol import Transactions, TransactionsSettings
 from coordlib.core.wire.stored import ControlKey, ShardPosition
-from coordlib.job.plane import Plane, Restoring, claims, groups
+from coordlib.job.pipelines import Plane, Restoring, claims, groups
 from coordlib.testing import signing
 from tests.tools.assigned_logs import brittle
 from tests.tools.core import InputRecord, ShardSettings, compacted

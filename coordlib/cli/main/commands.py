@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 from cyclopts.help import PlainFormatter
 
-from coordlib.cli.claims import claims as claims_commands
-from coordlib.cli.controller import cluster as controller_commands
-from coordlib.cli.groups import groups as groups_commands
+from coordlib.cli.claims import app as claims_commands
+from coordlib.cli.controller import app as controller_commands
+from coordlib.cli.groups import app as groups_commands
 from coordlib.cli.kit.output import print_table
 from coordlib.cli.kit.where import progress
 from coordlib.cli.main import provision, sql, stack
-from coordlib.cli.transactions import transactions as transactions_commands
+from coordlib.cli.transactions import app as transactions_commands
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -167,7 +167,7 @@ def maintain(
     dry_run
         Show what would be done, and change nothing.
     """
-    from coordlib.history.maintain import maintain as maintain_tables
+    from coordlib.history.upkeep import maintain as maintain_tables
 
     prefix = where.prefix if where.tables is not None else where.topic_prefix()
     told = [

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from coordlib.cli.groups.groups import QUARANTINED, UNREADABLE, as_of_text
+from coordlib.cli.groups.app import QUARANTINED, UNREADABLE, as_of_text
 from coordlib.cli.kit.output import as_objects, duration_text, millis_text, say, visible
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from coordlib.job.background.topic_watch import OwnWatch
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import CheckpointFolder
 from coordlib.job.judged_log import JudgedLog, KafkaInputs
-from coordlib.job.plane import claims
+from coordlib.job.pipelines import claims
 from coordlib.job.query import PlaneQuery, QueryOptions
 from coordlib.job.rebuild import KafkaInput, Replay
 from coordlib.job.sink import Written

@@ -42,7 +42,7 @@ from coordlib.job.background.topic_watch import KafkaCluster, OwnWatch, TopicWat
 from coordlib.job.batch import Batch
 from coordlib.job.control import ED25519, Authority, ControlWriter, begin, requests_ends
 from coordlib.job.judged_log import JudgedLog, KafkaInputs
-from coordlib.job.plane import groups
+from coordlib.job.pipelines import groups
 from coordlib.job.process import StartTimes
 from coordlib.job.query import PlaneQuery, QueryOptions
 from coordlib.job.sink import ShownIds, Written

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from coordlib.core.engine.effects import COMMITTED, GROUPS
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import CommittedValue, Marker, ShardPosition
-from coordlib.job import plane
+from coordlib.job import pipelines
 from coordlib.job.rebuild import GROUPS_NAMED_MAX, seed_blobs
 from tests.tools.assigned_groups import group_of, owned_in, subscribe, topics
 from tests.tools.core import Shard, orphans, restore
@@ -145,7 +145,7 @@ def test_the_job_warns_of_offsets_that_it_left_out(count: int) -> None:
 
     with capture_logs() as lines:
         blobs = seed_blobs(
-            lambda topic, _: newest.get(topic, {}), {}, plane.groups("coord"), 1, marker
+            lambda topic, _: newest.get(topic, {}), {}, pipelines.groups("coord"), 1, marker
         )
 
     warnings = [line for line in lines if line["log_level"] == "warning"]

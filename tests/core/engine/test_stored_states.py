@@ -23,7 +23,7 @@ from coordlib.core.wire.offsets import COORDINATOR, DELTA, KAFKA
 from coordlib.core.wire.stored import Marker
 from coordlib.core.wire.transactions import TRANSACTION
 from coordlib.errors import StartRefused
-from coordlib.job import plane
+from coordlib.job import pipelines
 from coordlib.job.rebuild import seed_blobs
 from tests.tools import clusters, stored_state
 from tests.tools.core import STATE_VERSION, Shard, UnknownStateVersion, decode_blob, fold
@@ -222,7 +222,9 @@ def rebuild(fixture: Stored, groups: dict[str, bytes]) -> dict[int, bytes]:
         "coord.groups": {key.encode(): value for key, value in groups.items()},
         "coord.committed": dict(fixture.committed),
     }
-    return seed_blobs(lambda topic, _: topics.get(topic, {}), {}, plane.groups("coord"), 1, marker)
+    return seed_blobs(
+        lambda topic, _: topics.get(topic, {}), {}, pipelines.groups("coord"), 1, marker
+    )
 
 
 def test_a_rebuild_reads_what_the_topics_hold() -> None:

@@ -27,7 +27,7 @@ from coordlib.core.wire.stored import Layout
 from coordlib.core.wire.transactions import COMMIT, TRANSACTION
 from coordlib.errors import CoordError, NotAllowed
 from coordlib.history.topics_read import ArchivedTopics
-from coordlib.job.plane import Plane, claims, groups
+from coordlib.job.pipelines import Plane, claims, groups
 from coordlib.job.progress import OtherCells
 from coordlib.job.rebuild import KafkaInput
 from coordlib.job.sink import TransactionalSink, open_producer

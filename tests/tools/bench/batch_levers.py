@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from coordlib.job import checkpoint, operator, plane
+from coordlib.job import checkpoint, operator, pipelines
 from coordlib.job import query as plane_query
 from coordlib.job import query as source
 from coordlib.job.main import coordinator
@@ -62,12 +62,12 @@ def _fetching_more(
     return source.read_inputs(spark, inputs, {**options, **_FETCHED}, *others)
 
 
-def _folding(on: Collection[str]) -> Callable[..., plane.Plane]:
+def _folding(on: Collection[str]) -> Callable[..., pipelines.Plane]:
     fold, fold_pages = batch_worker.fold_thawed, batch_worker.fold_pages_thawed
     if "gc" in on:
         fold, fold_pages = batch_worker.fold_frozen, batch_worker.fold_pages_frozen
     switch: dict[str, Any] = {"fold": fold, "fold_pages": fold_pages if "pages" in on else None}
-    return lambda *of_job: replace(plane.groups(*of_job), **switch)
+    return lambda *of_job: replace(pipelines.groups(*of_job), **switch)
 
 
 def _shard_numbers(shards: int, partitions: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from coordlib.core.engine.fold import Fold, InputRecord, ShardSettings
 from coordlib.core.engine.pages import Kept, Packing, PagesFold, StoredPages
-from coordlib.job.plane import fold_group_pages, fold_groups
+from coordlib.job.pipelines import fold_group_pages, fold_groups
 
 #: With which the job packed its state before it had zstd.
 _ZLIB_LEVEL: Final = 1

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from py4j.protocol import Py4JError
 
-from coordlib.job.plane import CLAIMS
+from coordlib.job.pipelines import CLAIMS
 from coordlib.job.query import PlaneQuery
 
 #: Batches of claims that take less than the trigger end further apart.

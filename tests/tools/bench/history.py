@@ -28,8 +28,6 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from coordlib.cli.main.main import main
 from coordlib.errors import SetupError
 from coordlib.history.delta_files import quoted
-from coordlib.history.maintain import maintain
-from coordlib.history.rewriting import ORDER, ROW_GROUP, engine
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import (
     COLUMNS,
@@ -42,6 +40,7 @@ from coordlib.history.tables import (
     TABLES,
     path_of,
 )
+from coordlib.history.upkeep import ORDER, ROW_GROUP, engine, maintain
 from tests.tools.bench.figures import Took, tell, tell_machine, timed
 from tests.tools.bench.history_rows import START, Shape, commits, group_name, lag, snapshots, turns
 

@@ -20,7 +20,7 @@ from coordlib.core.wire.cells import Owned, ShardRange
 from coordlib.core.wire.envelope import shard_of
 from coordlib.job.batch import assemble
 from coordlib.job.operator import judge_rows
-from coordlib.job.plane import fold_groups
+from coordlib.job.pipelines import fold_groups
 from tests.tools.core import InputRecord
 from tests.tools.simulation import plan as plans
 from tests.tools.simulation.cells_beside import CellsBeside, Copier

@@ -16,7 +16,7 @@ from coordlib.core.wire import codec
 from coordlib.core.wire.api import Control, Tick
 from coordlib.job.background.feeder import Waiting
 from coordlib.job.control import Signer
-from coordlib.job.plane import Plane
+from coordlib.job.pipelines import Plane
 from coordlib.job.query import chosen
 from coordlib.kafka.transactions import RETRY_BACKOFF_MS
 from tests.tools.core import InputRecord

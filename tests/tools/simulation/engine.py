@@ -22,7 +22,7 @@ from coordlib.job.checkpoint import Ended, Identity
 from coordlib.job.control import Signatures, begin
 from coordlib.job.judged_log import JudgedLog
 from coordlib.job.main.coordinator import output_partitions, positions_at_start
-from coordlib.job.plane import Plane, groups
+from coordlib.job.pipelines import Plane, groups
 from coordlib.job.progress import OtherCells, next_marker
 from coordlib.job.sink import TransactionalSink
 from coordlib.job.start import agree, begun_with, ended_before, not_committed

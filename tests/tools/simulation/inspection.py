@@ -24,7 +24,7 @@ from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import ShardPosition
 from coordlib.job.operator import judge_rows
-from coordlib.job.plane import fold_groups
+from coordlib.job.pipelines import fold_groups
 from tests.tools.core import (
     Fold,
     InputRecord,

@@ -16,7 +16,7 @@ from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.wire.stored import Layout
 from coordlib.errors import LogCut
 from coordlib.job.operator import judge_rows
-from coordlib.job.plane import Plane, claims, fold_claims
+from coordlib.job.pipelines import Plane, claims, fold_claims
 from coordlib.job.rebuild import Replay
 from coordlib.job.start import agree
 from tests.tools.defects import Defect

@@ -1,8 +1,4 @@
-"""A plane: what one query of the job reads, how it folds that, and from where it is restored.
-
-The query, its source, sink, marker and rebuild depend on planes alone, on no protocol. There are
-two: that of the consumer groups, and that of claims, whose log is a coordination topic of others.
-"""
+"""A pipeline: what one query of the job reads, how it folds that, and from where it is restored."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

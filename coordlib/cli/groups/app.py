@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from coordlib.cli.controller.cluster_names import of_a_group, pointer
-from coordlib.cli.groups import groups_admin as admin
+from coordlib.cli.groups import admin
 from coordlib.cli.kit.options import Asking, Count, GroupName, Since, TopicName, ask, states_named
 from coordlib.cli.kit.output import (
     counted,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from coordlib.cli.claims import claims_admin as admin
+from coordlib.cli.claims import admin
 from coordlib.cli.kit.options import (
     Count,
     GroupName,

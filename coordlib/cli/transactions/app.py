@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from coordlib import exit_codes
-from coordlib.cli.groups.groups import QUARANTINED, UNREADABLE
+from coordlib.cli.groups.app import QUARANTINED, UNREADABLE
 from coordlib.cli.kit.options import (
     Count,
     Duration,
@@ -31,8 +31,8 @@ from coordlib.cli.kit.output import (
     visible,
 )
 from coordlib.cli.kit.where import HERE, TABLES_HERE, Where, WhereTables
+from coordlib.cli.transactions import admin
 from coordlib.cli.transactions import rows as shown
-from coordlib.cli.transactions import transactions_admin as admin
 from coordlib.cli.transactions.rows import millis
 from coordlib.errors import ErrorCode, GroupError, SetupError
 
