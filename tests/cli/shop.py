@@ -9,7 +9,8 @@ import pytest
 
 from coordlib.cli.controller import view as cluster_view
 from coordlib.cli.groups import view as group_view
-from coordlib.cli.groups.view import AsOf
+from coordlib.cli.kit import reading
+from coordlib.cli.kit.listing import AsOf
 from coordlib.cli.kit.where import Where
 from coordlib.cli.transactions import view as transaction_view
 from coordlib.client import admin
@@ -93,6 +94,7 @@ def open_log(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLog]:
 
     monkeypatch.setattr(admin, "KafkaTransport", lambda *_: log.transport())
     monkeypatch.setattr(Where, "reach", lambda _: REACHED)
+    monkeypatch.setattr(reading, "newest_by_key", live)
     for view in (cluster_view, group_view, transaction_view):
         monkeypatch.setattr(view, "newest_by_key", live)
         monkeypatch.setattr(view, "read_as_of", lambda *_: AsOf(41, 1_772_409_590_000, 2))

@@ -1,19 +1,19 @@
 """What `coord status` tells of several jobs on one prefix."""
 
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from coordlib import exit_codes
+from coordlib.cli.kit import reading as kit_reading
+from coordlib.cli.kit.listing import AsOf
+from coordlib.cli.kit.reading import read_progress
 from coordlib.cli.main import status
-from coordlib.cli.main.status import Lag, cell_rows, read_progress
+from coordlib.cli.main.status import Lag, cell_rows
 from coordlib.core.wire import cells, codec
 from coordlib.core.wire.cells import CellValue, Owned, ShardRange
-from coordlib.core.wire.stored import Layout, Marker
+from coordlib.core.wire.stored import REQUESTS, Layout, Marker, ShardPosition
 from coordlib.errors import CoordError
-from coordlib.kafka import reading
 from coordlib.kafka.logs import Place
 from coordlib.kafka.reading import Stamped
 
@@ -28,9 +28,20 @@ LAG = Lag(
 
 def marker(checkpoint: str, *shards: int) -> bytes:
     offsets = {"p.requests": {str(shard): 5 for shard in shards}}
+    judged = {
+        str(shard): ShardPosition(
+            clock_ms=1_000 + shard, previous_ms=0, offsets={REQUESTS: 4}, published=-1
+        )
+        for shard in shards
+    }
     return codec.encode(
         Marker(
-            checkpoint=checkpoint, batch=3, ranges={}, digest="", next_offsets=offsets, shards={}
+            checkpoint=checkpoint,
+            batch=3,
+            ranges={},
+            digest="",
+            next_offsets=offsets,
+            shards=judged,
         )
     )
 
@@ -40,7 +51,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, Stamped]:
     """The progress topic: a layout, and what a test adds."""
     layout = Layout(shards=4, reply_partitions=1, topic_ids={})
     found = {b"layout": Stamped(codec.encode(layout), 0)}
-    monkeypatch.setattr(reading, "newest_stamped", lambda *_: found)
+    monkeypatch.setattr(kit_reading, "newest_stamped", lambda *_: found)
     return found
 
 
@@ -119,11 +130,12 @@ def test_a_registration_that_cannot_be_read_is_told(topic: dict[bytes, Stamped])
         read_progress({}, "p")
 
 
-def test_the_marker_of_groups_is_that_of_all_jobs(
+def test_how_far_a_shard_is_stands_in_the_marker_of_its_job(
     topic: dict[bytes, Stamped], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
-    told = SimpleNamespace(marker="all")
-    monkeypatch.setattr(status, "read_progress", lambda *given: asked.append(given) or told)
+    """`coord groups` asks for any shard."""
+    monkeypatch.setattr(kit_reading, "_log_end", lambda *_: 9)
+    register(topic, LOW, 0, 1)
+    register(topic, HIGH, 2, 3)
 
-    assert status.read_marker({}, "p") == "all"
+    assert kit_reading.read_as_of({}, "p", 3) == AsOf(offset=4, clock_ms=1_003, waiting=4)

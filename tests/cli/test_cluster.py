@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from coordlib.cli.controller import view
-from coordlib.cli.controller.app import BROKER_COLUMNS, LIST_COLUMNS, PARTITION_COLUMNS
+from coordlib.cli.controller.app import CLUSTERS, PARTITIONS, brokers_among
 from coordlib.cli.controller.view import NOT_BACK, NOT_IN_SYNC, SeenCluster, seen_clusters
 from coordlib.cli.kit.where import Where
 from coordlib.cli.main.main import main
@@ -114,12 +114,12 @@ def test_list_shows_how_each_cluster_stands(shop: Shop, capsys: pytest.CaptureFi
     lines, said = told(capsys, "list")
 
     assert [line.split() for line in lines] == [
-        [*LIST_COLUMNS],
+        [*CLUSTERS.headers],
         ["shop", "Stable", "3", "2", "2", "3", "1", "2", "7"],
     ]
     assert said.startswith("1 cluster as of ")
     (row,) = objects(capsys, "list")["clusters"]
-    assert list(row) == [name.lower() for name in LIST_COLUMNS]
+    assert list(row) == [name.lower() for name in CLUSTERS.headers]
     assert (row["cluster"], row["leaderless"], row["under-replicated"]) == ("shop", 1, 2)
 
 
@@ -174,8 +174,8 @@ def test_brokers_are_shown_with_what_they_lead(
     lines, said = told(capsys, "brokers", "shop")
 
     shown = [line.split() for line in lines]
-    assert shown[0] == [*BROKER_COLUMNS]
-    of_3 = dict(zip(BROKER_COLUMNS, shown[3], strict=True))
+    assert shown[0] == [*brokers_among({}).headers]
+    of_3 = dict(zip(brokers_among({}).headers, shown[3], strict=True))
     assert of_3 | {"SINCE": ""} == {
         "BROKER": "3", "STATE": "Inactive", "SINCE": "", "LEADS": "0", "REPLICAS": "3",
         "CLIENT-ID": "b3", "RACK": "-", "ENDPOINTS": "in://host-3:9092",
@@ -183,7 +183,7 @@ def test_brokers_are_shown_with_what_they_lead(
     }  # fmt: skip
     assert said == ("3 brokers as of r0-41 at 2026-03-01T23:59:50.000Z, 2 records to be judged\n")
     first = objects(capsys, "brokers", "shop")["brokers"][0]
-    assert {name.lower() for name in BROKER_COLUMNS} <= first.keys()
+    assert {name.lower() for name in brokers_among({}).headers} <= first.keys()
     assert first["endpoints"] == [{"name": "in", "host": "host-1", "port": 9092}]
     assert (first["session"], first["storage"], first["is-legacy"]) == (10_000, "disk-1", False)
 
@@ -213,14 +213,14 @@ def test_a_partition_has_its_epochs_and_replicas(
 ) -> None:
     lines, _ = told(capsys, "partitions", "shop", "--topic", "orders")
 
-    row = dict(zip(PARTITION_COLUMNS, lines[1].split(), strict=True))
+    row = dict(zip(PARTITIONS.headers, lines[1].split(), strict=True))
     fence = row.pop("FENCE")
     assert row == {
         "TOPIC": "orders", "PARTITION": "0", "LEADER": "1", "LEADER-EPOCH": "0",
         "PARTITION-EPOCH": "1", "REPLICAS": "1,2,3", "ISR": "1,2", "NOTE": "-",
     }  # fmt: skip
     first, _ = objects(capsys, "partitions", "shop", "--topic", "orders")["partitions"]
-    assert {name.lower() for name in PARTITION_COLUMNS} <= first.keys()
+    assert {name.lower() for name in PARTITIONS.headers} <= first.keys()
     assert (first["replicas"], first["isr"], first["fence"]) == ([1, 2, 3], [1, 2], int(fence))
 
 

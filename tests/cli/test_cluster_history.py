@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.controller.app import LEADER_COLUMNS, STATE_COLUMNS
+from coordlib.cli.controller.app import LEADERS, STATES
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tests.history.cluster_life import CLUSTER, ClusterLife, a_life_of_a_cluster
@@ -41,9 +41,9 @@ def test_one_partition_has_its_leaders_and_why_they_changed(
     """Who led orders/0 at three, and why not broker 1?"""
     lines, said = told(tables, capsys, "--topic", "orders", "--partition", "0")
 
-    shown = [line.split(maxsplit=len(LEADER_COLUMNS) - 1) for line in lines]
+    shown = [line.split(maxsplit=len(LEADERS.headers) - 1) for line in lines]
     assert shown == [
-        [*LEADER_COLUMNS],
+        [*LEADERS.headers],
         ["2026-03-01T15:00:00.000Z", "2026-03-01T15:00:23.000Z", "orders", "0", "1", "0", "0", "12",
          "first", "topic created"],
         ["2026-03-01T15:00:23.000Z", "2026-03-01T15:00:32.000Z", "orders", "0", "-", "-", "1", "-",
@@ -83,8 +83,8 @@ def test_a_broker_has_its_states_and_what_it_led(
         ("Active", 79, "broker comes"),
     ]
     assert {row["leader"] for row in found["leaders"]} == {2}
-    assert list(found["brokers"][0]) == [name.lower() for name in STATE_COLUMNS]
-    assert list(found["leaders"][0]) == [name.lower() for name in LEADER_COLUMNS]
+    assert list(found["brokers"][0]) == [name.lower() for name in STATES.headers]
+    assert list(found["leaders"][0]) == [name.lower() for name in LEADERS.headers]
 
 
 def test_without_a_choice_brokers_come_before_leaders(
@@ -92,8 +92,8 @@ def test_without_a_choice_brokers_come_before_leaders(
 ) -> None:
     lines, _ = told(tables, capsys)
 
-    assert lines[0].split() == [*STATE_COLUMNS]
-    assert lines[lines.index("") + 1].split() == [*LEADER_COLUMNS]
+    assert lines[0].split() == [*STATES.headers]
+    assert lines[lines.index("") + 1].split() == [*LEADERS.headers]
     topics = {line.split()[2] for line in lines[lines.index("") + 2 :]}
     assert topics == {"orders", "audit", "gone"}
 

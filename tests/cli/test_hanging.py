@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import astuple
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from coordlib.cli.main.main import main
 from coordlib.cli.transactions import app
 from coordlib.cli.transactions.view import (
-    COLUMNS,
+    HANGING,
     Hanging,
     SeenId,
     SeenPending,
@@ -56,7 +57,7 @@ def found(talk: p.Talk, unheard: tuple[int, ...] = (), now_ms: int = NOW_MS) -> 
 def test_what_lacks_markers_and_groups_has_both_remedies() -> None:
     markers, groups = found(p.prepare_commit(), (0, 3))
 
-    assert markers.row == (
+    assert astuple(markers) == (
         *("coordinator", "copier", NOW_MS, "1 partition without its marker"),
         "coord transactions finish copier",
     )
@@ -96,7 +97,7 @@ def waits(decided_by: str = "delta", key: str = "41", **fields: Any) -> SeenPend
 def test_whose_member_is_gone_is_decided_by_hand() -> None:
     (one,) = of_members([waits()], NOW_MS, MINUTE_MS, {"billing": ["m2"]})
 
-    assert one.row == (
+    assert astuple(one) == (
         *("delta", "group billing, key 41", NOW_MS),
         "member m1 is gone; a member that starts resolves it",
         "coord transactions decide billing 41 --commit (or --abort) --reason WHY",
@@ -163,7 +164,7 @@ def test_a_producer_that_named_its_id_is_fenced_by_it() -> None:
     value = codec.encode(pending_commit("copier-7", group="billing"))
     (one,) = hangs(held(value=value, transactional_id="copier-7"))
 
-    assert one.row == (
+    assert astuple(one) == (
         *("kafka", "coord.requests-1", NOW_MS),
         "it holds up 2 records from offset 7 on; it began with a PendingCommit of group billing of "
         "client copier-7",
@@ -222,7 +223,7 @@ def test_the_command_ends_with_3_where_something_hangs(
 
     assert code == UNHEALTHY
     head, markers, groups = out.splitlines()
-    assert head.split() == [*COLUMNS]
+    assert head.split() == [*HANGING.headers]
     assert "1 partition without its marker " in markers
     assert markers.endswith(" coord transactions finish copier")
     assert "groups in shard 0 have not been told" in groups
@@ -243,7 +244,7 @@ def test_json_has_durations_in_milliseconds(till: Till, capsys: pytest.CaptureFi
 
     assert code == UNHEALTHY
     rows = json.loads(out)["hanging"]
-    assert [*rows[0]] == [name.lower() for name in COLUMNS]
+    assert [*rows[0]] == [name.lower() for name in HANGING.headers]
     assert rows[0]["hangs-for"] == 600_000
 
 

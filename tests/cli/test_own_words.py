@@ -8,7 +8,8 @@ import pytest
 
 from coordlib.cli.groups import view as group_view
 from coordlib.cli.groups.app import _as_json, _print
-from coordlib.cli.groups.view import AsOf, GroupView, PartitionLine, SeenGroup, _lines
+from coordlib.cli.groups.view import GroupView, PartitionLine, SeenGroup, _lines
+from coordlib.cli.kit.listing import AsOf
 from coordlib.cli.kit.output import now
 from coordlib.core.groups.classic import group as classic
 from coordlib.core.groups.offsets.tables import PENDING

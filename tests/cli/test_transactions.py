@@ -7,16 +7,10 @@ from typing import Any
 
 import pytest
 
+from coordlib.cli.kit import where
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions import app
+from coordlib.cli.transactions import rows as listings
 from coordlib.cli.transactions.app import STATES
-from coordlib.cli.transactions.rows import (
-    GROUP_COLUMNS,
-    ID_COLUMNS,
-    OFFSET_COLUMNS,
-    PARTITION_COLUMNS,
-    PENDING_COLUMNS,
-)
 from coordlib.cli.transactions.view import seen_in, unheard
 from coordlib.core.transactions.transaction import State
 from coordlib.exit_codes import FAILED, OK, USAGE
@@ -34,7 +28,7 @@ NOW = datetime.fromtimestamp(EPOCH_MS / 1000 + 600, UTC)
 def till(monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
     """`copier-1` has a transaction open, `copier-2` none, `copier-3` has committed and nobody has
     been told; two commits of `billing` wait for Kafka."""
-    monkeypatch.setattr(app, "now", lambda: NOW)
+    monkeypatch.setattr(where, "now", lambda: NOW)
     with open_till(monkeypatch) as made:
         producer = made.begin("copier-1", 0, 1)
         made.add_group("copier-1", *producer, "billing")
@@ -71,7 +65,7 @@ def test_list_shows_how_each_id_stands(till: Till, capsys: pytest.CaptureFixture
     lines, said = told(capsys, "list")
 
     assert [line.split() for line in lines] == [
-        [*ID_COLUMNS],
+        [*listings.ids(0).headers],
         ["copier-1", "Ongoing", "0", "0", "10m00s", "1", "2", "0", "copier-b"],
         ["copier-2", "Empty", "3", "0", "-", "0", "0", "0", "copier-b"],
         ["copier-3", "PrepareCommit", "4", "1", "10m00s", "1", "0", "1", "copier-b"],
@@ -134,11 +128,11 @@ def test_describe_shows_who_has_not_been_told(
     assert head["TIMEOUT"] == "1m00s"
     assert head["AS-OF"] == "r0-41 at 2026-03-01T23:59:50.000Z, 2 records to be judged"
     assert [line.split() for line in lines[first + 1 : second]] == [
-        [*GROUP_COLUMNS],
+        [*listings.GROUPS.headers],
         ["billing", "0", "0"],
     ]
     assert [line.split() for line in lines[second + 1 :]] == [
-        [*PARTITION_COLUMNS],
+        [*listings.PARTITIONS.headers],
         ["c", "out", "7", "missing"],
     ]
 
@@ -170,7 +164,7 @@ def test_pending_shows_what_waits_for_whom(till: Till, capsys: pytest.CaptureFix
 
     first, second = till_keys(till)
     assert [line.split() for line in lines] == [
-        [*PENDING_COLUMNS],
+        [*listings.pending(0).headers],
         ["billing", first, "kafka", "10m00s", "2", "copier-b", "-", "-1", "-"],
         ["billing", second, "kafka", "10m00s", "1", "copier-b", "-", "-1", "-"],
     ]
@@ -190,7 +184,7 @@ def test_pending_of_a_group_shows_the_offsets(
 
     first, second = till_keys(till)
     assert [line.split() for line in lines[lines.index("") + 1 :]] == [
-        [*OFFSET_COLUMNS],
+        [*listings.OFFSETS.headers],
         [first, "orders", "0", "5"],
         [first, "orders", "1", "6"],
         [second, "orders", "0", "9"],
@@ -217,7 +211,7 @@ def test_a_prefix_of_before_has_no_transactions(
 ) -> None:
     """Its topic comes with the upgrade of the job."""
     monkeypatch.delitem(REACHED, "coord.transactions")
-    monkeypatch.setattr("coordlib.cli.groups.view.require_visible", lambda *_: None)
+    monkeypatch.setattr("coordlib.cli.kit.reading.require_visible", lambda *_: None)
     for command in (["list"], ["pending"], ["describe", "x"]):
         code, (what, _, mend) = errors(capsys, *command)
         assert (code, what) == (USAGE, "There is no topic coord.transactions.")

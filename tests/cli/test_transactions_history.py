@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions.app import COLUMNS, FENCED_COLUMNS
+from coordlib.cli.transactions.app import FENCED, TRANSACTIONS
 from coordlib.exit_codes import FAILED, OK, UNREACHABLE, USAGE
 from tests.history.transaction_life import ID, a_life_of_transactions
 
@@ -26,7 +26,7 @@ def test_it_says_who_ended_what_and_why(tables: Path, capsys: pytest.CaptureFixt
 
     first, second = printed.out.split("\n\n")
     rows = [line.split() for line in first.splitlines()]
-    assert rows[0] == [*COLUMNS]
+    assert rows[0] == [*TRANSACTIONS.headers]
     assert [row[3:10] for row in rows[1:]] == [
         ["0", "commit", "client", "-", "-", "4.0s", "billing"],
         ["1", "abort", "operator", "ops", "INC-512", "4.0s", "billing"],
@@ -34,7 +34,7 @@ def test_it_says_who_ended_what_and_why(tables: Path, capsys: pytest.CaptureFixt
         ["4", "-", "-", "-", "-", "-", "-"],
     ]
     assert [line.split()[1:] for line in second.splitlines()] == [
-        [*FENCED_COLUMNS[1:]],
+        [*FENCED.headers[1:]],
         ["0", "2", "a", "b"],
     ]
     assert printed.err.startswith("As of the newest event of this transactional id: 2026-03-01")

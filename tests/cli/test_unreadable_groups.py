@@ -96,7 +96,7 @@ class Broker:
 def serve(monkeypatch: pytest.MonkeyPatch, *groups: tuple[bytes, bytes]) -> None:
     broker = Broker(*groups)
     monkeypatch.setattr(view, "newest_by_key", broker.newest_by_key)
-    monkeypatch.setattr(view, "read_marker", lambda *_: None)
+    monkeypatch.setattr(view, "read_as_of", lambda *_: None)
     monkeypatch.setattr(view, "read_lag", lambda *given: dict.fromkeys(given[-1], UNKNOWN))
     metadata = SimpleNamespace(error=None, partitions={0: None})
     monkeypatch.setattr(Where, "reach", lambda _: {"coord.groups": metadata})

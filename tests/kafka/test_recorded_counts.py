@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.groups import view
+from coordlib.cli.kit import reading
 from coordlib.cli.main import status
 from coordlib.core.wire.stored import Layout
 from coordlib.kafka import layout, topics
@@ -31,7 +31,7 @@ def topics_with(**more: int) -> dict[str, Any]:
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Layout | None]:
     """What the progress topic of each plane has."""
     found: dict[str, Layout | None] = {"coord": RECORD}
-    for module in (layout, view):
+    for module in (layout, reading):
         monkeypatch.setattr(module, "recorded_layout", lambda _, prefix, *__: found.get(prefix))
     return found
 
@@ -74,9 +74,9 @@ def test_commands_look_in_the_shards_of_the_record(
 ) -> None:
     """`coord groups describe` said that there is no such group."""
     grown_by_one = topics_with(**{name: 3})
-    assert view.shards_of(CLIENT, grown_by_one, "coord", name) == 2
+    assert reading.shards_of(CLIENT, grown_by_one, "coord", name) == 2
     recorded["coord"] = None
-    assert view.shards_of(CLIENT, grown_by_one, "coord", name) == 3
+    assert reading.shards_of(CLIENT, grown_by_one, "coord", name) == 3
 
 
 def test_a_topic_that_an_upgrade_brings_has_as_many_as_the_record(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from cyclopts import Parameter
 
+from coordlib.cli.kit.listing import of_rows
 from coordlib.cli.kit.options import GroupName, Partitions, Replication, TopicName
-from coordlib.cli.kit.output import confirm, counted, print_json, print_table, say, visible
+from coordlib.cli.kit.output import confirm, counted, print_json, say, visible
 from coordlib.cli.kit.where import (
     CLAIMS_HERE,
     HERE,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 CHECKED_MAX: Final = 100_000
 #: A sender's clock is wrong beyond this part of the heartbeat interval.
 SKEW_PARTS: Final = 4
-FINDING_COLUMNS: Final = ("TOPIC", "IS", "MUST-BE", "LEVEL", "MEND")
+FINDINGS: Final = of_rows("TOPIC", "IS", "MUST-BE", "LEVEL", "MEND")
 
 
 def create(
@@ -125,17 +126,16 @@ def check(*, where: WhereClaims = CLAIMS_HERE) -> int:
     if seen is not None:
         rows += _rows_of(where.claims_topic, seen)
     if where.format == "json":
-        keys = ("topic", "is", "must-be", "level", "mend")
         print_json(
             "claims check",
             topic=where.claims_topic,
             ok=is_good,
             messages=seen.messages if seen else None,
             marshal_groups=sorted(seen.foreign) if seen else None,
-            findings=[dict(zip(keys, row, strict=True)) for row in rows],
+            findings=FINDINGS.objects(rows),
         )
     elif rows:
-        print_table(FINDING_COLUMNS, rows)
+        FINDINGS.print(rows)
     if is_good and seen is not None:
         said = counted(seen.messages, "message")
         say(f"{where.claims_topic} can be used; {said} looked at")
@@ -166,7 +166,7 @@ def _rows_of(topic: str, seen: _Seen) -> list[tuple[object, ...]]:
     return rows
 
 
-RESET_COLUMNS: Final = ("GROUP", "TOPIC", "PARTITION", "PRIOR-OFFSET", "NEW-OFFSET", "DELTA")
+RESETS: Final = of_rows("GROUP", "TOPIC", "PARTITION", "PRIOR-OFFSET", "NEW-OFFSET", "DELTA")
 _TARGET: Final = re.compile(r"([A-Za-z0-9._-]{1,249}):([0-9]{1,10})=([0-9]{1,19})")
 _SHIFT: Final = re.compile(r"[+-]?[0-9]{1,18}")
 #: Offsets that are asked for, by partition: earliest and latest of the log.
@@ -296,7 +296,7 @@ def _apply(
         )
     if failure is not None:
         if done and where.format != "json":
-            print_table(RESET_COLUMNS, done)
+            RESETS.print(done)
         raise failure
     _print(where, group, done, is_applied=True)
     return 0
@@ -306,11 +306,10 @@ def _print(
     where: WhereClaims, group: str, rows: Sequence[tuple[object, ...]], is_applied: bool
 ) -> None:
     if where.format == "json":
-        keys = [column.lower() for column in RESET_COLUMNS]
-        positions = [dict(zip(keys, row, strict=True)) for row in rows]
+        positions = RESETS.objects(rows)
         print_json("claims set-position", group=group, applied=is_applied, positions=positions)
     else:
-        print_table(RESET_COLUMNS, rows)
+        RESETS.print(rows)
 
 
 def _say_holders(holders: "Mapping[TopicPartition, str]") -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from cyclopts import App, Parameter
 
 from coordlib.cli.claims import admin
+from coordlib.cli.kit.listing import Column, Listing, of_rows
 from coordlib.cli.kit.options import (
     Count,
     GroupName,
@@ -20,11 +21,9 @@ from coordlib.cli.kit.options import (
 from coordlib.cli.kit.output import (
     counted,
     duration_text,
-    jsonable,
     millis_text,
     now,
     print_json,
-    print_table,
     say,
     visible,
 )
@@ -47,19 +46,18 @@ if TYPE_CHECKING:
     from coordlib.core.claims.world import World
 
 State = Literal["live", "aging", "stale", "free", "paused"]
-SLOT_COLUMNS: Final = (
-    "GROUP",
-    "TOPIC",
-    "PARTITION",
-    "STATE",
-    "CLIENT-ID",
-    "INSTANCE",
-    "EPOCH",
-    "CURRENT-OFFSET",
-    "SIGN-AGE",
+SLOT_COLUMNS: Final[tuple[Column["SlotRow"], ...]] = (
+    Column("GROUP", lambda row: row.group),
+    Column("TOPIC", lambda row: row.topic),
+    Column("PARTITION", lambda row: row.partition),
+    Column("STATE", lambda row: row.state),
+    Column("CLIENT-ID", lambda row: row.client),
+    Column("INSTANCE", lambda row: row.instance),
+    Column("EPOCH", lambda row: row.epoch),
+    Column("CURRENT-OFFSET", lambda row: row.position),
+    Column("SIGN-AGE", lambda row: row.sign_age_ms, duration_text, is_in_json=False),
 )
-OWNER_COLUMNS: Final = (*SLOT_COLUMNS, "SINCE", "LOG-END-OFFSET", "LAG")
-MESSAGE_COLUMNS: Final = (
+MESSAGES: Final = of_rows(
     "COORDINATE",
     "TIME",
     "TYPE",
@@ -73,7 +71,7 @@ MESSAGE_COLUMNS: Final = (
     "VERDICT",
     "ERROR",
 )
-EVENT_COLUMNS: Final = (
+EVENTS: Final = of_rows(
     "TIME",
     "TYPE",
     "GROUP",
@@ -138,10 +136,10 @@ def list_claims(
     rows = rows_of(views, group, topic, state)
     paused = paused_groups(views.values())
     if where.format == "json":
-        shown = [_as_json(SLOT_COLUMNS, _cells(row), row) for row in rows]
-        print_json("claims list", claims=shown, as_of=as_of(views), paused=paused)
+        claims = _slots().objects(rows)
+        print_json("claims list", claims=claims, as_of=as_of(views), paused=paused)
         return 0
-    print_table(SLOT_COLUMNS, map(_cells, rows))
+    _slots().print(rows)
     _say_state(views, {name: by for name, by in paused.items() if group in (None, name)})
     return 0
 
@@ -177,24 +175,30 @@ def describe(group: GroupName, /, *, where: WhereClaims = CLAIMS_HERE) -> int:
             )
         ends, replaced = _ends(where, rows), _replaced(where, rows)
         numbers = {row.topic: _partition_of(survey, row.topic) for row in rows}
-    cells = []
-    for row in rows:
-        since = begun.get((numbers[row.topic], -1 if row.epoch is None else row.epoch))
-        since = None if since == UNTRUSTED_TIME_MS else since
-        end = ends.get((row.topic, row.partition))
-        is_known = end is not None and row.position is not None and row.topic not in replaced
-        lag = max(0, (end or 0) - (row.position or 0)) if is_known else None
-        cells.append((*_cells(row), millis_text(since), end, lag))
+
+    def since(row: SlotRow) -> str | None:
+        time_ms = begun.get((numbers[row.topic], -1 if row.epoch is None else row.epoch))
+        return None if time_ms == UNTRUSTED_TIME_MS else millis_text(time_ms)
+
+    def end(row: SlotRow) -> int | None:
+        return ends.get((row.topic, row.partition))
+
+    def lag(row: SlotRow) -> int | None:
+        log_end = end(row)
+        if log_end is None or row.position is None or row.topic in replaced:
+            return None
+        return max(0, log_end - row.position)
+
+    owners = _slots(Column("SINCE", since), Column("LOG-END-OFFSET", end), Column("LAG", lag))
     paused = {name: by for name, by in paused_groups(views.values()).items() if name == group}
-    lags = [row[-1] for row in cells if isinstance(row[-1], int)]
+    total_lag = sum(lag(row) or 0 for row in rows)
     if where.format == "json":
-        claims = [_as_json(OWNER_COLUMNS, each, row) for each, row in zip(cells, rows, strict=True)]
         fields: dict[str, Any] = {"as_of": as_of(views), "paused_by": paused.get(group)}
-        fields |= {"total-lag": sum(lags), "replaced-topics": replaced}
-        print_json("claims describe", group=group, claims=claims, **fields)
+        fields |= {"total-lag": total_lag, "replaced-topics": replaced}
+        print_json("claims describe", group=group, claims=owners.objects(rows), **fields)
         return 0
-    print_table(OWNER_COLUMNS, cells)
-    say(f"{counted(len(rows), 'partition')}, {sum(lags)} records behind")
+    owners.print(rows)
+    say(f"{counted(len(rows), 'partition')}, {total_lag} records behind")
     for topic in replaced:
         say(
             f"{visible(topic)} has another id than positions of it: it was made anew. Whoever "
@@ -241,11 +245,10 @@ def history(
     )
     rows = list(reversed(asked.answers[0].rows))
     if where.format == "json":
-        keys = [column.lower() for column in EVENT_COLUMNS]
-        events = [dict(zip(keys, map(jsonable, row), strict=True)) for row in rows]
+        events = EVENTS.objects(rows)
         print_json("claims history", now(), of=what, since=asked.first, events=events)
         return 0
-    print_table(EVENT_COLUMNS, rows)
+    EVENTS.print(rows)
     asked.say_first()
     if asked.newest is None:
         say(f"The history has no claims of {visible(what)}: it may be behind, or the name wrong.")
@@ -293,11 +296,9 @@ def decode(
         views = survey.read(chosen, is_whole=True, newest_max=most, on_record=note)
     rows = [row for number in sorted(newest) for row in newest[number]]
     if where.format == "json":
-        keys = [column.lower() for column in MESSAGE_COLUMNS]
-        messages = [dict(zip(keys, row, strict=True)) for row in rows]
-        print_json("claims decode", messages=messages, as_of=as_of(views))
+        print_json("claims decode", messages=MESSAGES.objects(rows), as_of=as_of(views))
     else:
-        print_table(MESSAGE_COLUMNS, rows)
+        MESSAGES.print(rows)
         say(f"As of {as_of(views)}")
     return 0
 
@@ -350,25 +351,17 @@ def _replaced(where: WhereClaims, rows: "list[SlotRow]") -> list[str]:
     return [*TopicIdReader(where.client()).replaced((row.topic, row.topic_id) for row in rows)]
 
 
-def _cells(row: "SlotRow") -> tuple[object, ...]:
-    return (
-        *(row.group, row.topic, row.partition, row.state, row.client, row.instance),
-        *(row.epoch, row.position, duration_text(row.sign_age_ms)),
+def _slots(*more: "Column[SlotRow]") -> "Listing[SlotRow]":
+    """Slots of claims, with more columns."""
+    return Listing(
+        *SLOT_COLUMNS,
+        *more,
+        fields=lambda row: {
+            "sign-age-ms": row.sign_age_ms,
+            "is-tentative": row.is_tentative,
+            "topic-id": row.topic_id,
+        },
     )
-
-
-def _as_json(
-    columns: tuple[str, ...], cells: tuple[object, ...], row: "SlotRow"
-) -> dict[str, object]:
-    keys = (column.lower() for column in columns)
-    known = {
-        "sign-age-ms": row.sign_age_ms,
-        "is-tentative": row.is_tentative,
-        "topic-id": row.topic_id,
-    }
-    shown = dict(zip(keys, cells, strict=True)) | known
-    del shown["sign-age"]
-    return shown
 
 
 def _say_state(views: "dict[int, LogView]", paused: dict[str, str]) -> None:
@@ -380,8 +373,6 @@ def _say_state(views: "dict[int, LogView]", paused: dict[str, str]) -> None:
     say(f"As of {as_of(views)}")
 
 
-COLUMNS: Final = ("PARTITION", "SNAPSHOT-OFFSET", "OK", "SLOTS", "DIFFERENCES", "NOTE")
-KEYS: Final = tuple(column.lower() for column in COLUMNS)
 LATE: Final = "late: the log begins behind its first record"
 
 
@@ -400,9 +391,15 @@ class Compared:
     #: Whether a snapshot can be expected: the log's clock has gone a heartbeat interval.
     is_due: bool = True
 
-    def row(self) -> tuple[object, ...]:
-        count = None if self.ok is None else len(self.different)
-        return self.partition, self.snapshot_offset, self.ok, self.slots, count, self.note
+
+COMPARED: Final[Listing[Compared]] = Listing(
+    Column("PARTITION", lambda each: each.partition),
+    Column("SNAPSHOT-OFFSET", lambda each: each.snapshot_offset),
+    Column("OK", lambda each: each.ok),
+    Column("SLOTS", lambda each: each.slots),
+    Column("DIFFERENCES", lambda each: None if each.ok is None else len(each.different)),
+    Column("NOTE", lambda each: each.note),
+)
 
 
 def verify(*, where: WhereClaims = CLAIMS_HERE) -> int:
@@ -420,10 +417,10 @@ def verify(*, where: WhereClaims = CLAIMS_HERE) -> int:
             say(f"m{each.partition}-{each.snapshot_offset}: {visible(line)}")
     ok = agreed(rows)
     if where.format == "json":
-        partitions = [dict(zip(KEYS, each.row(), strict=True)) for each in rows]
+        partitions = COMPARED.objects(rows)
         print_json("claims verify", topic=where.claims_topic, ok=ok, partitions=partitions)
     else:
-        print_table(COLUMNS, [each.row() for each in rows])
+        COMPARED.print(rows)
     if all(each.snapshot_offset is None for each in rows):
         raise NotReady(
             "There is no snapshot to compare with.",

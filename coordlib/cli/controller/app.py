@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from cyclopts import App, Parameter
 
 from coordlib.cli.controller import admin
-from coordlib.cli.groups.app import QUARANTINED, UNREADABLE, as_of_text
+from coordlib.cli.kit.listing import (
+    Column,
+    Listing,
+    as_of_fields,
+    as_of_text,
+    of_rows,
+    say_unreadable,
+    state_text,
+)
 from coordlib.cli.kit.options import (
     Asking,
     BrokerId,
@@ -19,7 +27,6 @@ from coordlib.cli.kit.options import (
     newest_of,
 )
 from coordlib.cli.kit.output import (
-    as_objects,
     counted,
     duration_text,
     millis_text,
@@ -27,10 +34,8 @@ from coordlib.cli.kit.output import (
     print_head,
     print_json,
     print_line,
-    print_table,
     say,
     time_text,
-    visible,
 )
 from coordlib.cli.kit.where import HERE, TABLES_HERE, Where, WhereTables
 from coordlib.errors import ErrorCode, GroupError, SetupError
@@ -39,61 +44,61 @@ if TYPE_CHECKING:
     from coordlib.cli.controller.view import Awaited, ClusterView, SeenCluster
     from coordlib.core.controller.states import Broker, Partition
     from coordlib.core.engine.tables import Place
+    from coordlib.core.wire.controller import Endpoint
 
-LIST_COLUMNS: Final = (
-    "CLUSTER",
-    "STATE",
-    "BROKERS",
-    "ACTIVE",
-    "TOPICS",
-    "PARTITIONS",
-    "LEADERLESS",
-    "UNDER-REPLICATED",
-    "GENERATION",
+CLUSTERS: Final[Listing["SeenCluster"]] = Listing(
+    Column("CLUSTER", lambda seen: seen.cluster),
+    Column("STATE", lambda seen: state_of(seen)),
+    Column("BROKERS", lambda seen: seen.value and len(seen.value.brokers)),
+    Column("ACTIVE", lambda seen: seen.value and len(seen.value.active)),
+    Column("TOPICS", lambda seen: len(seen.topics)),
+    Column("PARTITIONS", lambda seen: len(seen.partitions)),
+    Column("LEADERLESS", lambda seen: seen.leaderless),
+    Column("UNDER-REPLICATED", lambda seen: seen.under_replicated),
+    Column("GENERATION", lambda seen: seen.value and seen.value.generation),
 )
-BROKER_COLUMNS: Final = (
-    "BROKER",
-    "STATE",
+PARTITIONS: Final[Listing[tuple["Place", "Partition"]]] = Listing(
+    Column("TOPIC", lambda at: at[0][0]),
+    Column("PARTITION", lambda at: at[0][1]),
+    Column("LEADER", lambda at: None if at[1].leader < 0 else at[1].leader),
+    Column("LEADER-EPOCH", lambda at: at[1].leader_epoch),
+    Column("PARTITION-EPOCH", lambda at: at[1].partition_epoch),
+    Column("FENCE", lambda at: at[1].fence),
+    Column("REPLICAS", lambda at: at[1].replicas, lambda some: _numbers(some)),
+    Column("ISR", lambda at: at[1].isr, lambda some: _numbers(some)),
+    Column("NOTE", lambda at: note_of(at[1]) or None),
+    fields=lambda at: {
+        "adding": at[1].adding,
+        "removing": at[1].removing,
+        "deleting": sorted(at[1].deleting),
+    },
+)
+AWAITED: Final[Listing["Awaited"]] = Listing(
+    Column("WAITS-FOR", lambda each: each.broker),
+    Column("MEMBER-ID", lambda each: each.member),
+    Column("CLIENT-ID", lambda each: each.client),
+    Column("PARTITIONS", lambda each: _named(each.places), lambda named: _shortened(named)),
+    Column("REASON", lambda each: each.reason),
+)
+LEADERS: Final = of_rows(
     "SINCE",
-    "LEADS",
-    "REPLICAS",
-    "CLIENT-ID",
-    "RACK",
-    "ENDPOINTS",
-    "INCARNATION",
-    "SESSION",
-)
-PARTITION_COLUMNS: Final = (
+    "UNTIL",
     "TOPIC",
     "PARTITION",
     "LEADER",
+    "INCARNATION",
     "LEADER-EPOCH",
-    "PARTITION-EPOCH",
     "FENCE",
-    "REPLICAS",
-    "ISR",
-    "NOTE",
+    "ELECTION",
+    "REASON",
 )
-AWAITED_COLUMNS: Final = ("WAITS-FOR", "MEMBER-ID", "CLIENT-ID", "PARTITIONS", "REASON")
+STATES: Final = of_rows("SINCE", "UNTIL", "BROKER", "INCARNATION", "STATE", "REASON")
 #: Partitions that are named for one broker; the others are counted.
 NAMED_MAX: Final = 5
 
 
 def state_of(seen: "SeenCluster") -> str | None:
-    """A mark before the state: what an operator must see first."""
-    if seen.unreadable is not None:
-        return UNREADABLE
-    return f"{QUARANTINED}({seen.state})" if seen.is_quarantined else seen.state
-
-
-def say_unreadable(clusters: "Iterable[SeenCluster]") -> None:
-    """A sentence for each cluster that newer code wrote."""
-    for each in clusters:
-        if each.unreadable is not None:
-            say(
-                f"{visible(each.cluster)} cannot be read by this version of coord: "
-                f"{visible(each.unreadable)}. Install the version that the job has."
-            )
+    return state_text(seen.state, seen.is_quarantined, seen.unreadable)
 
 
 def say_why_stable(seen: "SeenCluster") -> None:
@@ -105,84 +110,59 @@ def say_why_stable(seen: "SeenCluster") -> None:
         )
 
 
-def list_row(seen: "SeenCluster") -> tuple[object, ...]:
-    """A line of LIST_COLUMNS."""
-    value = seen.value
-    return (
-        seen.cluster,
-        state_of(seen),
-        None if value is None else len(value.brokers),
-        None if value is None else len(value.active),
-        len(seen.topics),
-        len(seen.partitions),
-        seen.leaderless,
-        seen.under_replicated,
-        None if value is None else value.generation,
-    )
-
-
 def head_of(view: "ClusterView", as_of_time: datetime) -> dict[str, object]:
     """A cluster by itself: its line, its shard, and as of when that is so."""
-    told = dict(zip(LIST_COLUMNS, list_row(view.seen), strict=True))
-    return told | {"SHARD": view.shard, "AS-OF": as_of_text(view.as_of, view.shard, as_of_time)}
+    as_of = as_of_text(view.as_of, view.shard, as_of_time)
+    return CLUSTERS.head(view.seen) | {"SHARD": view.shard, "AS-OF": as_of}
 
 
-def described(view: "ClusterView", as_of_time: datetime) -> dict[str, object]:
+def described(view: "ClusterView") -> dict[str, object]:
     """The same as JSON has it, with whom somebody waits for."""
-    told = {name.lower(): value for name, value in head_of(view, as_of_time).items()}
-    awaited = [
-        {
-            "waits-for": each.broker,
-            "member-id": each.member,
-            "client-id": each.client,
-            "partitions": [f"{topic}:{number}" for topic, number in each.places],
-            "reason": each.reason,
+    return (
+        envelope(view)
+        | CLUSTERS.fields(view.seen)
+        | {
+            "shard": view.shard,
+            "unreadable": view.seen.unreadable,
+            "lost": view.seen.lost,
+            "waits-for": AWAITED.objects(view.seen.waits_for),
         }
-        for each in view.seen.waits_for
-    ]
-    del told["as-of"]
-    more = {"unreadable": view.seen.unreadable, "lost": view.seen.lost, "waits-for": awaited}
-    return envelope(view) | told | more
+    )
 
 
 def envelope(view: "ClusterView") -> dict[str, object]:
     """Of each object about one cluster: as of which request it is true."""
-    as_of = view.as_of
-    return {
-        "cluster": view.seen.cluster,
-        "as_of_offset": as_of.offset if as_of else None,
-        "as_of_log_time": millis_text(as_of.clock_ms) if as_of else None,
-        "waiting": as_of.waiting if as_of else None,
-    }
+    return {"cluster": view.seen.cluster, **as_of_fields(view.as_of)}
 
 
-def awaited_row(each: "Awaited") -> tuple[object, ...]:
-    """A line of AWAITED_COLUMNS."""
-    named = [f"{topic}:{number}" for topic, number in each.places[:NAMED_MAX]]
-    more = len(each.places) - len(named)
-    text = ",".join(named) + (f",… ({len(each.places)})" if more else "")
-    return (each.broker, each.member, each.client, text, each.reason)
-
-
-def broker_row(broker: "Broker", rows: "Mapping[Place, Partition]") -> tuple[object, ...]:
-    """A line of BROKER_COLUMNS. `rows`: all partitions."""
-    number = broker.broker
-    endpoints = ",".join(f"{each.name}://{each.host}:{each.port}" for each in broker.endpoints)
-    return (
-        number,
-        broker.state.value,
-        millis_text(broker.since_ms),
-        sum(row.leader == number for row in rows.values()),
-        sum(number in row.replicas for row in rows.values()),
-        broker.client,
-        broker.rack,
-        endpoints,
-        broker.incarnation,
-        "legacy" if broker.is_legacy else duration_text(broker.session_timeout_ms),
+def brokers_among(rows: "Mapping[Place, Partition]") -> "Listing[Broker]":
+    """The brokers of a cluster. `rows`: all its partitions."""
+    return Listing(
+        Column("BROKER", lambda broker: broker.broker),
+        Column("STATE", lambda broker: broker.state.value),
+        Column("SINCE", lambda broker: millis_text(broker.since_ms)),
+        Column("LEADS", lambda broker: sum(row.leader == broker.broker for row in rows.values())),
+        Column(
+            "REPLICAS", lambda broker: sum(broker.broker in row.replicas for row in rows.values())
+        ),
+        Column("CLIENT-ID", lambda broker: broker.client),
+        Column("RACK", lambda broker: broker.rack),
+        Column("ENDPOINTS", lambda broker: broker.endpoints, _endpoints_text),
+        Column("INCARNATION", lambda broker: broker.incarnation),
+        Column(
+            "SESSION",
+            lambda broker: None if broker.is_legacy else broker.session_timeout_ms,
+            lambda session_ms: "legacy" if session_ms is None else duration_text(session_ms),
+        ),
+        fields=_broker_fields,
     )
 
 
-def broker_fields(broker: "Broker") -> dict[str, object]:
+def _endpoints_text(endpoints: "Iterable[Endpoint]") -> str:
+    return ",".join(f"{each.name}://{each.host}:{each.port}" for each in endpoints)
+
+
+def _broker_fields(broker: "Broker") -> dict[str, object]:
     """What JSON has of a broker beside its line, or in place of its texts."""
     return {
         "member-id": broker.member,
@@ -190,32 +170,18 @@ def broker_fields(broker: "Broker") -> dict[str, object]:
             {"name": each.name, "host": each.host, "port": each.port} for each in broker.endpoints
         ],
         "storage": broker.storage or None,
-        "session": None if broker.is_legacy else broker.session_timeout_ms,
         "release": None if broker.is_legacy else broker.release_timeout_ms,
         "is-legacy": broker.is_legacy,
     }
 
 
-def partition_row(place: "Place", row: "Partition") -> tuple[object, ...]:
-    """A line of PARTITION_COLUMNS."""
-    return (
-        *place,
-        None if row.leader < 0 else row.leader,
-        *(row.leader_epoch, row.partition_epoch, row.fence),
-        *(_numbers(row.replicas), _numbers(row.isr), note_of(row) or None),
-    )
+def _named(places: "Iterable[Place]") -> list[str]:
+    return [f"{topic}:{number}" for topic, number in places]
 
 
-def partition_object(place: "Place", row: "Partition") -> dict[str, object]:
-    """The same as JSON has it."""
-    (told,) = as_objects(PARTITION_COLUMNS, [partition_row(place, row)])
-    return told | {
-        "replicas": row.replicas,
-        "isr": row.isr,
-        "adding": row.adding,
-        "removing": row.removing,
-        "deleting": sorted(row.deleting),
-    }
+def _shortened(named: list[str]) -> str:
+    rest = f",… ({len(named)})" if len(named) > NAMED_MAX else ""
+    return ",".join(named[:NAMED_MAX]) + rest
 
 
 def note_of(row: "Partition") -> str:
@@ -251,16 +217,14 @@ def list_clusters(*, where: Where = HERE) -> int:
     """
     from coordlib.cli.controller.view import read_clusters
 
-    topics = where.reach()
-    as_of_time = now()
-    found = read_clusters(where.client(), topics, where.topic_prefix())
-    rows = [list_row(each) for each in found]
-    say_unreadable(found)
+    found, as_of_time = where.read(read_clusters)
+    for each in found:
+        say_unreadable(each.cluster, each.unreadable)
     if where.format == "json":
-        print_json("cluster list", as_of_time, clusters=as_objects(LIST_COLUMNS, rows))
+        print_json("cluster list", as_of_time, clusters=CLUSTERS.objects(found))
         return 0
-    print_table(LIST_COLUMNS, rows)
-    say(f"{counted(len(rows), 'cluster')} as of {time_text(as_of_time)}")
+    CLUSTERS.print(found)
+    say(f"{counted(len(found), 'cluster')} as of {time_text(as_of_time)}")
     return 0
 
 
@@ -282,15 +246,15 @@ def describe(cluster: ClusterName, /, *, where: Where = HERE) -> int:
     """
     view, as_of_time = _view(where, cluster)
     if where.format == "json":
-        print_json("cluster describe", as_of_time, **described(view, as_of_time))
+        print_json("cluster describe", as_of_time, **described(view))
         return 0
     seen = view.seen
     print_head(head_of(view, as_of_time))
     if seen.waits_for:
         print_line()
-        print_table(AWAITED_COLUMNS, map(awaited_row, seen.waits_for))
+        AWAITED.print(seen.waits_for)
         say_why_stable(seen)
-    say_unreadable([seen])
+    say_unreadable(seen.cluster, seen.unreadable)
     if seen.lost:
         say(
             f"{counted(seen.lost, 'partition')} lost the last replica in sync: only an unclean "
@@ -310,16 +274,14 @@ def brokers(cluster: ClusterName, /, *, where: Where = HERE) -> int:
         The cluster's name.
     """
     view, as_of_time = _view(where, cluster)
-    rows = [broker_row(each, view.seen.partitions) for each in view.seen.brokers.values()]
+    found, shown = view.seen.brokers.values(), brokers_among(view.seen.partitions)
     if where.format == "json":
-        told = as_objects(BROKER_COLUMNS, rows)
-        for line, each in zip(told, view.seen.brokers.values(), strict=True):
-            line |= broker_fields(each)
-        print_json("cluster brokers", as_of_time, **envelope(view), brokers=told)
+        fields = envelope(view)
+        print_json("cluster brokers", as_of_time, **fields, brokers=shown.objects(found))
         return 0
-    print_table(BROKER_COLUMNS, rows)
-    say_unreadable([view.seen])
-    say(f"{counted(len(rows), 'broker')} as of {_as_of(view, as_of_time)}")
+    shown.print(found)
+    say_unreadable(cluster, view.seen.unreadable)
+    say(f"{counted(len(found), 'broker')} as of {_as_of(view, as_of_time)}")
     return 0
 
 
@@ -363,27 +325,21 @@ def partitions(
         asked.append(lambda _, row: is_leaderless(row))
     if under_replicated:
         asked.append(lambda _, row: is_under_replicated(row))
-    found = {
-        place: row
-        for place, row in view.seen.partitions.items()
-        if all(holds(place, row) for holds in asked)
-    }
-    rows = [partition_row(place, row) for place, row in found.items()]
+    found = [at for at in view.seen.partitions.items() if all(holds(*at) for holds in asked)]
     if where.format == "json":
-        told = [partition_object(place, row) for place, row in found.items()]
-        print_json("cluster partitions", as_of_time, **envelope(view), partitions=told)
+        fields = envelope(view)
+        print_json("cluster partitions", as_of_time, **fields, partitions=PARTITIONS.objects(found))
         return 0
-    print_table(PARTITION_COLUMNS, rows)
-    say_unreadable([view.seen])
-    say(f"{counted(len(rows), 'partition')} as of {_as_of(view, as_of_time)}")
+    PARTITIONS.print(found)
+    say_unreadable(cluster, view.seen.unreadable)
+    say(f"{counted(len(found), 'partition')} as of {_as_of(view, as_of_time)}")
     return 0
 
 
 def _view(where: Where, cluster: str) -> "tuple[ClusterView, datetime]":
     from coordlib.cli.controller.view import read_cluster
 
-    topics, as_of_time = where.reach(), now()
-    return read_cluster(where.client(), topics, where.topic_prefix(), cluster), as_of_time
+    return where.read(read_cluster, cluster)
 
 
 def _as_of(view: "ClusterView", asked: datetime) -> str:
@@ -410,19 +366,6 @@ def build() -> App:
     return app
 
 
-LEADER_COLUMNS: Final = (
-    "SINCE",
-    "UNTIL",
-    "TOPIC",
-    "PARTITION",
-    "LEADER",
-    "INCARNATION",
-    "LEADER-EPOCH",
-    "FENCE",
-    "ELECTION",
-    "REASON",
-)
-STATE_COLUMNS: Final = ("SINCE", "UNTIL", "BROKER", "INCARNATION", "STATE", "REASON")
 #: Of a leaderless time ELECTION is empty, and REASON begins with why nobody could lead. It ends
 #: with `unproved` where a legacy leader was not known to have stopped.
 _LEADERS: Final = """
@@ -502,16 +445,16 @@ def history(
     leaders, *others = (list(reversed(answer.rows)) for answer in answers)
     states = others[0] if others else []
     if where.format == "json":
-        told = {"leaders": as_objects(LEADER_COLUMNS, leaders)}
+        told = {"leaders": LEADERS.objects(leaders)}
         if topic is None:
-            told["brokers"] = as_objects(STATE_COLUMNS, states)
+            told["brokers"] = STATES.objects(states)
         at = {"newest_event": newest, "since": since}
         print_json("cluster history", now(), cluster=cluster, **at, **told)
         return 0
     if topic is None:
-        print_table(STATE_COLUMNS, states)
+        STATES.print(states)
         print_line()
-    print_table(LEADER_COLUMNS, leaders)
+    LEADERS.print(leaders)
     say(f"As of the newest event of this cluster: {time_text(newest)}")
     return 0
 

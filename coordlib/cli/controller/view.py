@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.cli.groups.view import AsOf, ClientOptions, read_as_of, shards_of
-from coordlib.cli.kit.reading import load_head
+from coordlib.cli.kit.listing import AsOf
+from coordlib.cli.kit.reading import ClientOptions, load_head, read_as_of, shards_of
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.controller import reads
 from coordlib.core.controller.protocol import BROKERS, Clusters
@@ -201,14 +201,6 @@ def read_cluster(
         f"cluster {name}, prefix {prefix}, shard {shard}",
         "Check its name: coord cluster list",
     )
-
-
-def is_cluster(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str) -> bool:
-    """Whether a cluster has this name; also where it cannot be decoded. Raises CannotReach."""
-    if f"{prefix}.{CLUSTERS}" not in topics:
-        return False
-    shard = shard_of(name, shards_of(client, topics, prefix, CLUSTERS))
-    return Clusters.head_key(name) in newest_by_key(client, f"{prefix}.{CLUSTERS}", shard)
 
 
 def _read_shard(client: ClientOptions, prefix: str, shard: int) -> Iterator[SeenCluster]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Group, Parameter
 
-from coordlib.cli.controller.cluster_names import is_a_cluster, of_a_group, pointer
+from coordlib.cli.kit.listing import of_rows
 from coordlib.cli.kit.options import GroupName, Instances, Members, require_name
-from coordlib.cli.kit.output import confirm, counted, now, print_json, print_table, say
-from coordlib.cli.kit.where import HERE, Where
+from coordlib.cli.kit.output import confirm, counted, now, print_json, say
+from coordlib.cli.kit.where import HERE, Where, is_a_cluster, of_a_group, pointer
 from coordlib.errors import CoordError, ErrorCode, SetupError
 from coordlib.limits import INT32_MAX
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from coordlib.client.admin import Admin
     from coordlib.core.wire import api as rs
 
-REFUSED_COLUMNS = ("GROUP", "CONSUMER-ID", "INSTANCE", "ERROR")
+REFUSED: Final = of_rows("GROUP", "CONSUMER-ID", "INSTANCE", "ERROR")
+UNDELETED: Final = of_rows("GROUP", "TOPIC", "PARTITION", "ERROR")
 
 
 def _exactly_one(whom: Any) -> None:
@@ -77,7 +78,7 @@ def remove_members(
         _print_json(group, rows, awaited)
     elif refused:
         lines = [(group, row.member, row.instance, row.error) for row in refused]
-        print_table(REFUSED_COLUMNS, lines)
+        REFUSED.print(lines)
     say(f"{counted(len(rows) - len(refused), 'member')} of {group} removed")
     _say_awaited(group, awaited)
     if len(refused) == len(rows) and is_a_cluster(where, group):
@@ -215,13 +216,11 @@ def delete_offsets(
     with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
         asked, failed = admin.delete_offsets(group, named)
     rows = [(group, row.topic, row.partition, row.error) for row in failed]
-    headers = ("GROUP", "TOPIC", "PARTITION", "ERROR")
     if where.format == "json":
-        keys = [header.lower() for header in headers]
-        refused = [dict(zip(keys, row, strict=True)) for row in rows]
+        refused = UNDELETED.objects(rows)
         print_json("offsets delete", now(), group=group, asked=asked, failed=refused)
     elif rows:
-        print_table(headers, rows)
+        UNDELETED.print(rows)
     say(f"{counted(asked - len(rows), 'partition')} of {group} without offset now")
     return 1 if rows else 0
 

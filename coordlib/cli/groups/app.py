@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
-from coordlib.cli.controller.cluster_names import of_a_group, pointer
 from coordlib.cli.groups import admin
+from coordlib.cli.kit.listing import (
+    QUARANTINED,
+    UNREADABLE,
+    Column,
+    Listing,
+    as_of_fields,
+    as_of_text,
+    mark_of,
+    of_rows,
+    state_text,
+)
 from coordlib.cli.kit.options import Asking, Count, GroupName, Since, TopicName, ask, states_named
 from coordlib.cli.kit.output import (
     counted,
@@ -24,34 +34,36 @@ from coordlib.cli.kit.output import (
     time_text,
     visible,
 )
-from coordlib.cli.kit.where import HERE, TABLES_HERE, Where, WhereTables
+from coordlib.cli.kit.where import HERE, TABLES_HERE, Where, WhereTables, of_a_group, pointer
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.history.tables import JUDGED, ORDINAL
 
 if TYPE_CHECKING:
-    from coordlib.cli.groups.view import AsOf, GroupView, PartitionLine, SeenGroup
+    from coordlib.cli.groups.view import GroupView, PartitionLine, SeenGroup
+    from coordlib.core.wire.api import AwaitedMember
     from coordlib.kafka.lag import Lag
 
 GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Reconciling", "Empty")
-#: Said before a group's state, and asked for like one.
-QUARANTINED, UNREADABLE = "Quarantined", "Unreadable"
-OFFSET_COLUMNS = (
-    "GROUP",
-    "TOPIC",
-    "PARTITION",
-    "CURRENT-OFFSET",
-    "LOG-END-OFFSET",
-    "LAG",
-    "LAG-SECONDS",
-    "LOST",
-    "CONSUMER-ID",
-    "CLIENT-ID",
+GROUPS: Final[Listing["SeenGroup"]] = Listing(
+    Column("GROUP", lambda group: group.group),
+    Column("STATE", lambda group: _state(group)),
+    Column("MEMBERS", lambda group: group.member_count),
+    Column("GENERATION", lambda group: group.generation),
+    Column("PROTOCOL", lambda group: group.protocol),
 )
 #: Shown where a client named its host, or its own time of a position, or offsets are pending.
+OWN_COLUMNS: Final[tuple[Column["PartitionLine"], ...]] = (
+    Column("HOST", lambda line: line.host),
+    Column("COMMITTED-TIMESTAMP", lambda line: millis_text(line.timestamp_ms)),
+    Column("PENDING", lambda line: line.pending),
+)
+AWAITED: Final[Listing["AwaitedMember"]] = Listing(
+    Column("WAITS-FOR", lambda each: each.member),
+    Column("CLIENT-ID", lambda each: each.client),
+    Column("REASON", lambda each: each.reason),
+)
 #: Names in one line.
 _MISSING_MAX: Final = 20
-OWN_COLUMNS = ("HOST", "COMMITTED-TIMESTAMP", "PENDING")
-AWAITED_COLUMNS = ("WAITS-FOR", "CLIENT-ID", "REASON")
 
 
 def list_groups(
@@ -80,43 +92,27 @@ def list_groups(
     from coordlib.core.wire.topics import own_topics
 
     wanted = states_named(state or [], (*GROUP_STATES, QUARANTINED, UNREADABLE), "a group")
-    topics = where.reach()
-    as_of_time, prefix = now(), where.topic_prefix()
-    own = own_topics(prefix)
-    found = read_groups(where.client(), topics, prefix)
+    found, as_of_time = where.read(read_groups)
+    own = own_topics(where.topic_prefix())
     groups = [
         group
         for group in found
-        if not wanted or wanted & {group.state, _mark(group)}
+        if not wanted or wanted & {group.state, mark_of(group.is_quarantined, group.unreadable)}
         if topic is None or wants(group, topic, own)
     ]
-    headers = ("GROUP", "STATE", "MEMBERS", "GENERATION", "PROTOCOL")
-    rows = [(g.group, _state(g), g.member_count, g.generation, g.protocol) for g in groups]
     _say_unreadable(found)
     if where.format == "json":
-        keys = [header.lower() for header in headers]
-        as_json = [dict(zip(keys, row, strict=True)) for row in rows]
-        print_json("groups list", as_of_time, groups=as_json, **({"topic": topic} if topic else {}))
+        of_json = {"topic": topic} if topic else {}
+        print_json("groups list", as_of_time, groups=GROUPS.objects(groups), **of_json)
         return 0
-    print_table(headers, rows)
+    GROUPS.print(groups)
     of_topic = f" of topic {visible(topic)}" if topic else ""
-    say(f"{counted(len(rows), 'group')}{of_topic} as of {time_text(as_of_time)}")
+    say(f"{counted(len(groups), 'group')}{of_topic} as of {time_text(as_of_time)}")
     return 0
 
 
-def _mark(group: "SeenGroup") -> str | None:
-    """What an operator must see before the state; None: nothing."""
-    if group.unreadable is not None:
-        return UNREADABLE
-    return QUARANTINED if group.is_quarantined else None
-
-
 def _state(group: "SeenGroup") -> str | None:
-    """Kafka's name of the state, in brackets behind a mark."""
-    mark = _mark(group)
-    if mark is None or group.state is None:
-        return mark or group.state
-    return f"{mark}({group.state})"
+    return state_text(group.state, group.is_quarantined, group.unreadable)
 
 
 def _say_unreadable(groups: "Iterable[SeenGroup]") -> None:
@@ -146,9 +142,8 @@ def describe(group: GroupName, /, *, where: Where = HERE) -> int:
     """
     from coordlib.cli.groups.view import read_group
 
-    topics, as_of_time = where.reach(), now()
     with of_a_group(where, group):
-        view = read_group(where.client(), topics, where.topic_prefix(), group)
+        view, as_of_time = where.read(read_group, group)
     if where.format == "json":
         print_json("groups describe", as_of_time, **_as_json(view))
     else:
@@ -174,7 +169,7 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
         }
     )
     print_line()
-    _print_offsets(group.group, lines)
+    offsets(group.group, lines).print(lines)
     _say_beyond(lines)
     for topic in view.replaced:
         say(
@@ -183,8 +178,7 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
         )
     if group.waits_for:
         print_line()
-        awaited = [(each.member, each.client, each.reason) for each in group.waits_for]
-        print_table(AWAITED_COLUMNS, awaited)
+        AWAITED.print(group.waits_for)
     if group.unreadable is not None:
         _say_unreadable([group])
     elif not group.members:
@@ -203,27 +197,40 @@ def _named(topics: "Sequence[str]") -> str:
     return ", ".join((*topics[:_MISSING_MAX], *((f"{rest} more",) if rest > 0 else ())))
 
 
-def _row(group: str, line: "PartitionLine") -> tuple[object, ...]:
-    lag = line.lag
-    return (
-        *(group, line.topic, line.partition, line.committed, lag.log_end, lag.lag),
-        *(_seconds_text(lag), lag.lost, line.member, line.client),
+def offsets(group: str, shown: "Sequence[PartitionLine]" = ()) -> "Listing[PartitionLine]":
+    """The partitions of a group, with those of OWN_COLUMNS that a line has a value for.
+
+    Args:
+        shown: the lines of the table.
+    """
+    return Listing(
+        Column("GROUP", lambda _: group),
+        Column("TOPIC", lambda line: line.topic),
+        Column("PARTITION", lambda line: line.partition),
+        Column("CURRENT-OFFSET", lambda line: line.committed),
+        Column("LOG-END-OFFSET", lambda line: line.lag.log_end),
+        Column("LAG", lambda line: line.lag.lag),
+        Column("LAG-SECONDS", lambda line: line.lag, _seconds_text),
+        Column("LOST", lambda line: line.lag.lost),
+        Column("CONSUMER-ID", lambda line: line.member),
+        Column("CLIENT-ID", lambda line: line.client),
+        *(each for each in OWN_COLUMNS if any(each.value(line) for line in shown)),
+        fields=_fields,
     )
 
 
-def _own_row(line: "PartitionLine") -> tuple[str | None, str | None, str | None]:
-    told_ms = line.timestamp_ms
-    return line.host, None if told_ms is None else millis_text(told_ms), line.pending
-
-
-def _print_offsets(group: str, lines: "Iterable[PartitionLine]") -> None:
-    own = [_own_row(line) for line in lines]
-    shown = [place for place in range(len(OWN_COLUMNS)) if any(row[place] for row in own)]
-    rows = [
-        (*_row(group, line), *(row[place] for place in shown))
-        for line, row in zip(lines, own, strict=True)
-    ]
-    print_table((*OFFSET_COLUMNS, *(OWN_COLUMNS[place] for place in shown)), rows)
+def _fields(line: "PartitionLine") -> dict[str, object]:
+    """What JSON has of a partition besides."""
+    return {
+        "lag-seconds": line.lag.lag_seconds,
+        "is-at-least": line.lag.is_at_least,
+        "log-start-offset": line.lag.log_start,
+        "is-beyond-end": line.lag.is_beyond_end,
+        "host": line.host,
+        "committed-timestamp": millis_text(line.timestamp_ms),
+        "pending": line.pending,
+        "topic-id": line.topic_id,
+    }
 
 
 def _seconds_text(lag: "Lag") -> str | None:
@@ -242,36 +249,14 @@ def _say_beyond(lines: "Iterable[PartitionLine]") -> None:
             )
 
 
-def _line_as_json(group: str, line: "PartitionLine") -> dict[str, object]:
-    keys = [column.lower() for column in OFFSET_COLUMNS]
-    return dict(zip(keys, _row(group, line), strict=True)) | {
-        "lag-seconds": line.lag.lag_seconds,
-        "is-at-least": line.lag.is_at_least,
-        "log-start-offset": line.lag.log_start,
-        "is-beyond-end": line.lag.is_beyond_end,
-        "host": line.host,
-        "committed-timestamp": _own_row(line)[1],
-        "pending": line.pending,
-        "topic-id": line.topic_id,
-    }
-
-
 def _total_lag(lines: "Iterable[PartitionLine]") -> int:
     return sum(line.lag.lag or 0 for line in lines)
-
-
-def as_of_text(as_of: "AsOf | None", shard: int, asked: datetime) -> str:
-    """`r0-523 at …Z, 2 requests wait`: a view is a fold of the log up to a request."""
-    if as_of is None:
-        return f"{time_text(asked)}, before the first batch of the job"
-    waiting = f", {counted(as_of.waiting, 'record')} to be judged" if as_of.waiting else ""
-    return f"r{shard}-{as_of.offset} at {millis_text(as_of.clock_ms)}{waiting}"
 
 
 def _as_json(view: "GroupView") -> dict[str, object]:
     from coordlib.cli.groups.view import host_of
 
-    group, as_of, failure = view.group, view.as_of, view.group.failure
+    group, failure = view.group, view.group.failure
     return {
         "group": group.group,
         "kind": group.kind,
@@ -282,9 +267,7 @@ def _as_json(view: "GroupView") -> dict[str, object]:
         "leader": group.leader,
         "failure": failure and {"error": failure.error, "message": failure.message},
         "shard": view.shard,
-        "as_of_offset": as_of.offset if as_of else None,
-        "as_of_log_time": millis_text(as_of.clock_ms) if as_of else None,
-        "waiting": as_of.waiting if as_of else None,
+        **as_of_fields(view.as_of),
         "total-lag": _total_lag(view.lines),
         "members": [
             {
@@ -301,7 +284,7 @@ def _as_json(view: "GroupView") -> dict[str, object]:
             {"consumer-id": each.member, "client-id": each.client, "reason": each.reason}
             for each in group.waits_for
         ],
-        "offsets": [_line_as_json(group.group, line) for line in view.lines],
+        "offsets": offsets(group.group).objects(view.lines),
     }
 
 
@@ -341,9 +324,10 @@ _CLUSTER: Final = "SELECT MAX(time) FROM cluster_events WHERE group_id = ?"
 #: A generation, and when it began.
 _Began = tuple[int, datetime]
 
-_REFUSED_KEYS: Final = ("newest", "times", "request", "error", "client", "reason")
-
-_LOST_KEYS: Final = ("found", "topic", "partition", "from_offset", "to_offset")
+REFUSED: Final = of_rows("NEWEST", "TIMES", "REQUEST", "ERROR", "CLIENT", "REASON")
+LOST: Final = of_rows("FOUND", "TOPIC", "PARTITION", "FROM_OFFSET", "TO_OFFSET")
+#: What JSON has of a turn; the table has the number of members, and of owners a text.
+TURNS: Final = of_rows("TIME", "GENERATION", "CAUSE", "MEMBERS", "DURATION_MS")
 
 #: What a turn that is no generation is called in the column CAUSE.
 _CAUSES: Final = {
@@ -397,18 +381,18 @@ def history(
     owned = _owners(asked.answers[3].rows, turns) if owners else {}
     rows = [_turn_row(turn, owned) for turn in turns]
     if where.format == "json":
-        keys = ("time", "generation", "cause", "members", "duration_ms", "owners")
-        told = [dict(zip(keys, row, strict=True)) for row in rows]
-        if not owners:
-            told = [{key: row[key] for key in keys[:-1]} for row in told]
-        lines = [dict(zip(_REFUSED_KEYS, map(jsonable, row), strict=True)) for row in refused]
-        holes = [dict(zip(_LOST_KEYS, map(jsonable, row), strict=True)) for row in lost]
-        fields = {"generations": told, "refused": lines, "lost": holes}
+        told = [
+            turn | ({"owners": row[-1]} if owners else {})
+            for turn, row in zip(TURNS.objects(rows), rows, strict=True)
+        ]
+        fields = {"refused": REFUSED.objects(refused), "lost": LOST.objects(lost)}
         at = {"newest_event": newest, "since": asked.first}
-        print_json("groups history", now(), group=group, **at, **fields)
+        print_json("groups history", now(), group=group, **at, generations=told, **fields)
     else:
         _print_turns(rows, owners)
-        _print_refused(refused)
+        if refused:
+            print_line()
+            REFUSED.print(refused)
         for found, topic, partition, first, end in lost:
             say(
                 f"History is missing: Kafka deleted offsets {first} to {end - 1} of "
@@ -450,12 +434,6 @@ def _print_turns(rows: list[tuple[Any, ...]], with_owners: bool) -> None:
         for line, row in zip(shown, rows, strict=True):
             line.append(_owners_text(row[5]))
     print_table(headers, shown)
-
-
-def _print_refused(rows: list[tuple[Any, ...]]) -> None:
-    if rows:
-        print_line()
-        print_table([key.upper() for key in _REFUSED_KEYS], rows)
 
 
 def _owners_text(owners: dict[str, dict[str, list[int]]] | None) -> str | None:

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from coordlib.cli.main.status import read_marker
+from coordlib.cli.kit.listing import AsOf
+from coordlib.cli.kit.reading import ClientOptions, read_as_of, shards_of
 from coordlib.core.engine.effects import GROUPS, TRANSACTIONS
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.groups.assigned import leave as assigned
@@ -22,12 +23,11 @@ from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import CommittedValue
-from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
+from coordlib.errors import ErrorCode, GroupError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching, refusing
-from coordlib.kafka.cluster import TopicIdReader, require_visible
+from coordlib.kafka.cluster import TopicIdReader
 from coordlib.kafka.lag import UNKNOWN, Lag, SampledEnds, measure, newest_samples, sampled_ends
-from coordlib.kafka.layout import recorded_layout
 from coordlib.kafka.logs import Bounds, Place
 from coordlib.kafka.reading import newest_by_key
 
@@ -71,12 +71,7 @@ def lag_now(
     return measure(committed, bounds, sampled.ends, now_ms)
 
 
-TIMEOUT_S = 5.0
 T = TypeVar("T")
-
-ClientOptions = Mapping[str, str]
-"""librdkafka's options, with `bootstrap.servers`."""
-
 
 Group = ClassicGroup | AssignedGroup
 Described = Callable[[Any], Iterable[rs.DescribedMember]]
@@ -152,15 +147,6 @@ class PartitionLine:
     pending: str | None = None
     #: Of the topic that the committed offset is of; None: it names none.
     topic_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AsOf:
-    """How far the job had judged a shard when the topics were read."""
-
-    offset: int  # of the last request judged
-    clock_ms: int  # the shard's clock then
-    waiting: int  # records of the requests topic behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,25 +231,6 @@ def _named(group: SeenGroup) -> frozenset[str]:
             return frozenset()
 
 
-def shards_of(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str) -> int:
-    """In how many partitions of one of the coordinator's topics the job writes: its shards.
-
-    Partitions that were added since the prefix was made are none. Raises as `read_groups`.
-    """
-    topic = f"{prefix}.{name}"
-    found = topics.get(topic)
-    if found is None:
-        require_visible(client, topic, TIMEOUT_S)
-    if found is None or found.error is not None or not found.partitions:
-        raise SetupError(
-            f"There is no topic {topic}.",
-            "the cluster answers, and the engine's topics are not there",
-            "Check --prefix; topics are made by: coord topics create",
-        )
-    recorded = recorded_layout(client, prefix) if f"{prefix}.progress" in topics else None
-    return len(found.partitions) if recorded is None else recorded.shards
-
-
 class _Head(msgspec.Struct):
     """What any kind in any version begins with. Newer code may write other types: see `_typed`."""
 
@@ -276,18 +243,6 @@ class _Head(msgspec.Struct):
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
-
-
-def _log_end(client: ClientOptions, place: Place) -> int | None:
-    """None where the partition is gone or cannot be read."""
-    try:
-        with reaching("Kafka stopped answering", "Look into the broker's log."):
-            bounds = log_bounds(
-                open_admin(client), [place], TIMEOUT_S, on_denied=refusing(client)
-            ).get(place)
-    except CannotReach:
-        return None  # how much waits is left out then; all else stands in other partitions
-    return None if bounds is None else bounds.end
 
 
 def _group(key: bytes, value: bytes) -> SeenGroup | None:
@@ -412,18 +367,3 @@ def _owner(group: SeenGroup, name: str | None) -> tuple[str | None, str | None, 
         return None, None, None
     member = group.members[name]
     return name, member.client, host_of(member)
-
-
-def read_as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
-    """How far the job had come; None: it has not judged anything of this shard.
-
-    Raises:
-        CannotReach: the broker stopped answering.
-    """
-    marker = read_marker(client, prefix)
-    position = None if marker is None else marker.shards.get(str(shard))
-    if position is None:
-        return None
-    end = _log_end(client, Place(f"{prefix}.requests", shard))
-    waiting = 0 if end is None else max(0, end - position.offset - 1)
-    return AsOf(position.offset, position.clock_ms, waiting)

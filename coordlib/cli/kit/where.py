@@ -3,17 +3,18 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from cyclopts import Parameter
 
 from coordlib.cli.kit.options import require_topic
-from coordlib.cli.kit.output import Format, now, print_json, print_table, say
+from coordlib.cli.kit.output import Format, now, print_json, print_table, say, visible
 from coordlib.core.wire.topics import COORDINATION_TOPIC
-from coordlib.errors import CannotReach, ErrorCode, SetupError
+from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
 from coordlib.folders import folder_named
 from coordlib.kafka.options import SERVERS, KafkaOptions, read_options
 from coordlib.kafka.roles import Role
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from coordlib.client.claims.admin import Survey
     from coordlib.client.claims.transport import LogView
 
+T = TypeVar("T")
 DEFAULT_PREFIX = "coord"
 SERVERS_VARIABLE = "COORD_BOOTSTRAP_SERVERS"
 FILE_VARIABLE = "COORD_KAFKA_FILE"
@@ -213,6 +215,15 @@ class Where(Output):
 
         return topics_of(self.client(user), REACH_TIMEOUT_S, self._way_out())
 
+    def read(self, reader: Callable[..., T], *arguments: object) -> tuple[T, datetime]:
+        """What a reader finds in the topics, and when it began to look.
+
+        Args:
+            reader: takes librdkafka's options, the cluster's topics, the prefix and `arguments`.
+        """
+        topics, as_of_time = self.reach(), now()
+        return reader(self.client(), topics, self.topic_prefix(), *arguments), as_of_time
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -319,6 +330,35 @@ def _line(row: Any) -> Mapping[str, object]:
     if isinstance(row.message, str):
         line["message"] = row.message
     return line
+
+
+def pointer(name: str) -> str:
+    """What to do with a cluster's name."""
+    return f"This is a cluster of brokers. See: coord cluster describe {visible(name)}"
+
+
+@contextmanager
+def of_a_group(where: Where, name: str) -> Iterator[None]:
+    """A group that is not found may be a cluster: then the error says so.
+
+    Raises:
+        GroupError: as the block raised it, perhaps with another mend.
+    """
+    try:
+        yield
+    except GroupError as problem:
+        if problem.code is ErrorCode.GROUP_ID_NOT_FOUND and is_a_cluster(where, name):
+            raise GroupError(problem.code, problem.where, pointer(name)) from problem
+        raise
+
+
+def is_a_cluster(where: Where, name: str) -> bool:
+    """Whether the topics have a cluster of this name; no, where they cannot be read."""
+    from coordlib.cli.kit.reading import is_cluster
+
+    with suppress(CoordError):  # what is to be told has gone wrong already
+        return is_cluster(where.client(), where.reach(), where.topic_prefix(), name)
+    return False
 
 
 TOPIC_VARIABLE: Final = "COORD_CLAIMS_TOPIC"

@@ -5,78 +5,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from coordlib import exit_codes
 from coordlib.cli.kit.output import counted, error_fields, now
+from coordlib.cli.kit.reading import SeenProgress, read_progress
 from coordlib.cli.kit.where import WhereTables
 from coordlib.core.wire import cells
-from coordlib.core.wire.cells import CELL, MARKER, CellValue, Owned
 from coordlib.core.wire.topics import INPUTS, claims_prefix
 from coordlib.errors import CannotReach, CoordError, NotAllowed
 from coordlib.local.home import command_for
 
 if TYPE_CHECKING:
-    from coordlib.core.wire.stored import Layout, Marker
     from coordlib.kafka.logs import Place
-
-
-@dataclass(slots=True)
-class SeenProgress:
-    """What the topic has; markers and cells in the order of the log."""
-
-    #: What the prefix was made of; None: no job has started.
-    layout: "Layout | None" = None
-    markers: "dict[Owned, Marker]" = field(default_factory=dict)
-    #: When each marker was committed, epoch milliseconds.
-    committed_ms: dict[Owned, int] = field(default_factory=dict)
-    cells: dict[Owned, CellValue] = field(default_factory=dict)
-
-    @property
-    def shards(self) -> int:
-        """How many the prefix has; 0: nobody has recorded it."""
-        return 0 if self.layout is None else self.layout.shards
-
-    @property
-    def marker(self) -> "Marker | None":
-        """Where all shards stand; None before the first batch."""
-        return cells.composed(self.markers, None, self.shards)
-
-    @property
-    def standing(self) -> list[Owned]:
-        """The cells that no later one has fenced; none: one job has all shards."""
-        found = cells.standing(self.cells)
-        return [] if found == [None] else sorted(found, key=lambda each: each or (-1, -1))
-
-    @property
-    def gaps(self) -> list[str]:
-        """Shards that no job has."""
-        return list(map(str, cells.gaps(self.cells, self.shards)))
-
-
-def read_progress(client: Mapping[str, str], prefix: str) -> SeenProgress:
-    """Raises CannotReach: the broker stopped answering; CoordError: another version wrote it."""
-    from coordlib.core.wire.stored import Layout, decode_marker
-    from coordlib.kafka.reading import newest_stamped
-
-    seen = SeenProgress()
-    for key, stamped in newest_stamped(client, f"{prefix}.progress", 0).items():
-        try:
-            if key == b"layout":
-                seen.layout = msgspec.json.decode(stamped.value, type=Layout)
-            match cells.read_key(key):
-                case (what, whose) if what == MARKER:
-                    seen.markers[whose] = decode_marker(stamped.value)
-                    seen.committed_ms[whose] = stamped.time_ms
-                case (what, whose) if what == CELL:
-                    seen.cells[whose] = msgspec.json.decode(stamped.value, type=CellValue)
-        except msgspec.MsgspecError as problem:
-            raise CoordError(
-                "The job's progress marker cannot be read.",
-                f"{prefix}.progress: {problem}",
-                "Another version wrote it: use the coord command of that version.",
-            ) from problem
-    return seen
 
 
 def cell_rows(seen: SeenProgress, lag: "Lag", now_ms: int) -> list[dict[str, Any]]:
@@ -356,16 +295,6 @@ def _from_archive(found: Status, where: WhereTables) -> None:
         left = backlog(where.tables_dir(), where.client(), found.fields["topic_prefix"])
         if left is not None:
             found.fields["archive_lag"] = {"records": left.records, "ms": left.ms}
-
-
-def read_marker(client: Mapping[str, str], prefix: str) -> Any:
-    """The newest committed batch, or None before the first.
-
-    Raises:
-        CannotReach: the broker stopped answering.
-        CoordError: another version wrote it.
-    """
-    return read_progress(client, prefix).marker
 
 
 def _added(

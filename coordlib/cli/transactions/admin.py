@@ -5,21 +5,19 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import Group, Parameter
 
+from coordlib.cli.kit.listing import of_rows
 from coordlib.cli.kit.options import GroupName, PendingKey, TransactionalId, exactly_one
 from coordlib.cli.kit.output import (
-    as_objects,
     confirm,
     counted,
     duration_text,
     now,
     print_json,
-    print_table,
     say,
     visible,
 )
 from coordlib.cli.kit.where import HERE, Where, asking
 from coordlib.cli.transactions import rows as shown
-from coordlib.cli.transactions.rows import PARTITION_COLUMNS
 from coordlib.errors import ErrorCode, GroupError, SetupError
 
 if TYPE_CHECKING:
@@ -279,14 +277,14 @@ def _show(found: "SeenPending", result: str) -> None:
         )
     )
     will = "is committed" if result == "commit" else "is dropped"
-    for _, topic, partition, offset in rows[:SHOWN_MAX]:
-        say(visible(f"  {topic}-{partition}: {offset} {will}"))
+    for _, row in rows[:SHOWN_MAX]:
+        say(visible(f"  {row.topic}-{row.partition}: {row.offset} {will}"))
     if len(rows) > SHOWN_MAX:
         say(f"  … and {len(rows) - SHOWN_MAX} more")
 
 
 #: Of partitions whose marker was not written.
-COLUMNS: Final = PARTITION_COLUMNS[:3]
+LEFT: Final = of_rows("CLUSTER", "TOPIC", "PARTITION")
 MARKERS_SHOWN_MAX: Final = 5  # topics that are named before the question
 
 
@@ -388,9 +386,9 @@ def _told(
     left = [place for place in places_of(rows) if place not in done]
     if where.format == "json":
         fields = {"transactional-id": name, "written": len(done)}
-        print_json("transactions finish", now(), **fields, left=as_objects(COLUMNS, left))
+        print_json("transactions finish", now(), **fields, left=LEFT.objects(left))
     elif left:
-        print_table(COLUMNS, left)
+        LEFT.print(left)
     say(f"{counted(len(done), 'partition')} of {visible(name)} marked, {len(left)} left")
     if left:
         say("Name each cluster that is left: --data-file FILE, with its bootstrap.servers.")

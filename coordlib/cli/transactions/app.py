@@ -1,12 +1,12 @@
 """`coord transactions list|describe|pending|find-hanging|history`: what stands, and what hangs."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
 from coordlib import exit_codes
-from coordlib.cli.groups.app import QUARANTINED, UNREADABLE
+from coordlib.cli.kit.listing import QUARANTINED, UNREADABLE, mark_of, of_rows, say_unreadable
 from coordlib.cli.kit.options import (
     Count,
     Duration,
@@ -18,14 +18,12 @@ from coordlib.cli.kit.options import (
     states_named,
 )
 from coordlib.cli.kit.output import (
-    as_objects,
     counted,
     duration_text,
     now,
     print_head,
     print_json,
     print_line,
-    print_table,
     say,
     time_text,
     visible,
@@ -37,7 +35,7 @@ from coordlib.cli.transactions.rows import millis
 from coordlib.errors import ErrorCode, GroupError, SetupError
 
 if TYPE_CHECKING:
-    from coordlib.cli.transactions.view import Hanging, Seen
+    from coordlib.cli.transactions.view import Hanging, Seen, SeenPending
 
 STATES: Final = (
     "Empty",
@@ -73,29 +71,23 @@ def list_ids(
 
     known = (*STATES, QUARANTINED, UNREADABLE)
     wanted = states_named(state or [], known, "a transactional id")
-    topics = where.reach()
-    as_of_time = now()
+    found, as_of_time = where.read(read_all)
     now_ms = shown.millis(as_of_time)
-    found = read_all(where.client(), topics, where.topic_prefix()).ids
     ids = [
         each
-        for each in found
-        if not wanted or wanted & {str(each.state), *_marks(each.is_quarantined, each.unreadable)}
+        for each in found.ids
+        if not wanted or wanted & {str(each.state), mark_of(each.is_quarantined, each.unreadable)}
         if longer_than is None or (each.open_for_ms(now_ms) or 0) > longer_than
     ]
-    shown.say_unreadable(found)
+    for each in found.ids:
+        say_unreadable(each.name, each.unreadable)
+    lines = shown.ids(now_ms)
     if where.format == "json":
-        told = [shown.id_object(each, now_ms) for each in ids]
-        print_json("transactions list", as_of_time, ids=told)
+        print_json("transactions list", as_of_time, ids=lines.objects(ids))
         return 0
-    print_table(shown.ID_COLUMNS, [shown.id_text_row(each, now_ms) for each in ids])
+    lines.print(ids)
     say(f"{counted(len(ids), 'transactional id')} as of {time_text(as_of_time)}")
     return 0
-
-
-def _marks(is_quarantined: bool, unreadable: str | None) -> set[str]:
-    marks = {QUARANTINED: is_quarantined, UNREADABLE: unreadable is not None}
-    return {mark for mark, holds in marks.items() if holds}
 
 
 def describe(transactional_id: TransactionalId, /, *, where: Where = HERE) -> int:
@@ -112,21 +104,19 @@ def describe(transactional_id: TransactionalId, /, *, where: Where = HERE) -> in
     """
     from coordlib.cli.transactions.view import read_id
 
-    topics, as_of_time = where.reach(), now()
-    view = read_id(where.client(), topics, where.topic_prefix(), transactional_id)
+    view, as_of_time = where.read(read_id, transactional_id)
     if where.format == "json":
         print_json("transactions describe", as_of_time, **shown.described(view, as_of_time))
         return 0
     print_head(shown.head_of(view, as_of_time))
-    tables = {
-        shown.GROUP_COLUMNS: shown.group_rows(view),
-        shown.PARTITION_COLUMNS: shown.partition_rows(view.seen.value),
-    }
-    for columns, rows in tables.items():
+    for listing, rows in (
+        (shown.GROUPS, shown.group_rows(view)),
+        (shown.PARTITIONS, shown.partition_rows(view.seen.value)),
+    ):
         if rows:
             print_line()
-            print_table(columns, rows)
-    shown.say_unreadable([view.seen])
+            listing.print(rows)
+    say_unreadable(view.seen.name, view.seen.unreadable)
     return 0
 
 
@@ -144,22 +134,20 @@ def pending(group: GroupName | None = None, /, *, where: Where = HERE) -> int:
     """
     from coordlib.cli.transactions.view import read_all, read_pending
 
-    topics, as_of_time, prefix = where.reach(), now(), where.topic_prefix()
-    now_ms = shown.millis(as_of_time)
+    found: Sequence[SeenPending]
     if group is None:
-        found = read_all(where.client(), topics, prefix).pending
+        seen, as_of_time = where.read(read_all)
+        found = seen.pending
     else:
-        found = read_pending(where.client(), topics, prefix, group)
+        found, as_of_time = where.read(read_pending, group)
+    lines = shown.pending(shown.millis(as_of_time))
     if where.format == "json":
-        told = [shown.pending_object(each, now_ms) for each in found]
-        print_json("transactions pending", as_of_time, group=group, pending=told)
+        print_json("transactions pending", as_of_time, group=group, pending=lines.objects(found))
         return 0
-    print_table(shown.PENDING_COLUMNS, [shown.pending_text_row(each, now_ms) for each in found])
+    lines.print(found)
     if group is not None and found:
         print_line()
-        print_table(
-            shown.OFFSET_COLUMNS, [row for each in found for row in shown.offset_rows(each)]
-        )
+        shown.OFFSETS.print(row for each in found for row in shown.offset_rows(each))
     of_group = "" if group is None else f" of group {visible(group)}"
     waits = "waits" if len(found) == 1 else "wait"
     say(
@@ -193,7 +181,7 @@ def find_hanging(
         Only what has lasted for longer, like 30s or 5m.
     """
     from coordlib.cli.transactions.view import (
-        COLUMNS,
+        HANGING,
         of_coordinator,
         of_deleted_records,
         of_members,
@@ -216,11 +204,9 @@ def find_hanging(
         *_of_kafka(client, topics, prefix, topic, now_ms, longer_than),
     ]
     if where.format == "json":
-        told = as_objects(COLUMNS, [each.row for each in found])
-        print_json("transactions find-hanging", as_of_time, hanging=told)
+        print_json("transactions find-hanging", as_of_time, hanging=HANGING.objects(found))
     elif found:
-        rows = [(*e.row[:2], duration_text(e.for_ms), *e.row[3:]) for e in found]
-        print_table(COLUMNS, rows)
+        HANGING.print(found)
     say(f"{counted(len(found), 'transaction')} hanging as of {time_text(as_of_time)}")
     return exit_codes.UNHEALTHY if found else exit_codes.OK
 
@@ -294,7 +280,7 @@ def _of_kafka(
     return of_held_up(held, now_ms, longer_than_ms, client["bootstrap.servers"])
 
 
-COLUMNS: Final = (
+TRANSACTIONS: Final = of_rows(
     "STARTED",
     "ENDED",
     "PRODUCER-ID",
@@ -307,9 +293,11 @@ COLUMNS: Final = (
     "GROUPS",
     "PARTITIONS",
     "CLIENT-ID",
+    DURATION=duration_text,
+    GROUPS=lambda groups: ",".join(groups or ()),
 )
-FENCED_COLUMNS: Final = ("FENCED", "PRODUCER-ID", "EPOCH", "CLIENT-ID", "FENCED-BY")
-REFUSED_COLUMNS: Final = ("NEWEST", "TIMES", "REQUEST", "ERROR", "CLIENT-ID", "REASON")
+FENCED: Final = of_rows("FENCED", "PRODUCER-ID", "EPOCH", "CLIENT-ID", "FENCED-BY")
+REFUSED: Final = of_rows("NEWEST", "TIMES", "REQUEST", "ERROR", "CLIENT-ID", "REASON")
 _TRANSACTIONS: Final = """
     SELECT started, ended, producer_id, epoch, result, reason, ended_by, comment, duration_ms,
            groups, partitions, client_id
@@ -363,26 +351,19 @@ def history(
     transactions, fenced, refused = (list(reversed(answer.rows)) for answer in asked.answers)
     if where.format == "json":
         fields = {
-            "transactions": as_objects(COLUMNS, transactions),
-            "fenced": as_objects(FENCED_COLUMNS, fenced),
-            "refused": as_objects(REFUSED_COLUMNS, refused),
+            "transactions": TRANSACTIONS.objects(transactions),
+            "fenced": FENCED.objects(fenced),
+            "refused": REFUSED.objects(refused),
         }
         name = {"transactional-id": transactional_id}
         told = {"newest_event": newest, "since": asked.first}
         print_json("transactions history", now(), **told, **name, **fields)
         return 0
-    at = COLUMNS.index("DURATION")
-    print_table(
-        COLUMNS,
-        [
-            (*row[:at], duration_text(row[at]), ",".join(row[at + 1] or ()), *row[at + 2 :])
-            for row in transactions
-        ],
-    )
-    for columns, rows in ((FENCED_COLUMNS, fenced), (REFUSED_COLUMNS, refused)):
+    TRANSACTIONS.print(transactions)
+    for listing, rows in ((FENCED, fenced), (REFUSED, refused)):
         if rows:
             print_line()
-            print_table(columns, rows)
+            listing.print(rows)
     asked.say_first()
     say(f"As of the newest event of this transactional id: {time_text(newest)}")
     return 0

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from coordlib.cli.groups.view import AsOf, ClientOptions, read_as_of, shards_of
-from coordlib.cli.kit.output import counted
-from coordlib.cli.kit.reading import load_head
+from coordlib.cli.kit.listing import AsOf, Column, Listing
+from coordlib.cli.kit.output import counted, duration_text
+from coordlib.cli.kit.reading import ClientOptions, load_head, read_as_of, shards_of
 from coordlib.core.engine.effects import OUTBOX, TRANSACTIONS
 from coordlib.core.groups.offsets.pending_commit import key_of
 from coordlib.core.groups.offsets.tables import PENDING
@@ -246,7 +246,6 @@ def _pending(records: Mapping[bytes, Stamped], shard: int) -> Iterator[SeenPendi
     yield from sorted(found, key=_oldest_first)
 
 
-COLUMNS: Final = ("DECIDED-BY", "WHAT", "HANGS-FOR", "REASON", "MEND")
 KEY_SHOWN: Final = 60  # bytes of a record's key
 _DECIDE: Final = "coord transactions decide {} {} --commit (or --abort) --reason WHY"
 _STATUS: Final = "coord status (the job tells it when it runs)"
@@ -265,10 +264,14 @@ class Hanging:
     #: The command that mends it.
     mend: str
 
-    @property
-    def row(self) -> tuple[object, ...]:
-        """A line of COLUMNS; HANGS-FOR in milliseconds."""
-        return self.decided_by, self.what, self.for_ms, self.reason, self.mend
+
+HANGING: Final[Listing[Hanging]] = Listing(
+    Column("DECIDED-BY", lambda each: each.decided_by),
+    Column("WHAT", lambda each: each.what),
+    Column("HANGS-FOR", lambda each: each.for_ms, duration_text),
+    Column("REASON", lambda each: each.reason),
+    Column("MEND", lambda each: each.mend),
+)
 
 
 def of_coordinator(
