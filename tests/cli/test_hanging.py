@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions import app
+from coordlib.cli.transactions import app, view
 from coordlib.cli.transactions.view import (
     HANGING,
     Hanging,
@@ -25,7 +25,6 @@ from coordlib.cli.transactions.view import (
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import PendingOffset, PendingValue
 from coordlib.exit_codes import OK, UNHEALTHY, USAGE
-from coordlib.kafka import transactions as held_up_module
 from coordlib.kafka.logs import Place
 from coordlib.kafka.reading import Stamped
 from coordlib.kafka.transactions import HeldUp
@@ -199,8 +198,8 @@ def till(monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
     """`copier` was committed ten minutes ago; an offset of `billing` waits for Kafka."""
     now = datetime.fromtimestamp(EPOCH_MS / 1000 + 600, UTC)
     monkeypatch.setattr(app, "now", lambda: now)
-    monkeypatch.setattr(app, "log_starts", lambda *_: {0: 0})
-    monkeypatch.setattr(held_up_module, "held_up", lambda *_: [])
+    monkeypatch.setattr(view, "log_starts", lambda *_: {0: 0})
+    monkeypatch.setattr(view, "held_up", lambda *_: [])
     monkeypatch.setattr(FakeLog, "_feed", lambda *_: False)  # groups are not told
     with open_till(monkeypatch) as made:
         producer = made.begin("copier", 0)
@@ -251,7 +250,7 @@ def test_json_has_durations_in_milliseconds(till: Till, capsys: pytest.CaptureFi
 def test_a_deleted_record_is_found(
     till: Till, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "log_starts", lambda *_: {0: 1_000})
+    monkeypatch.setattr(view, "log_starts", lambda *_: {0: 1_000})
     code, out, _ = told(capsys, "--longer-than", "11m")
 
     assert code == UNHEALTHY

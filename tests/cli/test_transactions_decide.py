@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.cli.transactions import app
+from coordlib.cli.transactions import view
 from coordlib.cli.transactions.view import read_pending
 from coordlib.exit_codes import FAILED, OK, USAGE
 from tests.cli.shop import REACHED, WHERE
@@ -19,7 +19,7 @@ WHY = ["--reason", "INC-512"]
 @pytest.fixture
 def till(monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
     """`billing` waits for a Delta table, and for Kafka; requests begin at 0."""
-    monkeypatch.setattr(app, "log_starts", lambda *_: {0: 0})
+    monkeypatch.setattr(view, "log_starts", lambda *_: {0: 0})
     with open_till(monkeypatch) as made:
         yield made
 
@@ -96,7 +96,7 @@ def test_what_nobody_can_find_out_any_more_is_decided_by_hand(
 ) -> None:
     """Its record was deleted before the job could look."""
     key = till.pend("billing", 5)
-    monkeypatch.setattr(app, "log_starts", lambda *_: {0: 1_000})
+    monkeypatch.setattr(view, "log_starts", lambda *_: {0: 1_000})
     assert run(key, "--commit", *WHY, "--yes") == OK
 
     assert (waiting(), committed(till)) == ([], {0: 5})

@@ -243,8 +243,7 @@ def decide(
 
 def _require_undecidable(where: Where, found: "SeenPending") -> None:
     """Raises GroupError: somebody else decides it, or has."""
-    from coordlib.cli.transactions.app import log_starts
-    from coordlib.cli.transactions.view import is_record_gone
+    from coordlib.cli.transactions.view import is_record_gone, log_starts
     from coordlib.core.wire.offsets import COORDINATOR, KAFKA
 
     entry, at = found.entry, f"group {found.group}, key {found.key}"

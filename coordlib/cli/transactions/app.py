@@ -1,7 +1,7 @@
 """`coord transactions list|describe|pending|find-hanging|history`: what stands, and what hangs."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import App, Parameter
 
@@ -31,11 +31,10 @@ from coordlib.cli.kit.output import (
 from coordlib.cli.kit.where import HERE, TABLES_HERE, Where, WhereTables
 from coordlib.cli.transactions import admin
 from coordlib.cli.transactions import rows as shown
-from coordlib.cli.transactions.rows import millis
-from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.errors import ErrorCode, GroupError
 
 if TYPE_CHECKING:
-    from coordlib.cli.transactions.view import Hanging, Seen, SeenPending
+    from coordlib.cli.transactions.view import SeenPending
 
 STATES: Final = (
     "Empty",
@@ -180,104 +179,18 @@ def find_hanging(
     longer_than
         Only what has lasted for longer, like 30s or 5m.
     """
-    from coordlib.cli.transactions.view import (
-        HANGING,
-        of_coordinator,
-        of_deleted_records,
-        of_members,
-        of_quarantined,
-        read_all,
-        read_unheard,
-    )
+    from coordlib.cli.transactions.view import HANGING, all_hanging
 
-    topics, prefix, client = where.reach(), where.topic_prefix(), where.client()
-    as_of_time = now()
-    now_ms = millis(as_of_time)
-    seen = read_all(client, topics, prefix)
-    found = [
-        *of_coordinator(
-            seen.ids, now_ms, longer_than, lambda each: read_unheard(client, prefix, each)
-        ),
-        *of_quarantined(seen.pending, now_ms, longer_than),
-        *of_deleted_records(seen.pending, now_ms, _log_starts(client, prefix, seen)),
-        *of_members(seen.pending, now_ms, longer_than, _members(client, topics, prefix, seen)),
-        *_of_kafka(client, topics, prefix, topic, now_ms, longer_than),
-    ]
+    topics, as_of_time = where.reach(), now()
+    now_ms = shown.millis(as_of_time)
+    client, prefix = where.client(), where.topic_prefix()
+    found = all_hanging(client, topics, prefix, now_ms, longer_than, topic)
     if where.format == "json":
         print_json("transactions find-hanging", as_of_time, hanging=HANGING.objects(found))
     elif found:
         HANGING.print(found)
     say(f"{counted(len(found), 'transaction')} hanging as of {time_text(as_of_time)}")
     return exit_codes.UNHEALTHY if found else exit_codes.OK
-
-
-# -- what is read for it ---------------------------------------------------------------------
-
-
-def _log_starts(client: Mapping[str, str], prefix: str, seen: "Seen") -> dict[int, int]:
-    """Where the requests of shards begin that wait for Kafka. Raises CannotReach."""
-    from coordlib.core.wire.offsets import KAFKA
-
-    shards = {each.shard for each in seen.pending if each.entry.decided_by == KAFKA}
-    return log_starts(client, prefix, shards)
-
-
-def log_starts(client: Mapping[str, str], prefix: str, shards: Collection[int]) -> dict[int, int]:
-    """Where the requests of these shards begin. Raises CannotReach, NotAllowed."""
-    from coordlib.kafka.bounds import log_bounds
-    from coordlib.kafka.clients import open_admin, reaching, refusing
-    from coordlib.kafka.logs import Place
-
-    places = [Place(f"{prefix}.requests", shard) for shard in sorted(shards)]
-    if not places:
-        return {}
-    with reaching("It is not known where the requests begin.", "Look whether the brokers run."):
-        found = log_bounds(open_admin(client), places, on_denied=refusing(client))
-    return {place.partition: bounds.start for place, bounds in found.items() if bounds is not None}
-
-
-def _members(
-    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, seen: "Seen"
-) -> dict[str, Collection[str]]:
-    """The members of groups that wait for a Delta table; one that is not there has none."""
-    from coordlib.cli.groups.view import read_groups
-    from coordlib.core.wire.offsets import DELTA
-
-    asked = {each.group for each in seen.pending if each.entry.decided_by == DELTA}
-    if not asked:
-        return {}
-    groups = {each.group: each for each in read_groups(client, topics, prefix)}
-    found: dict[str, Collection[str]] = {}
-    for name in asked:
-        group = groups.get(name)
-        if group is None or group.value is not None:
-            found[name] = () if group is None else tuple(group.members)
-    return found
-
-
-def _of_kafka(
-    client: Mapping[str, str],
-    topics: Mapping[str, Any],
-    prefix: str,
-    topic: str | None,
-    now_ms: int,
-    longer_than_ms: int,
-) -> "Iterator[Hanging]":
-    from coordlib.cli.transactions.view import of_held_up
-    from coordlib.kafka.logs import Place
-    from coordlib.kafka.transactions import held_up
-
-    names = [f"{prefix}.requests", *([topic] if topic is not None else [])]
-    if topic is not None and topic not in topics:
-        raise SetupError(
-            "There is no such topic, or it may not be seen.",
-            f"--topic {visible(topic)}",
-            "Check its name, and the right to describe it.",
-        )
-    places = [Place(name, number) for name in names if name in topics
-              for number in topics[name].partitions]  # fmt: skip
-    held = held_up(client, places)
-    return of_held_up(held, now_ms, longer_than_ms, client["bootstrap.servers"])
 
 
 TRANSACTIONS: Final = of_rows(

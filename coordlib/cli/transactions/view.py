@@ -2,26 +2,30 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from coordlib.cli.groups.view import read_groups
 from coordlib.cli.kit.listing import AsOf, Column, Listing
-from coordlib.cli.kit.output import counted, duration_text
+from coordlib.cli.kit.output import counted, duration_text, visible
 from coordlib.cli.kit.reading import ClientOptions, load_head, read_as_of, shards_of
 from coordlib.core.engine.effects import OUTBOX, TRANSACTIONS
 from coordlib.core.groups.offsets.pending_commit import key_of
 from coordlib.core.groups.offsets.tables import PENDING
 from coordlib.core.transactions.protocol import PRODUCERS, Transactions
-from coordlib.core.transactions.transaction import DECIDED, State, Transaction
+from coordlib.core.transactions.transaction import DECIDED, State, Transaction, count_of
+from coordlib.core.wire import api as rq
+from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.offsets import COORDINATOR, DELTA, KAFKA
 from coordlib.core.wire.stored import PendingValue
-from coordlib.errors import ErrorCode, GroupError
+from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reaching, refusing
+from coordlib.kafka.logs import Place
 from coordlib.kafka.reading import Stamped, newest_by_key, newest_stamped
-
-if TYPE_CHECKING:
-    from coordlib.kafka.transactions import HeldUp
+from coordlib.kafka.transactions import HeldUp, held_up
 
 #: A transaction of these states has begun and is not complete.
 OPEN: Final = DECIDED | {State.ONGOING}
@@ -275,10 +279,10 @@ HANGING: Final[Listing[Hanging]] = Listing(
 
 
 def of_coordinator(
-    ids: "Iterable[SeenId]",
+    ids: Iterable[SeenId],
     now_ms: int,
     longer_than_ms: int,
-    unheard: "Callable[[SeenId], tuple[int, ...]]",
+    unheard: Callable[[SeenId], tuple[int, ...]],
 ) -> Iterator[Hanging]:
     """Ids whose transaction was decided, and nothing came of it since; or which are set aside."""
     for each in ids:
@@ -294,10 +298,8 @@ def of_coordinator(
             yield Hanging(COORDINATOR, each.name, for_ms, reason, mend)
 
 
-def _not_told(seen: "SeenId", unheard: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+def _not_told(seen: SeenId, unheard: tuple[int, ...]) -> Iterator[tuple[str, str]]:
     """Why a transaction that was decided is not complete, and what mends that."""
-    from coordlib.core.transactions.transaction import count_of
-
     value = seen.value
     unwritten = 0 if value is None else count_of(value.unwritten)
     if unwritten:
@@ -311,7 +313,7 @@ def _not_told(seen: "SeenId", unheard: tuple[int, ...]) -> Iterator[tuple[str, s
 
 
 def of_quarantined(
-    pending: "Iterable[SeenPending]", now_ms: int, longer_than_ms: int
+    pending: Iterable[SeenPending], now_ms: int, longer_than_ms: int
 ) -> Iterator[Hanging]:
     """Offsets that are decided, and whose group stands still."""
     for each in pending:
@@ -322,7 +324,7 @@ def of_quarantined(
 
 
 def of_deleted_records(
-    pending: "Iterable[SeenPending]", now_ms: int, starts: Mapping[int, int]
+    pending: Iterable[SeenPending], now_ms: int, starts: Mapping[int, int]
 ) -> Iterator[Hanging]:
     """Offsets of transactions of Kafka whose end nobody can find any more.
 
@@ -336,7 +338,7 @@ def of_deleted_records(
             yield _of(each, for_ms, reason, _DECIDE.format(each.group, each.key))
 
 
-def is_record_gone(each: "SeenPending", starts: Mapping[int, int]) -> bool:
+def is_record_gone(each: SeenPending, starts: Mapping[int, int]) -> bool:
     """Whether Kafka deleted the record of an entry that waits for Kafka's decision."""
     if each.entry.decided_by != KAFKA or each.entry.decision:
         return False
@@ -345,7 +347,7 @@ def is_record_gone(each: "SeenPending", starts: Mapping[int, int]) -> bool:
 
 
 def of_members(
-    pending: "Iterable[SeenPending]",
+    pending: Iterable[SeenPending],
     now_ms: int,
     longer_than_ms: int,
     members: Mapping[str, Collection[str]],
@@ -364,14 +366,14 @@ def of_members(
             yield _of(each, for_ms, reason, _DECIDE.format(each.group, each.key))
 
 
-def _of(each: "SeenPending", for_ms: int, reason: str, mend: str) -> Hanging:
+def _of(each: SeenPending, for_ms: int, reason: str, mend: str) -> Hanging:
     return Hanging(
         each.entry.decided_by, f"group {each.group}, key {each.key}", for_ms, reason, mend
     )
 
 
 def of_held_up(
-    held: "Iterable[HeldUp]", now_ms: int, longer_than_ms: int, servers: str
+    held: Iterable[HeldUp], now_ms: int, longer_than_ms: int, servers: str
 ) -> Iterator[Hanging]:
     """Open transactions that hold up a partition for long."""
     for each in held:
@@ -387,11 +389,8 @@ def of_held_up(
         yield Hanging(KAFKA, what, for_ms, reason, _mend_of(each, servers))
 
 
-def first_record_of(each: "HeldUp") -> str:
+def first_record_of(each: HeldUp) -> str:
     """What is known of the record with which the transaction begins."""
-    from coordlib.core.wire import api as rq
-    from coordlib.core.wire import codec
-
     if each.unread is not None:
         return f"its first record is not known: {each.unread}"
     request = codec.decode_request(each.value)
@@ -406,7 +405,7 @@ def first_record_of(each: "HeldUp") -> str:
     )
 
 
-def _mend_of(each: "HeldUp", servers: str) -> str:
+def _mend_of(each: HeldUp, servers: str) -> str:
     """By its id if that is known; else how it is found."""
     if each.transactional_id is not None:
         return f"coord transactions abort {each.transactional_id} --of-kafka"
@@ -416,3 +415,78 @@ def _mend_of(each: "HeldUp", servers: str) -> str:
         f"{tool} describe-producers --topic {topic} --partition {partition} (its producer id), "
         f"{tool} list (its transactional id), coord transactions abort ID --of-kafka"
     )
+
+
+def all_hanging(
+    client: ClientOptions,
+    topics: Mapping[str, Any],
+    prefix: str,
+    now_ms: int,
+    longer_than_ms: int,
+    topic: str | None = None,
+) -> list[Hanging]:
+    """Everything that hangs. Raises as `read_all`, and NotAllowed.
+
+    Args:
+        topic: looked at for open transactions of Kafka, besides the requests.
+    """
+    seen = read_all(client, topics, prefix)
+    of_kafka = {each.shard for each in seen.pending if each.entry.decided_by == KAFKA}
+    starts = log_starts(client, prefix, of_kafka)
+    members = _members(client, topics, prefix, seen)
+    return [
+        *of_coordinator(
+            seen.ids, now_ms, longer_than_ms, lambda each: read_unheard(client, prefix, each)
+        ),
+        *of_quarantined(seen.pending, now_ms, longer_than_ms),
+        *of_deleted_records(seen.pending, now_ms, starts),
+        *of_members(seen.pending, now_ms, longer_than_ms, members),
+        *_of_kafka(client, topics, prefix, topic, now_ms, longer_than_ms),
+    ]
+
+
+def log_starts(client: Mapping[str, str], prefix: str, shards: Collection[int]) -> dict[int, int]:
+    """Where the requests of these shards begin. Raises CannotReach, NotAllowed."""
+    places = [Place(f"{prefix}.requests", shard) for shard in sorted(shards)]
+    if not places:
+        return {}
+    with reaching("It is not known where the requests begin.", "Look whether the brokers run."):
+        found = log_bounds(open_admin(client), places, on_denied=refusing(client))
+    return {place.partition: bounds.start for place, bounds in found.items() if bounds is not None}
+
+
+def _members(
+    client: Mapping[str, str], topics: Mapping[str, Any], prefix: str, seen: Seen
+) -> dict[str, Collection[str]]:
+    """The members of groups that wait for a Delta table; one that is not there has none."""
+    asked = {each.group for each in seen.pending if each.entry.decided_by == DELTA}
+    if not asked:
+        return {}
+    groups = {each.group: each for each in read_groups(client, topics, prefix)}
+    found: dict[str, Collection[str]] = {}
+    for name in asked:
+        group = groups.get(name)
+        if group is None or group.value is not None:
+            found[name] = () if group is None else tuple(group.members)
+    return found
+
+
+def _of_kafka(
+    client: Mapping[str, str],
+    topics: Mapping[str, Any],
+    prefix: str,
+    topic: str | None,
+    now_ms: int,
+    longer_than_ms: int,
+) -> Iterator[Hanging]:
+    names = [f"{prefix}.requests", *([topic] if topic is not None else [])]
+    if topic is not None and topic not in topics:
+        raise SetupError(
+            "There is no such topic, or it may not be seen.",
+            f"--topic {visible(topic)}",
+            "Check its name, and the right to describe it.",
+        )
+    places = [Place(name, number) for name in names if name in topics
+              for number in topics[name].partitions]  # fmt: skip
+    held = held_up(client, places)
+    return of_held_up(held, now_ms, longer_than_ms, client["bootstrap.servers"])
