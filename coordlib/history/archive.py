@@ -24,7 +24,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +37,7 @@ from coordlib.history import parse
 from coordlib.history.delta_append import checkpoint_id, keep_id
 from coordlib.history.delta_table import ArchivedTable
 from coordlib.history.plan import (
+    ArchiveOptions,
     Backlog,
     Hole,
     NewestRead,
@@ -52,7 +52,6 @@ from coordlib.history.plan import (
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES
 from coordlib.history.topics_read import OF_SNAPSHOTS, ArchivedTopics, digest_column
 from coordlib.kafka.logs import Lost, Place, Read, Why, named
-from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.plans import REPLACEABLE
 
 if TYPE_CHECKING:
@@ -89,25 +88,6 @@ _TABLE_OF: Final = {
 }
 
 _log = structlog.get_logger("coordlib.archive")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveOptions:
-    """What the archive reads and where it writes."""
-
-    bootstrap_servers: str
-    prefix: str = "coord"
-    #: Folder or URI of the Delta tables.
-    tables: str
-    #: Folder or URI that holds the archive's id.
-    checkpoint: str
-    kafka: KafkaOptions = field(default_factory=KafkaOptions)
-    #: From one batch to the next; while more is there than a batch may have, no time.
-    interval_seconds: float = 30.0
-    #: About so many records per batch: bounds the work after the archive was away.
-    max_offsets_per_trigger: int = 200_000
-    #: Whether the first batch goes on in topics that have lost their ends.
-    accepts_loss: bool = False
 
 
 class Archive:

@@ -31,6 +31,7 @@ from coordlib.history.delta_append import (
     write_text,
 )
 from coordlib.history.plan import (
+    ArchiveOptions,
     Commit,
     Hole,
     NewestRead,
@@ -45,7 +46,6 @@ from coordlib.history.tables import COLUMNS, PARTITIONED_BY, PROPERTIES, path_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from coordlib.history.archive import ArchiveOptions
 
 POSITIONS_FOLDER: Final = "_coord_archive"
 TABLE_FILE: Final = "coord-archive-table"
@@ -66,7 +66,7 @@ class ArchivedTable:
     """
 
     def __init__(
-        self, spark: "SparkSession", table: str, options: "ArchiveOptions", source: Source
+        self, spark: "SparkSession", table: str, options: ArchiveOptions, source: Source
     ) -> None:
         path = path_of(options.tables, table)
         self._spark, self._table, self._path = spark, table, path

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from coordlib.core.wire.topics import CLAIMS_ARCHIVED
 from coordlib.errors import StartRefused
 from coordlib.kafka.logs import Bounds, Lost, Place, Why
+from coordlib.kafka.options import KafkaOptions
 from coordlib.kafka.plans import REPLACEABLE
 
 _Each = TypeVar("_Each")
@@ -387,3 +388,22 @@ def _shares(
 
 def _at(positions: Positions, place: Place) -> int:
     return positions.get(place.topic, {}).get(str(place.partition), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveOptions:
+    """What the archive reads and where it writes."""
+
+    bootstrap_servers: str
+    prefix: str = "coord"
+    #: Folder or URI of the Delta tables.
+    tables: str
+    #: Folder or URI that holds the archive's id.
+    checkpoint: str
+    kafka: KafkaOptions = field(default_factory=KafkaOptions)
+    #: From one batch to the next; while more is there than a batch may have, no time.
+    interval_seconds: float = 30.0
+    #: About so many records per batch: bounds the work after the archive was away.
+    max_offsets_per_trigger: int = 200_000
+    #: Whether the first batch goes on in topics that have lost their ends.
+    accepts_loss: bool = False

@@ -25,8 +25,8 @@ from coordlib.history.delta_files import (
     quoted,
     quoted_list,
 )
+from coordlib.history.engines import VIEWS, needs_frequent, register_duckdb, tables_behind
 from coordlib.history.tables import EVENTS, TABLES, path_of
-from coordlib.history.views.groups import VIEWS, needs_frequent, register_duckdb, tables_behind
 
 if TYPE_CHECKING:
     import duckdb

@@ -19,6 +19,7 @@ from coordlib.history.delta_files import (
     rows_in,
     short,
 )
+from coordlib.history.engines import DUCKDB_SHIMS
 from coordlib.history.plan import digest_of
 from coordlib.history.sql import tables_in
 from coordlib.history.tables import (
@@ -33,7 +34,6 @@ from coordlib.history.tables import (
     is_frequent,
     path_of,
 )
-from coordlib.history.views.groups import DUCKDB_SHIMS
 
 if TYPE_CHECKING:
     import duckdb

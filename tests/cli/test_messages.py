@@ -7,8 +7,8 @@ import pytest
 
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK, USAGE
+from coordlib.history.engines import VIEWS
 from coordlib.history.tables import TABLES
-from coordlib.history.views.groups import VIEWS
 
 
 @pytest.fixture(autouse=True)

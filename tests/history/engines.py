@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coordlib.history.engines import register_spark
 from coordlib.history.sql import query_tables
-from coordlib.history.views.groups import register_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,8 @@ from tests.stack.conftest import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from coordlib.history.archive import Archive, ArchiveBatch, ArchiveOptions
+    from coordlib.history.archive import Archive, ArchiveBatch
+    from coordlib.history.plan import ArchiveOptions
     from coordlib.local.broker import Broker
 
 pytestmark = pytest.mark.stack
@@ -31,7 +32,7 @@ EVENT_COUNT = 18
 
 @pytest.fixture
 def options(tmp_path: Path) -> "ArchiveOptions":
-    from coordlib.history.archive import ArchiveOptions
+    from coordlib.history.plan import ArchiveOptions
 
     return ArchiveOptions(
         bootstrap_servers="", tables=str(tmp_path / "tables"), checkpoint=str(tmp_path / "check")
@@ -527,7 +528,7 @@ class Topics:
         topics.create(self.client, self.prefix, 2, 1, 1)
 
     def options(self, folder: Path, **fields: Any) -> "ArchiveOptions":
-        from coordlib.history.archive import ArchiveOptions
+        from coordlib.history.plan import ArchiveOptions
 
         return ArchiveOptions(
             bootstrap_servers=self.client["bootstrap.servers"],

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.stack
 @pytest.fixture(scope="module")
 def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables of a consumer group, and of claims in a group of the same name."""
-    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+    from coordlib.history.archive import ArchiveBatch
+    from coordlib.history.plan import ArchiveOptions
 
     folder = tmp_path_factory.mktemp("claims")
     options = ArchiveOptions(
@@ -145,7 +146,8 @@ def test_a_claim_that_comes_back_after_its_end_has_a_tenure_of_its_own(
 ) -> None:
     """Its owner was suspended for longer than two intervals, and nobody else wanted it: what was
     expired goes on under the same epoch."""
-    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+    from coordlib.history.archive import ArchiveBatch
+    from coordlib.history.plan import ArchiveOptions
 
     life = ClaimsLife(Log())
     epoch = life.claim(0, "worker-1", 0, "0a1b2c3d")
@@ -173,7 +175,8 @@ def test_an_owner_that_ended_in_a_gap_of_the_log_is_none(
     """The job was away for longer than the coordination topic keeps, and meanwhile one partition
     was released for good: its last owner was a current one for ever. Another partition has another
     owner since, and did not get it by a reclaim."""
-    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+    from coordlib.history.archive import ArchiveBatch
+    from coordlib.history.plan import ArchiveOptions
 
     life = ClaimsLife(Log())
     for partition, client in enumerate(("worker-1", "worker-2", "worker-1")):

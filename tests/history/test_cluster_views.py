@@ -14,8 +14,8 @@ from coordlib.core.engine.effects import METADATA, Output
 from coordlib.core.engine.tables import Place
 from coordlib.core.wire.stored import PartitionValue
 from coordlib.history.delta_files import declare
+from coordlib.history.engines import register_duckdb
 from coordlib.history.tables import COLUMNS, EVENTS
-from coordlib.history.views.groups import register_duckdb
 from tests.history.cluster_life import (
     ASK_UNPROVED,
     CLUSTER,

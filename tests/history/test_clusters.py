@@ -41,7 +41,8 @@ def records(life: ClusterLife) -> Log:
 
 @pytest.fixture(scope="module")
 def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+    from coordlib.history.archive import ArchiveBatch
+    from coordlib.history.plan import ArchiveOptions
 
     folder = tmp_path_factory.mktemp("clusters")
     options = ArchiveOptions(

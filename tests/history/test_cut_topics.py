@@ -18,7 +18,8 @@ from tests.stack.cut import cut_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from coordlib.history.archive import Archive, ArchiveOptions
+    from coordlib.history.archive import Archive
+    from coordlib.history.plan import ArchiveOptions
     from coordlib.local.broker import Broker
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(1_200)]

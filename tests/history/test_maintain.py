@@ -15,6 +15,7 @@ from coordlib.cli.main.main import main
 from coordlib.errors import AnotherTable, CannotReach, CoordError, SetupError
 from coordlib.exit_codes import OK, UNREACHABLE, USAGE
 from coordlib.history import upkeep
+from coordlib.history.engines import OF_RARE_EVENTS, VIEWS
 from coordlib.history.sql import query_all, query_tables
 from coordlib.history.tables import (
     EVENTS,
@@ -27,7 +28,6 @@ from coordlib.history.tables import (
     path_of,
 )
 from coordlib.history.upkeep import Overtaken, Rewriter, maintain
-from coordlib.history.views.groups import OF_RARE_EVENTS, VIEWS
 from tests.history.transaction_life import a_life_of_transactions
 from tests.tools import driving
 from tests.tools.bench.history import make

@@ -63,7 +63,8 @@ def test_an_archive_writes_on_maintained_tables(folder: Folder) -> None:
 def test_the_checkpoint_keeps_the_archives_number(spark: "SparkSession", folder: Folder) -> None:
     """The commits themselves have been cleaned since: the number of the newest one tells which
     position holds, and of two archives one is refused."""
-    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+    from coordlib.history.archive import ArchiveBatch
+    from coordlib.history.plan import ArchiveOptions
 
     log = a_life_of_a_group()
     options = ArchiveOptions(bootstrap_servers="", tables=folder.tables, checkpoint="")

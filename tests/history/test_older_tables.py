@@ -13,9 +13,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from coordlib.errors import StartRefused
 from coordlib.history import tables as known
+from coordlib.history.engines import VIEWS, tables_behind
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import COLUMNS, EVENTS, LAG, SNAPSHOTS, path_of
-from coordlib.history.views.groups import VIEWS, tables_behind
 from tests.history.assigned_life import a_life_of_an_assigned_group
 from tests.history.engines import assert_engines_agree, session_over
 from tests.history.rows import KAFKA_SCHEMA, SOURCE, Log, a_life_of_a_group
@@ -61,7 +61,8 @@ class Folder:
 
     def archive(self, log: Log, last: int | None = None) -> None:
         """A new archive brings in what it has not got of these."""
-        from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+        from coordlib.history.archive import ArchiveBatch
+        from coordlib.history.plan import ArchiveOptions
 
         options = ArchiveOptions(bootstrap_servers="", tables=self.tables, checkpoint="")
         batch = ArchiveBatch(self.spark, options, "one", SOURCE)

@@ -12,10 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 from coordlib.cli.main.main import main
 from coordlib.client.spark.positions import _history
 from coordlib.exit_codes import FAILED, OK
+from coordlib.history.engines import VIEWS, tables_behind
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
 from coordlib.history.views.controller import CLUSTER_VIEWS
-from coordlib.history.views.groups import VIEWS, tables_behind
 from coordlib.history.views.transactions import TRANSACTION_VIEWS
 from notebooks.plots import SAMPLES
 from tests.cli.tables import write_events

@@ -10,9 +10,9 @@ from deltalake import write_deltalake
 
 from coordlib.errors import CoordError
 from coordlib.history import sql as history_sql
+from coordlib.history.engines import VIEWS
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES
-from coordlib.history.views.groups import VIEWS
 from tests.history.test_sql import rows_of, write
 
 

@@ -21,7 +21,8 @@ VIEWS = [*TRANSACTION_VIEWS, "offset_history"]
 
 @pytest.fixture(scope="module")
 def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+    from coordlib.history.archive import ArchiveBatch
+    from coordlib.history.plan import ArchiveOptions
 
     folder = tmp_path_factory.mktemp("transactions")
     options = ArchiveOptions(

@@ -9,11 +9,11 @@ import pytest
 
 from coordlib.errors import CannotReach, CoordError
 from coordlib.history.delta_files import describe_tables
+from coordlib.history.engines import VIEWS, register_spark
 from coordlib.history.plan import Hole, Plan
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import COLUMNS, TABLES
 from coordlib.history.views.controller import CLUSTER_VIEWS
-from coordlib.history.views.groups import VIEWS, register_spark
 from coordlib.history.views.transactions import TRANSACTION_VIEWS
 from tests.history.assigned_life import a_life_of_an_assigned_group
 from tests.history.engines import assert_engines_agree, session_over
@@ -27,7 +27,8 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture(scope="module")
 def tables(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from coordlib.history.archive import ArchiveBatch, ArchiveOptions
+    from coordlib.history.archive import ArchiveBatch
+    from coordlib.history.plan import ArchiveOptions
 
     folder = tmp_path_factory.mktemp("history")
     options = ArchiveOptions(

@@ -92,7 +92,8 @@ def archived(
     shared_stack: Stack, spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[], Path]:
     """Bring what `shared_stack` wrote until now into Delta; returns the tables' folder."""
-    from coordlib.history.archive import Archive, ArchiveOptions
+    from coordlib.history.archive import Archive
+    from coordlib.history.plan import ArchiveOptions
 
     folder = tmp_path_factory.mktemp("history")
     options = ArchiveOptions(

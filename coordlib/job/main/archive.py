@@ -8,7 +8,8 @@ import sys
 
 from coordlib import exit_codes
 from coordlib.errors import CoordError
-from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.history.archive import Archive
+from coordlib.history.plan import ArchiveOptions
 from coordlib.job import failures, process
 from coordlib.job.main.arguments import Parser, positive, require_places, seconds
 from coordlib.job.process import stop_flag_on_signals, write_pid

@@ -12,7 +12,7 @@ from coordlib.config import CoordinatorConfig, load_config
 from coordlib.core.wire.cells import Owned, ShardRange
 from coordlib.errors import SetupError
 from coordlib.folders import folder_named
-from coordlib.history.archive import ArchiveOptions
+from coordlib.history.plan import ArchiveOptions
 from coordlib.installation import settings_file
 from coordlib.job.main.claims_query import ClaimsOptions
 from coordlib.job.main.coordinator import CoordinatorOptions

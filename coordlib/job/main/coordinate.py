@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from coordlib import exit_codes
 from coordlib.core.wire.cells import named
 from coordlib.errors import CoordError
-from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.history.archive import Archive
+from coordlib.history.plan import ArchiveOptions
 from coordlib.job import failures, process
 from coordlib.job.background.threads import ArchiveWatch, ClaimsWatch
 from coordlib.job.main.arguments import (

@@ -9,7 +9,8 @@ import pytest
 from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.errors import CoordError, NotAllowed
-from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.history.archive import Archive
+from coordlib.history.plan import ArchiveOptions
 from coordlib.kafka.options import SERVERS, KafkaOptions
 from coordlib.kafka.roles import Kind, Operation, Right, Role
 from tests.stack.secured.scene import RECORDS, TOPIC, Options, Scene

@@ -17,9 +17,10 @@ from pyspark.sql import SparkSession
 
 from coordlib.core.wire import codec, stored
 from coordlib.history import archive, delta_table
-from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.history.archive import Archive
 from coordlib.history.delta_append import Append
 from coordlib.history.delta_table import ArchivedTable
+from coordlib.history.plan import ArchiveOptions
 from coordlib.history.topics_read import ArchivedTopics
 from coordlib.job import process
 from coordlib.job.background.loop import StatusFile

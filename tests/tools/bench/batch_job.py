@@ -21,7 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from coordlib.config import load_config
 from coordlib.errors import NotReady
-from coordlib.history.archive import Archive, ArchiveOptions
+from coordlib.history.archive import Archive
+from coordlib.history.plan import ArchiveOptions
 from coordlib.job import process
 from coordlib.job.background.loop import JobStatus, StatusFile
 from coordlib.job.background.threads import ArchiveWatch
