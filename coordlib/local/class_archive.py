@@ -22,20 +22,20 @@ from coordlib.local.home import coord_home, pyspark_home
 from coordlib.local.java import find_java
 from coordlib.local.progress import Progress, to_stderr
 
-CLASS: Final = "QuietLocalFileSystem"
+QUIET_CLASS: Final = "QuietLocalFileSystem"
 #: Spark's property that puts it in the place of Hadoop's own.
-PROPERTY: Final = "spark.hadoop.fs.file.impl"
-_SOURCE: Final = PACKAGE / "local" / f"{CLASS}.java"
+QUIET_PROPERTY: Final = "spark.hadoop.fs.file.impl"
+_SOURCE: Final = PACKAGE / "local" / f"{QUIET_CLASS}.java"
 _COMPILE_TIMEOUT_S: Final = 120.0
 
 
-def jar() -> Path | None:
+def quiet_jar() -> Path | None:
     """The compiled class, if it was made."""
     path = _quiet_path()
     return path if path.is_file() else None
 
 
-def build(progress: Progress) -> Path | None:
+def build_quiet_jar(progress: Progress) -> Path | None:
     """Compile the class if it is not there; None, and one line that says why, if that fails."""
     path = _quiet_path()
     if path.is_file():
@@ -129,7 +129,7 @@ def make_in_background(jars: Sequence[Path], progress: Progress = to_stderr) -> 
             progress(failure)
         with log_file.open("wb") as log:
             subprocess.Popen(
-                [sys.executable, "-m", "coordlib.local.class_archive"],
+                [sys.executable, "-m", "coordlib.local.class_archive", *map(str, jars)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -187,7 +187,7 @@ def _list_file() -> Path:
 
 
 def _extra(jars: Sequence[Path]) -> list[Path]:
-    quiet = jar()
+    quiet = quiet_jar()
     return [*([] if quiet is None else [quiet]), *jars]
 
 
@@ -242,13 +242,11 @@ def _alone(folder: Path) -> Iterator[bool]:
         yield True
 
 
-def main() -> int:
-    """Make the archive, at the lowest priority; returns the exit code."""
-    from coordlib.local.jars import ensure_jars
-
+def main(jars: Sequence[str]) -> int:
+    """Make the archive for these jars, at the lowest priority; returns the exit code."""
     os.nice(_NICE)
     try:
-        path = make(ensure_jars().spark)
+        path = make([Path(each) for each in jars])
     except (CoordError, OSError, subprocess.SubprocessError) as problem:
         to_stderr(f"{_FAILED} {why(problem)}")
         return 1
@@ -257,4 +255,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -114,7 +114,7 @@ def ensure_jars(progress: Progress = to_stderr) -> JarSet:
     with one_at_a_time(home / "jars.lock"):  # else two set-ups at once resolve jars twice
         _resolve_wrong(expected, jars, home / "ivy", progress)
         _remove_strangers(expected, jars)
-        class_archive.build(progress)
+        class_archive.build_quiet_jar(progress)
     return JarSet(*(_of(expected, jars, name) for name in CONFIGURATIONS))
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from coordlib.errors import SetupError
 from coordlib.installation import PACKAGE, conf_file
-from coordlib.local import class_archive as quiet_files
+from coordlib.local.class_archive import QUIET_CLASS, QUIET_PROPERTY
 from coordlib.local.home import pyspark_home
 
 ENVIRONMENT = "environment"  # the folder's name beside an executor
@@ -121,7 +121,7 @@ class Submission:
         is loaded by Spark.
 
         Args:
-            small_class: the jar of `quiet_files.py`; None: it could not be made.
+            small_class: the jar of `quiet_jar`; None: it could not be made.
             class_archive: Java's options that use it (`class_archive.py`).
         """
         merged = self.properties()
@@ -130,7 +130,7 @@ class Submission:
         ours = [str(jar) for jar in (small_class, *jars) if jar is not None]
         merged[_CLASS_PATH] = ":".join([*ours, *([named] if named else [])])
         if small_class is not None:
-            merged.setdefault(quiet_files.PROPERTY, quiet_files.CLASS)
+            merged.setdefault(QUIET_PROPERTY, QUIET_CLASS)
         merged[_JAVA_OPTIONS] = f"{class_archive} {merged[_JAVA_OPTIONS]}".strip()
         return merged
 

@@ -182,7 +182,7 @@ def submit(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=_run_folder()) as folder:
         properties = Path(folder) / "spark.properties"
         if job.is_local:
-            made = class_archive.jar(), class_archive.options(jars)
+            made = class_archive.quiet_jar(), class_archive.options(jars)
             submission.write_properties(properties, job.local_properties(jars, *made))
             jars = ()
         else:

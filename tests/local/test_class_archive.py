@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from coordlib.local import class_archive
-from coordlib.local.jars import JarSet
 from coordlib.local.java import find_java
 
 FEW_CLASSES = b"java/lang/Object id: 0\njava/lang/String id: 1\n"
@@ -133,13 +132,12 @@ def test_why_a_try_in_the_background_failed_is_told_by_the_next_command(
     start would take half as long again for ever. The line comes once for each try."""
     module = class_archive.__name__
     monkeypatch.setattr(f"{module}.{place}", broken)
-    monkeypatch.setattr("coordlib.local.jars.ensure_jars", lambda: JarSet(tuple(jars), ()))
     monkeypatch.setattr("os.nice", lambda _: 0)
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: None)
     told: list[str] = []
     class_archive.make_in_background(jars, told.append)
     assert told == [], "nothing is known yet"
-    assert class_archive.main() == 1
+    assert class_archive.main([*map(str, jars)]) == 1
     (class_archive._path(jars).parent / "class-archive.log").write_text(capsys.readouterr().err)
 
     class_archive.make_in_background(jars, told.append)

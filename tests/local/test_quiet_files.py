@@ -29,16 +29,16 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second call finds it, and starts nothing."""
     told: list[str] = []
-    made = class_archive.build(told.append)
+    made = class_archive.build_quiet_jar(told.append)
 
     assert made is not None
-    assert made == class_archive.jar()
+    assert made == class_archive.quiet_jar()
     assert zipfile.ZipFile(made).namelist() == [
         "QuietLocalFileSystem$Raw.class",
         "QuietLocalFileSystem.class",
     ]
     monkeypatch.setattr(subprocess, "run", None)
-    assert class_archive.build(told.append) == made
+    assert class_archive.build_quiet_jar(told.append) == made
     assert told == []
 
 
@@ -47,8 +47,8 @@ def test_without_a_compiler_the_job_does_without_it(monkeypatch: pytest.MonkeyPa
     told: list[str] = []
     monkeypatch.setattr(class_archive, "_compiler", lambda: "/nowhere/javac")
 
-    assert class_archive.build(told.append) is None
-    assert class_archive.jar() is None
+    assert class_archive.build_quiet_jar(told.append) is None
+    assert class_archive.quiet_jar() is None
     assert len(told) == 1
     assert told[0].startswith("Local files are written the slow way: ")
 
@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(
     monkeypatch.setenv("COORD_HOME", str(tmp_path / "file"))
     told: list[str] = []
 
-    assert class_archive.build(told.append) is None
+    assert class_archive.build_quiet_jar(told.append) is None
     assert len(told) == 1
 
 
@@ -75,5 +75,5 @@ def test_a_source_that_does_not_compile_is_told(
     monkeypatch.setattr(class_archive, "_SOURCE", source)
     told: list[str] = []
 
-    assert class_archive.build(told.append) is None
+    assert class_archive.build_quiet_jar(told.append) is None
     assert "cannot find symbol" in told[0]

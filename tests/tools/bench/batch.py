@@ -93,7 +93,7 @@ def run(
 
 
 def _jar() -> Path:
-    jar = class_archive.build(to_stderr)
+    jar = class_archive.build_quiet_jar(to_stderr)
     if jar is None:
         raise SetupError(
             "The lever `files` needs a Java compiler.",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _HADOOPS: Final = "org.apache.hadoop.fs.LocalFileSystem"
-_FILES: Final = class_archive.PROPERTY.removeprefix("spark.hadoop.")
+_FILES: Final = class_archive.QUIET_PROPERTY.removeprefix("spark.hadoop.")
 #: Otherwise the first block's file system would be everybody's.
 _FILES_UNCACHED: Final = "fs.file.impl.disable.cache"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
@@ -38,7 +38,7 @@ def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
     spark.conf.set(_PARTITIONS, "1" if "partitions" in on else "2")
     spark.conf.set(_RETAINED, "2" if "retained" in on else "10")
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    hadoop.set(_FILES, class_archive.CLASS if "files" in on else _HADOOPS)
+    hadoop.set(_FILES, class_archive.QUIET_CLASS if "files" in on else _HADOOPS)
     hadoop.set(_FILES_UNCACHED, "true")
     with ExitStack() as stack:
         stack.enter_context(patch.object(coordinator, "groups", _folding(on)))
