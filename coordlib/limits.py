@@ -40,7 +40,7 @@ WISHES_BYTES_MAX = 64 * KIB  # of a group in its row; one with more is decoded w
 TOPICS_PER_RECORD_MAX = 3_000  # of one TopicMetadata record: below 1 MiB with the longest names
 TOPICS_MAX = 20_000  # topics in a shard's state
 TOPIC_IDS_MAX = 8  # of one topic's name: the present one, and those that it has replaced
-TOPICS_TOLD_MAX = 100_000  # topics that the driver lists for the shards, which choose theirs
+TOPICS_LISTED_MAX = 100_000  # topics that the driver lists for the shards, which choose theirs
 PARTITIONS_PER_TOPIC_MAX = 100_000
 PARTITIONS_PER_ASSIGNED_GROUP_MAX = 50_000  # partitions of one target assignment
 # Both together, and some reasons in words, are below RECORD_BYTES_MAX.

@@ -80,9 +80,9 @@ def require_reading(connection: "duckdb.DuckDBPyConnection", sql: str) -> frozen
         raise _refusal("There is no query", repr(sql[:200]))
     if len(statements) > 1:
         raise _refusal("These are several queries", f"{len(statements)} statements; none was run")
-    ((told,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    ((serialized,),) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     try:
-        parsed = json.loads(told or "{}")
+        parsed = json.loads(serialized or "{}")
     except RecursionError as problem:
         raise _refusal("This query is too deeply nested", repr(sql[:200])) from problem
     if parsed.get("error", True):
@@ -90,7 +90,7 @@ def require_reading(connection: "duckdb.DuckDBPyConnection", sql: str) -> frozen
     nodes = list(_nodes(parsed))
     for node in nodes:
         _require_reading(node)
-    if any(map(_asks_what_there_is, nodes)):
+    if any(map(_is_introspection, nodes)):
         return None
     return frozenset(str(node["table_name"]).lower() for node in nodes if "table_name" in node)
 
@@ -118,7 +118,7 @@ def _require_reading(node: dict[str, Any]) -> None:
             raise _refusal("This function is not open to queries", f"FROM {name}(…)")
 
 
-def _asks_what_there_is(node: dict[str, Any]) -> bool:
+def _is_introspection(node: dict[str, Any]) -> bool:
     """DESCRIBE, SHOW, SUMMARIZE, or a function that lists tables, views and columns."""
     if node.get("type") == "TABLE_FUNCTION":
         return str(node["function"]["function_name"]).lower().startswith(("duckdb_", "pragma_"))

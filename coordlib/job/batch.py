@@ -113,7 +113,7 @@ _COLLECTED_SHARE_LEAST: Final = 8
 #: How many times its bytes a record may write without being refused: of the first input, of which
 #: the log bounds all beyond (`answered.py`), and of the others, with the longest names.
 WRITTEN_SHARE: Final = outputs.FREE_SHARE
-WRITTEN_SHARE_BESIDE: Final = 20
+WRITTEN_SHARE_OF_OTHERS: Final = 20
 #: Less than this share of the planned bytes is no measure of a backlog: one large JoinGroup among
 #: a few records must not slow the job down. Batches that bring less are added up for a while: what
 #: comes in few records at a time comes all at once when the job has stood still.
@@ -163,7 +163,7 @@ class Means(NamedTuple):
 NO_MEANS: Final = Means()
 
 
-def beside_bytes(shards: int, all_shards: int) -> int:
+def other_shards_bytes(shards: int, all_shards: int) -> int:
     """What so many shards, of all that there are, may write beyond what a batch is planned for."""
     return shards * 2 * outputs.bytes_max(all_shards)
 
@@ -172,7 +172,7 @@ def means_of(sizes: Mapping[str, float], first_input: str) -> Means:
     """What records of these mean sizes, by topic, need at most."""
     written = [
         outputs.FREE_BYTES
-        + size * (WRITTEN_SHARE if topic == first_input else WRITTEN_SHARE_BESIDE)
+        + size * (WRITTEN_SHARE if topic == first_input else WRITTEN_SHARE_OF_OTHERS)
         for topic, size in sizes.items()
         if size
     ]
@@ -188,7 +188,7 @@ class BatchSize:
         mean: of the records that are waiting; of none: nothing waits.
         now_s: monotonic.
         collected_bytes: outputs of one batch that the driver takes.
-        beside_bytes: of these, what may come whatever the batch has.
+        other_shards_bytes: of these, what may come whatever the batch has.
     """
 
     def __init__(
@@ -198,14 +198,16 @@ class BatchSize:
         mean: Means = NO_MEANS,
         now_s: float = 0,
         collected_bytes: int = 2 * PLANNED_MAX,
-        beside_bytes: int = 0,
+        other_shards_bytes: int = 0,
     ) -> None:
         self._records_max = records_max
         self._planned = Means(
             min(worker_memory_bytes // PLANNED_SHARE, PLANNED_MAX),
             min(
                 collected_bytes // COLLECTED_SHARE,
-                max(collected_bytes - beside_bytes, collected_bytes // _COLLECTED_SHARE_LEAST),
+                max(
+                    collected_bytes - other_shards_bytes, collected_bytes // _COLLECTED_SHARE_LEAST
+                ),
             ),
         )
         #: What the running query plans with.

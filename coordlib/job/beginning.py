@@ -12,7 +12,7 @@ from coordlib.config import EngineConfig
 from coordlib.core.wire.stored import Marker
 from coordlib.errors import CannotReach
 from coordlib.job import rebuild
-from coordlib.job.batch import BatchSize, beside_bytes, means_of
+from coordlib.job.batch import BatchSize, means_of, other_shards_bytes
 from coordlib.job.checkpoint import CheckpointFolder, Identity
 from coordlib.job.operator import Beginning
 from coordlib.job.pipelines import Plane
@@ -199,7 +199,7 @@ def size_of_batches(
         means_of(mean_bytes, plane.first_input),
         time.monotonic(),
         memory.collected_bytes,
-        beside_bytes(len(own), shards),
+        other_shards_bytes(len(own), shards),
     )
     if size.records < engine.max_offsets_per_trigger:
         _log.warning(

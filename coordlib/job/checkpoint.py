@@ -380,15 +380,15 @@ class CheckpointFolder:
         Returns:
             What is kept: of two starts at once the first one's.
         """
-        beside = self._path(self.path, f"{SECRET_FILE}.{uuid4().hex}")
-        stream = self._create_for_owner(beside)
+        partial = self._path(self.path, f"{SECRET_FILE}.{uuid4().hex}")
+        stream = self._create_for_owner(partial)
         try:
             stream.write(bytearray(secret))
         finally:
             stream.close()
         place = self._path(self.path, SECRET_FILE)
-        if self._fs.exists(place) or not self._fs.rename(beside, place):
-            self._fs.delete(beside, False)
+        if self._fs.exists(place) or not self._fs.rename(partial, place):
+            self._fs.delete(partial, False)
         kept = self.secret()
         return secret if kept is None else kept
 
@@ -422,17 +422,17 @@ class CheckpointFolder:
 
     def _write(self, name: str, value: bytes) -> None:
         place = self._path(self.path, name)
-        beside = self._path(self.path, f"{name}.{uuid4().hex}.new")
-        stream = self._fs.create(beside, True)
+        partial = self._path(self.path, f"{name}.{uuid4().hex}.new")
+        stream = self._fs.create(partial, True)
         try:
             stream.write(bytearray(value))
             if stream.hasCapability("hsync"):  # an object store has none: it keeps what is closed
                 stream.hsync()
         finally:
             stream.close()
-        self._sync(beside)
+        self._sync(partial)
         self._delete(name)  # unreadable, or of a rebuild that did not end
-        if not self._fs.rename(beside, place):
+        if not self._fs.rename(partial, place):
             raise self._takes_no_file(name)
         self._sync(place.getParent())
 
@@ -472,14 +472,14 @@ class LocalFolder(CheckpointFolder):
         return path.read_bytes() if path.is_file() else None
 
     def _write(self, name: str, value: bytes) -> None:
-        beside = self._folder / f"{name}.{uuid4().hex}.new"
-        with beside.open("wb") as stream:
+        partial = self._folder / f"{name}.{uuid4().hex}.new"
+        with partial.open("wb") as stream:
             stream.write(value)
             stream.flush()
             os.fsync(stream.fileno())
         # Of the file that Java has written there: it would not read another one.
         (self._folder / f".{name}.crc").unlink(missing_ok=True)
-        beside.replace(self._folder / name)
+        partial.replace(self._folder / name)
 
 
 def have_begun(identity: Identity, marker: Marker) -> bool:

@@ -72,7 +72,7 @@ ED25519: Final = Signatures(new_secret, public_of, sign, verify)
 _log = structlog.get_logger()
 
 #: Told why the log did not take a record; nothing if it did.
-Told = Callable[[str], None]
+OnDelivery = Callable[[str], None]
 
 
 class Signer:
@@ -115,14 +115,14 @@ class ControlWriter:
         options = {**client_options, "linger.ms": 0, "delivery.timeout.ms": 10_000}
         self._producer = LastingProducer(options, "control records")
 
-    def write(self, shard: int, record: Control, told: Told) -> None:
+    def write(self, shard: int, record: Control, on_delivery: OnDelivery) -> None:
         """Write it behind all before; `told` hears later. Raises KafkaException, TimeoutError."""
 
         def note(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 kind = type(record).__name__
                 _log.warning("control record not acknowledged", kind=kind, error=error.str())
-            told("" if error is None else error.str())
+            on_delivery("" if error is None else error.str())
 
         with self._lock:
             # Before a number is taken: what a failed producer still has must come before it.

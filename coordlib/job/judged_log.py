@@ -231,7 +231,7 @@ class JudgedLog:
             Output(RESPONSES, partition, b"", told) for partition in range(layout.reply_partitions)
         ]
         lines = lines_of(lost, behind, plane, incarnation)
-        sink.write_beside([row, *lines, *replies])
+        sink.write_extra([row, *lines, *replies])
 
     def _begin(self, sink: TransactionalSink, places: Iterable[Place]) -> None:
         """Nothing was judged yet: what was removed before is skipped, and only logged."""

@@ -313,8 +313,8 @@ def _batch_number() -> int:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    told = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
-    return -1 if told is None else int(told)
+    number = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    return -1 if number is None else int(number)
 
 
 #: What the state store gets, and rows of OUTPUT_SCHEMA, the report last.

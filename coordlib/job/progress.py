@@ -335,8 +335,8 @@ class Progress:
         # A plane whose driver signs nothing counts no starts; it has a marker and a layout.
         if newest is not None and self._read_marker(newest) != marker:
             return True
-        told = found.get(LAYOUT_KEY)
-        return owned is None and told is not None and decode_layout(told) != layout
+        recorded = found.get(LAYOUT_KEY)
+        return owned is None and recorded is not None and decode_layout(recorded) != layout
 
     # -- other cells ---------------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class Progress:
             return []
         return cells.later_than(self.cells, owned)
 
-    def later_as_told(self) -> list[Owned]:
+    def later_as_read(self) -> list[Owned]:
         """The same of the topic as it is now, if that can be found out."""
         try:
             self.look()

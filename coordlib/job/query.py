@@ -38,7 +38,7 @@ from coordlib.job.start import (
     next_record,
     not_committed,
 )
-from coordlib.job.workers import WAY_GIVEN, workers_of
+from coordlib.job.workers import LOW_NICENESS, workers_of
 from coordlib.kafka import reading
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching
@@ -133,7 +133,7 @@ class QueryOptions:
     kafka: KafkaOptions = field(default_factory=KafkaOptions)
     #: The application has another query, for whose answers somebody waits: a batch of this one is
     #: one task at a time, in Python workers that the other's come before.
-    gives_way: bool = False
+    is_low_priority: bool = False
 
     @property
     def client(self) -> dict[str, str]:
@@ -435,9 +435,9 @@ class PlaneQuery:
             running.size.records,
             plane.shards(running.settings.shards),
         )
-        if options.gives_way:
+        if options.is_low_priority:
             rows = rows.coalesce(1)
-        with workers_of(spark, WAY_GIVEN if options.gives_way else 0):
+        with workers_of(spark, LOW_NICENESS if options.is_low_priority else 0):
             outputs = judge(
                 rows,
                 plane,

@@ -199,16 +199,16 @@ def cut(bounds: Mapping[Place, Bounds | None], marker: Marker | None) -> list[st
         bounds: of the partitions that a rebuild reads.
     """
     saved = {} if marker is None else marker.saved
-    told: list[str] = []
+    lost: list[str] = []
     for (topic, partition), found in sorted(bounds.items()):
         end = saved.get(topic, {}).get(str(partition), 0)
         if found is not None and found.start > 0:
-            told.append(f"{topic}, partition {partition}, begins at offset {found.start}")
+            lost.append(f"{topic}, partition {partition}, begins at offset {found.start}")
         if found is not None and found.end < end:
-            told.append(
+            lost.append(
                 f"{topic}, partition {partition}, ends at offset {found.end}, and {end} was written"
             )
-    return told
+    return lost
 
 
 def cut_at_two_looks(
@@ -222,11 +222,11 @@ def cut_at_two_looks(
     """
     bounds: dict[Place, Bounds | None] = {}
 
-    def told() -> list[str]:
+    def lost() -> list[str]:
         bounds.update(look())
         return cut(bounds, marker)
 
-    return lost_at_two_looks(told, wait), bounds
+    return lost_at_two_looks(lost, wait), bounds
 
 
 def refuse_cut(
@@ -239,12 +239,12 @@ def refuse_cut(
     Args:
         look: asks for the bounds of the partitions that a rebuild reads.
     """
-    told, _ = cut_at_two_looks(look, marker, wait)
-    if told:
+    lost, _ = cut_at_two_looks(look, marker, wait)
+    if lost:
         raise StartRefused(
             "Compacted topics have lost records. What these held would be missing: groups, "
             "offsets, partitions of clusters.",
-            named(told),
+            named(lost),
             "Restore the topics; or, to go on with what is left, name an empty folder and add "
             "--rebuild --accept-loss.",
         )

@@ -229,7 +229,7 @@ class TransactionalSink:
         progress.note_cell(value)
         self._settle()
         progress.read()
-        self._give_way_to_a_later_cell()
+        self._refuse_if_fenced()
         for each in progress.earlier:
             if each in progress.cells:
                 _log.warning(
@@ -242,7 +242,7 @@ class TransactionalSink:
         if left := cells.gaps(progress.cells, shards):
             _log.warning("no job has these shards", shards=", ".join(map(str, left)))
 
-    def _give_way_to_a_later_cell(self) -> None:
+    def _refuse_if_fenced(self) -> None:
         if self.progress.later:
             raise self._fenced()
 
@@ -272,11 +272,11 @@ class TransactionalSink:
 
     def tell_loading(self, reply_partitions: int) -> None:
         """Notify waiting clients: the state is being restored, and answers will follow."""
-        told = codec.encode(rs.CoordinatorLoading())
-        self._transact([("responses", each, b"", told) for each in range(reply_partitions)])
+        loading = codec.encode(rs.CoordinatorLoading())
+        self._transact([("responses", each, b"", loading) for each in range(reply_partitions)])
         self._settle()
 
-    def write_beside(self, outputs: Iterable[Output]) -> None:
+    def write_extra(self, outputs: Iterable[Output]) -> None:
         """Write records that no batch has, which may be written again. Raises as `write`."""
         rows = [(o.topic, o.partition, o.key, o.value) for o in outputs]
         if rows:
@@ -361,7 +361,7 @@ class TransactionalSink:
         self._producer = self._open_producer()
         is_there = self.open()
         # This driver has taken its id again, perhaps from a later cell that had fenced it.
-        self._give_way_to_a_later_cell()
+        self._refuse_if_fenced()
         if not is_there or known != self.progress.of_this_job:
             raise CannotReach(
                 "The progress topic does not end with what this driver has written there: another "
@@ -378,12 +378,12 @@ class TransactionalSink:
         # Offsets rise within a partition, so its last record tells how far it was written; the
         # others need no report: a transaction of which one failed cannot be committed.
         last = {(topic, partition): number for number, (topic, partition, _, _) in enumerate(rows)}
-        told = set(last.values())
+        last_numbers = set(last.values())
         self._began_s = self._now_s()
         try:
             self._producer.begin_transaction()
             for number, (topic, partition, key, value) in enumerate(rows):
-                note = delivered.note if number in told else None
+                note = delivered.note if number in last_numbers else None
                 self._produce(f"{self._plane.prefix}.{topic}", partition, key, value, note)
             self._crash.strike("in-transaction", batch)
             # What is still queued after this time is flushed by the commit, or fails it.
@@ -428,9 +428,9 @@ class TransactionalSink:
         reason = problem
         try:
             self._producer.abort_transaction(_TIMEOUT_S)
-        except KafkaException as told:
-            reason = told
-        if self._is_overdue() and not self.progress.later_as_told():
+        except KafkaException as of_abort:
+            reason = of_abort
+        if self._is_overdue() and not self.progress.later_as_read():
             return CannotReach(
                 "The batch took longer than its transaction may: the broker gave it up: "
                 + reason_of(reason),
@@ -453,9 +453,9 @@ class TransactionalSink:
     ) -> CoordError | None:
         """What to raise where a right is missing."""
         right = Right(Kind.TOPIC, f"{self._plane.prefix}.", Operation.WRITE, is_prefix=True)
-        for told in (problem, reason):
-            if is_denied(told):
-                return denial(told, right, self._options)
+        for error in (problem, reason):
+            if is_denied(error):
+                return denial(error, right, self._options)
         purged = error_of(problem)
         if purged is None or purged.code() != KafkaError._PURGE_QUEUE or not self._options:
             return None
@@ -468,7 +468,7 @@ class TransactionalSink:
 
     def _fenced(self) -> DriverFenced:
         owned, id_ = self._plane.owned, self._plane.query_name
-        if later := self.progress.later_as_told():
+        if later := self.progress.later_as_read():
             return DriverFenced(
                 f"A later job, with {', '.join(map(cells.words, later))}, has taken over shards of "
                 f"this one, which has {cells.words(owned)}; this one ends, with all of its shards.",

@@ -160,7 +160,7 @@ def make_anew(
         if ended is not None:
             folder.write_ended(ended)
     if marker is not None:
-        sink.write_beside(late)
+        sink.write_extra(late)
         _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
     incarnation = layout.topic_ids[plane.first_input][:8]
     return folder.create(plane.prefix, layout.shards, incarnation, marker, plane.owned)

@@ -15,10 +15,10 @@ import pyarrow  # noqa: F401
 from pyspark import daemon
 
 from coordlib.job import operator, pipelines  # noqa: F401
-from coordlib.job.workers import give_way
+from coordlib.job.workers import lower_priority
 
 if __name__ == "__main__":
-    give_way()
+    lower_priority()
     gc.collect()
     gc.freeze()
     daemon.manager()

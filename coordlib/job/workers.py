@@ -171,7 +171,7 @@ def _deciding() -> Iterator[Path]:
 #: In the environment of a daemon: by how much it gives way.
 VARIABLE: Final = "COORD_WORKER_NICENESS"
 #: A tenth of the processor's time where both want all of it, and the rest whenever they do not.
-WAY_GIVEN: Final = 10
+LOW_NICENESS: Final = 10
 _lock: Final = threading.Lock()
 
 
@@ -199,7 +199,7 @@ def environment_of(before: Mapping[str, str], niceness: int) -> dict[str, str]:
     return {**before, VARIABLE: str(niceness)} if niceness else dict(before)
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Lower this process's priority as its environment says."""
     niceness = int(os.environ.get(VARIABLE, "0"))
     if niceness:

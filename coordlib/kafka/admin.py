@@ -39,7 +39,7 @@ EACH_MAX: Final = 16
 _ASK_S: Final = 10.0
 
 
-class _Told(NamedTuple):
+class _Described(NamedTuple):
     """A broker's answer about a topic."""
 
     at_s: float
@@ -67,7 +67,7 @@ class _Leaders:
     def __init__(self, kept_s: float) -> None:
         self.kept_s = kept_s
         self._lock = threading.Lock()
-        self._told: dict[str, _Told] = {}
+        self._topics: dict[str, _Described] = {}
 
     def note(self, found: ClusterMetadata, asked: Iterable[str], *, is_all: bool) -> None:
         """What was answered.
@@ -77,26 +77,26 @@ class _Leaders:
             is_all: whether all topics were asked for.
         """
         now_s = time.monotonic()
-        new = dict.fromkeys(asked, _Told(now_s, None, {}))
-        new |= {name: _Told(now_s, each, found.brokers) for name, each in found.topics.items()}
+        new = dict.fromkeys(asked, _Described(now_s, None, {}))
+        new |= {name: _Described(now_s, each, found.brokers) for name, each in found.topics.items()}
         with self._lock:
             # Twice as long: whoever looks now may be about to use what has just grown old.
-            kept = {} if is_all else self._told
+            kept = {} if is_all else self._topics
             kept = {
                 name: each for name, each in kept.items() if now_s - each.at_s < 2 * self.kept_s
             }
-            self._told = {**kept, **new}
+            self._topics = {**kept, **new}
 
-    def of(self, topics: Iterable[str]) -> dict[str, _Told]:
+    def of(self, topics: Iterable[str]) -> dict[str, _Described]:
         """What is known of these."""
         with self._lock:
-            return {topic: self._told[topic] for topic in topics if topic in self._told}
+            return {topic: self._topics[topic] for topic in topics if topic in self._topics}
 
     def forget(self, topics: Iterable[str]) -> None:
         """They have to be asked for again."""
         with self._lock:
             for topic in topics:
-                self._told.pop(topic, None)
+                self._topics.pop(topic, None)
 
     def hear(self, topic: str, answer: "Future[Any]") -> None:
         """librdkafka forgets the leaders of a topic that fails; called by a thread of its own."""
@@ -144,14 +144,14 @@ class Admin(AdminClient):
         failures: dict[TopicPartition, KafkaException]
         try:
             request_timeout_s = kwargs.get("request_timeout", _ASK_S)
-            told = self._learn(asked, metadata_timeout_s or request_timeout_s)
+            leaders = self._learn(asked, metadata_timeout_s or request_timeout_s)
         except KafkaException as problem:
             failures = dict.fromkeys(asked, problem)
         else:
             failures = {
                 place: KafkaException(failure)
                 for place in asked
-                if (failure := _failure(told, place)) is not None
+                if (failure := _failure(leaders, place)) is not None
             }
         rest = {place: spec for place, spec in asked.items() if place not in failures}
         asked_now = super().list_offsets(rest, **kwargs) if rest else {}
@@ -161,15 +161,15 @@ class Admin(AdminClient):
             answer.add_done_callback(partial(self._leaders.hear, place.topic))
         return {**answers, **{place: _failed(problem) for place, problem in failures.items()}}
 
-    def _learn(self, places: Collection[TopicPartition], timeout_s: float) -> dict[str, _Told]:
+    def _learn(self, places: Collection[TopicPartition], timeout_s: float) -> dict[str, _Described]:
         """Ask who leads, where it is not known or was asked long ago. Raises KafkaException."""
         since_s = time.monotonic() - self._leaders.kept_s
         wanted = {place.topic for place in places}
-        told = self._leaders.of(wanted)
+        leaders = self._leaders.of(wanted)
         stale = {
             place.topic
             for place in places
-            if _failure(told, place) is not None or told[place.topic].at_s < since_s
+            if _failure(leaders, place) is not None or leaders[place.topic].at_s < since_s
         }
         if len(stale) > EACH_MAX:
             self._list(None, timeout_s, stale)
@@ -185,8 +185,8 @@ class Admin(AdminClient):
         return found
 
 
-def _failure(told: Mapping[str, _Told], place: TopicPartition) -> KafkaError | None:
-    known = told.get(place.topic)
+def _failure(leaders: Mapping[str, _Described], place: TopicPartition) -> KafkaError | None:
+    known = leaders.get(place.topic)
     if known is None:  # forgotten meanwhile by another thread
         return KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
     return known.failure(place.partition)

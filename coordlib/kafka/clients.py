@@ -269,9 +269,9 @@ def unreachable(
     if denied := denial(problem, describing("*"), options):
         return denied
     servers = str(options.get("bootstrap.servers", ""))
-    told = reason_of(problem) if isinstance(problem, KafkaException | TimeoutError) else ""
+    reason = reason_of(problem) if isinstance(problem, KafkaException | TimeoutError) else ""
     place = where or servers
-    return why_silent(options) or CannotReach(what, f"{place}: {told}" if told else place, mend)
+    return why_silent(options) or CannotReach(what, f"{place}: {reason}" if reason else place, mend)
 
 
 def why_silent(options: Mapping[str, Any], look_s: float = LOOK_S) -> CoordError | None:
@@ -415,12 +415,12 @@ def _of_login(options: Mapping[str, Any], look_s: float) -> CoordError | None:
 
 
 def _first_reason(
-    poll: Callable[[], Any], told: list[KafkaError], options: Mapping[str, Any], look_s: float
+    poll: Callable[[], Any], errors: list[KafkaError], options: Mapping[str, Any], look_s: float
 ) -> CoordError | None:
     deadline = time.monotonic() + look_s
     while time.monotonic() < deadline:
         poll()
-        for error in told:
+        for error in errors:
             if error.code() == KafkaError._AUTHENTICATION:
                 return _refused_login(error, options)
     return None

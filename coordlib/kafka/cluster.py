@@ -67,8 +67,8 @@ def read_topic_ids(admin: AdminClient, topics: Collection[str], timeout_s: float
     for first in range(0, len(names), TOPICS_MAX):
         some = names[first : first + TOPICS_MAX]
         answers = admin.describe_topics(TopicCollection(some), request_timeout=timeout_s)
-        told = {name: _id_of(answers[name], timeout_s) for name in some}
-        found |= {name: id_ for name, id_ in told.items() if id_ not in ("", NO_ID)}
+        ids = {name: _id_of(answers[name], timeout_s) for name in some}
+        found |= {name: id_ for name, id_ in ids.items() if id_ not in ("", NO_ID)}
     return found
 
 

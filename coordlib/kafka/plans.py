@@ -106,12 +106,12 @@ class Counts:
     responses: int
     #: Where the numbers come from: the job's record; before there is one, a topic with so many
     #: shards.
-    said_by: str
+    source: str
 
     @property
     def are_recorded(self) -> bool:
         """Whether a job has started with them. Then they are fixed, whatever is added."""
-        return self.said_by == RECORDED
+        return self.source == RECORDED
 
 
 def differences(
@@ -142,11 +142,11 @@ def _partition_findings(
         yield added(name, topic.partitions, must)
         return
     # Adding partitions would move groups to other shards, so nothing here is mended in place.
-    said_by = f", as {counts.said_by} has" if plan.partitions == "shards" else ""
+    source = f", as {counts.source} has" if plan.partitions == "shards" else ""
     yield Finding(
         name,
         f"has {topic.partitions} partitions",
-        f"{must}{said_by}",
+        f"{must}{source}",
         "The number is fixed for the topics' life: use another prefix, or delete all topics of "
         "this one and create them again.",
     )

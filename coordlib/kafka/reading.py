@@ -90,8 +90,8 @@ class PartitionReader(AbstractContextManager["PartitionReader"]):
                 consumer.assign([place])
                 yield from _until(consumer, end, silence_s)
         except KafkaException as problem:
-            told = _of_topic(consumer, topic, silence_s) if _is_unknown(problem) else problem
-            raise denial(told, reading(topic), self._options) or problem from problem
+            of_topic = _of_topic(consumer, topic, silence_s) if _is_unknown(problem) else problem
+            raise denial(of_topic, reading(topic), self._options) or problem from problem
 
 
 def read_to_end(

@@ -74,8 +74,8 @@ def _compile(path: Path) -> None:
 
 
 def _compiler() -> str:
-    beside = find_java().path.resolve().with_name("javac")
-    found = str(beside) if beside.is_file() else shutil.which("javac")
+    compiler = find_java().path.resolve().with_name("javac")
+    found = str(compiler) if compiler.is_file() else shutil.which("javac")
     if found is None:
         raise FileNotFoundError("there is no javac; a JDK has one")
     return found
@@ -83,8 +83,8 @@ def _compiler() -> str:
 
 def why(problem: Exception) -> str:
     """The first line of what a failed program has said, or else of the failure."""
-    told = getattr(problem, "stderr", None) or getattr(problem, "stdout", None) or str(problem)
-    return told.strip().splitlines()[0] if told.strip() else type(problem).__name__
+    output = getattr(problem, "stderr", None) or getattr(problem, "stdout", None) or str(problem)
+    return output.strip().splitlines()[0] if output.strip() else type(problem).__name__
 
 
 #: `off`: neither make nor use an archive; `use`: use it if it is there.
@@ -200,7 +200,7 @@ def _class_path(jars: Sequence[Path]) -> str:
         properties.flush()
         command = [str(spark / "bin" / "spark-submit"), "--properties-file", properties.name]
         environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
-        told = subprocess.run(
+        launched = subprocess.run(
             [*command, "--version"],
             env=environment,
             capture_output=True,
@@ -208,9 +208,9 @@ def _class_path(jars: Sequence[Path]) -> str:
             check=True,
             timeout=_TIMEOUT_S,
         )
-    found = re.search(r"^Spark Command: .*? -cp (.*?) -X", told.stderr, re.MULTILINE)
+    found = re.search(r"^Spark Command: .*? -cp (.*?) -X", launched.stderr, re.MULTILINE)
     if found is None:
-        raise OSError(f"Spark does not say its class path: {told.stderr[:500]}")
+        raise OSError(f"Spark does not say its class path: {launched.stderr[:500]}")
     return found.group(1)
 
 

@@ -57,7 +57,7 @@ class Job:
     def state(self) -> str:
         """running, starting, stopped, or down: it ended without being asked, or with an error."""
         if self.is_running:
-            return "running" if self.told().get("state") == "running" else "starting"
+            return "running" if self.last_status().get("state") == "running" else "starting"
         ended_well = self.exit_code == 0 or not (self.stack / "launcher.json").exists()
         return "stopped" if ended_well else "down"
 
@@ -69,13 +69,13 @@ class Job:
         except (FileNotFoundError, ValueError):
             return None
 
-    def told(self) -> dict[str, Any]:
+    def last_status(self) -> dict[str, Any]:
         """The job's newest status file; empty before its first batch."""
         try:
-            told = json.loads(self.status_file.read_text())
+            last_status = json.loads(self.status_file.read_text())
         except (FileNotFoundError, ValueError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return last_status if isinstance(last_status, dict) else {}
 
     def start(
         self,
@@ -178,7 +178,7 @@ class Job:
                 raise self._not_ready(
                     "The job was killed" if code is None else f"The job ended with exit code {code}"
                 )
-            if self.told().get("state") == "running":
+            if self.last_status().get("state") == "running":
                 return
             time.sleep(0.1)
         error = self._not_ready(f"The job is not ready after {timeout_s:.0f} s")

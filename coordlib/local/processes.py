@@ -79,8 +79,8 @@ class Program:
 def _since_boot(pid: int) -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        told = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        return f"{boot} {told.rpartition(')')[2].split()[_START_TICKS]}"
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return f"{boot} {stat.rpartition(')')[2].split()[_START_TICKS]}"
     except (OSError, IndexError):  # not Linux, or the process has ended
         return ""
 

@@ -258,7 +258,7 @@ class Stack:
             broker_pid=broker.pid if broker else None,
             job_state=self.job.state,
             job_pid=self.job_pid,
-            job=self.job.told(),
+            job=self.job.last_status(),
         )
 
     def start_job(
@@ -314,7 +314,7 @@ class Stack:
         progress("Starting the job ...")
         self.job.wait_until_ready()
         progress(f"Starting the job: done in {time.monotonic() - began_s:.1f} s")
-        spent = self.job.told().get("start_s", {})
+        spent = self.job.last_status().get("start_s", {})
         if spent:
             progress("  spent on " + ", ".join(f"{name} {s:.1f} s" for name, s in spent.items()))
 

@@ -7,7 +7,7 @@ import pytest
 from coordlib.errors import SetupError
 from coordlib.job.main.arguments import (
     archive_options,
-    claims_beside,
+    claims_of_job,
     claims_options,
     coordinator_options,
     parse_arguments,
@@ -21,7 +21,7 @@ PLACES = ["--bootstrap-servers", "127.0.0.1:9092", "--checkpoint", "/tmp/check/"
 def beside(*arguments: str) -> ClaimsOptions | None:
     """What a coordination job runs beside its groups."""
     given = parse_arguments([*PLACES, "--without-archive", *arguments])
-    return claims_beside(given, coordinator_options(given))
+    return claims_of_job(given, coordinator_options(given))
 
 
 def test_without_a_topic_there_is_no_claims_query() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.job.batch import BatchSize, Means, beside_bytes, held_bytes_max, means_of
+from coordlib.job.batch import BatchSize, Means, held_bytes_max, means_of, other_shards_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -140,8 +140,10 @@ def test_a_batch_is_planned_by_what_it_writes_too() -> None:
 @pytest.mark.parametrize(("shards", "records"), [(1, 512), (32, 512), (48, 256), (1_000, 128)])
 def test_what_shards_may_say_in_any_case_has_room_beside_it(shards: int, records: int) -> None:
     """Of 512 MiB that a laptop's driver collects; a thousand shards need a larger one."""
-    beside = beside_bytes(shards, shards)
-    size = BatchSize(50_000, GIB, Means(1, MIB / 2), collected_bytes=512 * MIB, beside_bytes=beside)
+    beside = other_shards_bytes(shards, shards)
+    size = BatchSize(
+        50_000, GIB, Means(1, MIB / 2), collected_bytes=512 * MIB, other_shards_bytes=beside
+    )
 
     assert size.records == records
     assert records * MIB // 2 + beside <= 512 * MIB or shards == 1_000

@@ -200,7 +200,7 @@ def test_only_beside_the_groups_a_batch_is_one_task_that_gives_way(is_alone: boo
     query = query_with(is_alone=is_alone)
     session: Any = query._spark
 
-    assert query._of_query.gives_way is not is_alone
+    assert query._of_query.is_low_priority is not is_alone
     asked = [call.args for call in session.conf.set.call_args_list]
     assert asked == ([] if is_alone else [("spark.sql.shuffle.partitions", "1")])
 

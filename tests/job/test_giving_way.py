@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordlib.job.main.claims_query import ONE_TASK
-from coordlib.job.workers import VARIABLE, WAY_GIVEN, workers_of
+from coordlib.job.workers import LOW_NICENESS, VARIABLE, workers_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +41,7 @@ def test_a_batch_is_one_task_and_runs_in_workers_of_its_own(spark: "SparkSession
 
     source = session.readStream.format("rate-micro-batch")
     rows = source.option("rowsPerBatch", 8).option("numPartitions", 4).load().coalesce(1)
-    with workers_of(session, WAY_GIVEN):
+    with workers_of(session, LOW_NICENESS):
         told = (
             rows.withColumn("key", F.col("value") % 4)
             .groupBy("key")
@@ -57,7 +57,7 @@ def test_a_batch_is_one_task_and_runs_in_workers_of_its_own(spark: "SparkSession
 
     assert query.awaitTermination(60)
     assert query.exception() is None
-    assert sorted(tuple(row) for row in seen) == [(n, 2, str(WAY_GIVEN)) for n in range(4)]
+    assert sorted(tuple(row) for row in seen) == [(n, 2, str(LOW_NICENESS)) for n in range(4)]
     tasks = _tasks_of_stages(session, str(query.runId))
     assert tasks == [1], "no shuffle: neither a second stage nor a second task"
 

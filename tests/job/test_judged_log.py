@@ -131,7 +131,7 @@ class Sink:
     def note_marker(self, marker: Marker, owned: Any) -> None:
         self.marker = marker
 
-    def write_beside(self, outputs: Iterable[Output]) -> None:
+    def write_extra(self, outputs: Iterable[Output]) -> None:
         row, *rest = outputs
         assert (row.topic, row.key) == ("progress", b"marker")
         assert decode_marker(row.value or b"") == self.marker

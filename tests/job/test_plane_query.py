@@ -11,7 +11,7 @@ from coordlib.job import query as plane_query
 from coordlib.job.batch import Batch
 from coordlib.job.pipelines import groups
 from coordlib.job.query import PlaneQuery, QueryOptions
-from coordlib.job.workers import VARIABLE, WAY_GIVEN
+from coordlib.job.workers import LOW_NICENESS, VARIABLE
 
 
 class FakeSink:
@@ -78,9 +78,9 @@ def test_nobody_is_told_of_a_batch_that_could_not_be_committed(
     assert isinstance(query.failure, CannotReach)
 
 
-@pytest.mark.parametrize("gives_way", [False, True])
+@pytest.mark.parametrize("is_low_priority", [False, True])
 def test_only_a_query_that_gives_way_reads_in_one_task_and_judges_in_other_workers(
-    monkeypatch: pytest.MonkeyPatch, gives_way: bool
+    monkeypatch: pytest.MonkeyPatch, is_low_priority: bool
 ) -> None:
     """Each coordination partition was a task of its own: four of them took every slot at once."""
     rows, spark, judged = MagicMock(), MagicMock(), list[tuple[Any, str]]()
@@ -92,12 +92,12 @@ def test_only_a_query_that_gives_way_reads_in_one_task_and_judges_in_other_worke
 
     monkeypatch.setattr(plane_query, "read_inputs", lambda *_: rows)
     monkeypatch.setattr(plane_query, "judge", judge)
-    options = QueryOptions(bootstrap_servers="b:1", checkpoint="c", gives_way=gives_way)
+    options = QueryOptions(bootstrap_servers="b:1", checkpoint="c", is_low_priority=is_low_priority)
     query = PlaneQuery(spark, groups("coord"), options, lambda *_: None)
     query._begin(MagicMock(identity=SimpleNamespace(rebuilt_from=None, keys_of_shards=(0,))))
 
-    if gives_way:
+    if is_low_priority:
         rows.coalesce.assert_called_once_with(1)
-        assert judged == [(rows.coalesce.return_value, str(WAY_GIVEN))]
+        assert judged == [(rows.coalesce.return_value, str(LOW_NICENESS))]
     else:
         assert judged == [(rows, "")]

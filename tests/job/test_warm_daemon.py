@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from coordlib.job import warm_daemon
-from coordlib.job.workers import WAY_GIVEN, environment_of
+from coordlib.job.workers import LOW_NICENESS, environment_of
 
 #: Spark's daemon starts modules of this beginning only.
 WORKER = "pyspark_that_tells"
@@ -61,10 +61,10 @@ def test_a_worker_is_forked_with_its_imports_done_and_its_heap_frozen(tmp_path: 
 
 def test_workers_of_a_query_that_gives_way_inherit_their_daemons_priority(tmp_path: Path) -> None:
     """A backlog of claims is judged while a member joins: on two cores the join comes first."""
-    told = _of_a_worker(tmp_path, **environment_of({}, WAY_GIVEN))
+    told = _of_a_worker(tmp_path, **environment_of({}, LOW_NICENESS))
 
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert told["niceness"] == min(NICENESS_MAX, own + WAY_GIVEN)
+    assert told["niceness"] == min(NICENESS_MAX, own + LOW_NICENESS)
 
 
 def _of_a_worker(tmp_path: Path, **variables: str) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coordlib.job import workers
-from coordlib.job.workers import VARIABLE, WAY_GIVEN, give_way, workers_of
+from coordlib.job.workers import LOW_NICENESS, VARIABLE, lower_priority, workers_of
 
 SHARED = {"PYTHONHASHSEED": "0"}
 
@@ -19,8 +19,8 @@ def session(master: str = "local[3]") -> Any:
 def test_a_query_that_gives_way_has_another_environment_while_it_is_made() -> None:
     """Spark keeps workers apart by their environment: those of the groups keep their shards."""
     spark = session()
-    with workers_of(spark, WAY_GIVEN):
-        assert spark.sparkContext.environment == {**SHARED, VARIABLE: str(WAY_GIVEN)}
+    with workers_of(spark, LOW_NICENESS):
+        assert spark.sparkContext.environment == {**SHARED, VARIABLE: str(LOW_NICENESS)}
     assert spark.sparkContext.environment == SHARED
 
 
@@ -29,7 +29,7 @@ def test_an_executor_of_a_cluster_has_one_kind_of_workers(master: str) -> None:
     """Beside its heap it has memory for one daemon and one worker. With two of each YARN could end
     the container, and the groups' worker with it."""
     spark = session(master)
-    with workers_of(spark, WAY_GIVEN):
+    with workers_of(spark, LOW_NICENESS):
         assert spark.sparkContext.environment == SHARED
 
 
@@ -41,7 +41,7 @@ def test_a_query_that_others_wait_for_has_the_environment_of_before() -> None:
 
 def test_a_query_that_cannot_be_made_leaves_the_environment_as_it_was() -> None:
     spark = session()
-    with pytest.raises(ValueError, match="no query"), workers_of(spark, WAY_GIVEN):
+    with pytest.raises(ValueError, match="no query"), workers_of(spark, LOW_NICENESS):
         raise ValueError("no query")
     assert spark.sparkContext.environment == SHARED
 
@@ -56,7 +56,7 @@ def test_groups_that_begin_anew_meanwhile_do_not_get_workers_that_give_way() -> 
             seen.append(spark.sparkContext.environment)
 
     thread = threading.Thread(target=groups)
-    with workers_of(spark, WAY_GIVEN):
+    with workers_of(spark, LOW_NICENESS):
         thread.start()
         assert made.wait(60)
         thread.join(0.05)
@@ -65,7 +65,7 @@ def test_groups_that_begin_anew_meanwhile_do_not_get_workers_that_give_way() -> 
     assert seen == [SHARED]
 
 
-@pytest.mark.parametrize(("told", "lowered"), [(str(WAY_GIVEN), [WAY_GIVEN]), (None, [])])
+@pytest.mark.parametrize(("told", "lowered"), [(str(LOW_NICENESS), [LOW_NICENESS]), (None, [])])
 def test_a_daemon_lowers_its_priority_as_its_environment_says(
     monkeypatch: pytest.MonkeyPatch, told: str | None, lowered: list[int]
 ) -> None:
@@ -74,5 +74,5 @@ def test_a_daemon_lowers_its_priority_as_its_environment_says(
     monkeypatch.delenv(VARIABLE, raising=False)
     if told is not None:
         monkeypatch.setenv(VARIABLE, told)
-    give_way()
+    lower_priority()
     assert done == lowered

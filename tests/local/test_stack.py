@@ -34,7 +34,7 @@ def test_job_is_stopped_cleanly_killed_wholly_and_found_again(with_address: Stac
     assert re.fullmatch(r"Starting the job: done in \d+\.\d s", started[1])
     assert started[2:] == ["  spent on session 2.0 s, first batch 3.5 s"]
     assert stack.status().job_state == "running"
-    assert stack.job_pid == stack.job.told()["pid"]
+    assert stack.job_pid == stack.job.last_status()["pid"]
 
     other_shell = Stack(stack.home, prefix="trial")
     assert other_shell.stop_job() == 0

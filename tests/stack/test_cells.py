@@ -134,7 +134,7 @@ def test_a_cell_that_is_killed_anywhere_says_everything_once(
     with Wire(own_stack.bootstrap_servers) as wire, ThreadPoolExecutor(1) as beside:
         for number, (place, after) in enumerate(PLACES.items()):
             high.job.wait_until_ready()
-            batch = high.job.told()["batch_id"] or 0
+            batch = high.job.last_status()["batch_id"] or 0
             high.kill_job()
             high = cell("high", "1-1", fault=f"{place}:{after and batch + after}")
             whole = beside.submit(_commit_everywhere, wire, own_stack, number)

@@ -103,7 +103,7 @@ def test_a_job_killed_inside_a_batch_writes_everything_once(
 ) -> None:
     """SIGKILL to a Python worker, or to the driver around its commit; the batch runs again. The
     other places are tried by `make chaos`.  # INV-34"""
-    batch = battered.job.told().get("batch_id") or 0
+    batch = battered.job.last_status().get("batch_id") or 0
     start(fault=f"{place}:{batch + 3}")
     with Wire(battered.bootstrap_servers) as wire:
         sent = []

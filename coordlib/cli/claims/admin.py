@@ -137,8 +137,8 @@ def check(*, where: WhereClaims = CLAIMS_HERE) -> int:
     elif rows:
         FINDINGS.print(rows)
     if is_good and seen is not None:
-        said = counted(seen.messages, "message")
-        say(f"{where.claims_topic} can be used; {said} looked at")
+        messages = counted(seen.messages, "message")
+        say(f"{where.claims_topic} can be used; {messages} looked at")
     return OK if is_good else UNHEALTHY
 
 
@@ -359,14 +359,14 @@ class _Aim:
     @classmethod
     def of(cls, target: Target) -> Self:
         """Raises SetupError: not exactly one way is given, or it cannot be read."""
-        ways = {
+        targets = {
             "--to-earliest": target.to_earliest,
             "--to-latest": target.to_latest,
             "--to-datetime": target.to_datetime is not None,
             "--shift-by": target.shift_by is not None,
             "--to": target.to is not None,
         }
-        _require_one(ways)
+        _require_one(targets)
         return cls(
             target,
             {} if target.to is None else _named(target.to),
@@ -404,13 +404,13 @@ class _Aim:
         }
 
 
-def _require_one(ways: Mapping[str, bool]) -> None:
-    given = [name for name, is_given in ways.items() if is_given]
+def _require_one(targets: Mapping[str, bool]) -> None:
+    given = [name for name, is_given in targets.items() if is_given]
     if len(given) != 1:
         raise SetupError(
             "Two ways to name positions are given." if given else "No new positions are named.",
             " ".join(given) or "coord claims set-position",
-            f"Give one of {', '.join(ways)}.",
+            f"Give one of {', '.join(targets)}.",
         )
 
 

@@ -63,10 +63,10 @@ def remove_broker(
             f"cluster {cluster}, broker {broker}, incarnation {known.incarnation}",
             "It was registered anew meanwhile: try again.",
         )
-    said = (
+    done = (
         f"Broker {broker} of {visible(cluster)} is removed; see: coord cluster describe {cluster}"
     )
-    return _report(where, "remove-broker", cluster, said, broker=broker)
+    return _report(where, "remove-broker", cluster, done, broker=broker)
 
 
 def unregister(
@@ -90,8 +90,8 @@ def unregister(
     confirm(f"Unregistering broker {broker}", f"cluster {cluster}", yes)
     with asking(where) as admin:
         admin.unregister_broker(cluster, broker)
-    said = f"Broker {broker} of {visible(cluster)} is unregistered"
-    return _report(where, "unregister", cluster, said, broker=broker)
+    done = f"Broker {broker} of {visible(cluster)} is unregistered"
+    return _report(where, "unregister", cluster, done, broker=broker)
 
 
 def release(cluster: ClusterName, /, *, where: Where = HERE) -> int:
@@ -149,11 +149,11 @@ def _registered(where: Where, cluster: str, number: int) -> "Broker":
     return broker
 
 
-def _report(where: Where, command: str, cluster: str, said: str, **fields: object) -> int:
+def _report(where: Where, command: str, cluster: str, done: str, **fields: object) -> int:
     if where.format == "json":
         print_json(f"cluster {command}", now(), cluster=cluster, **fields)
     else:
-        say(said)
+        say(done)
     return 0
 
 

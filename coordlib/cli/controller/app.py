@@ -445,11 +445,11 @@ def history(
     leaders, *others = (list(reversed(answer.rows)) for answer in answers)
     states = others[0] if others else []
     if where.format == "json":
-        told = {"leaders": LEADERS.objects(leaders)}
+        tables_of_json = {"leaders": LEADERS.objects(leaders)}
         if topic is None:
-            told["brokers"] = STATES.objects(states)
+            tables_of_json["brokers"] = STATES.objects(states)
         at = {"newest_event": newest, "since": since}
-        print_json("cluster history", now(), cluster=cluster, **at, **told)
+        print_json("cluster history", now(), cluster=cluster, **at, **tables_of_json)
         return 0
     if topic is None:
         STATES.print(states)

@@ -381,13 +381,13 @@ def history(
     owned = _owners(asked.answers[3].rows, turns) if owners else {}
     rows = [_turn_row(turn, owned) for turn in turns]
     if where.format == "json":
-        told = [
+        generations = [
             turn | ({"owners": row[-1]} if owners else {})
             for turn, row in zip(TURNS.objects(rows), rows, strict=True)
         ]
         fields = {"refused": REFUSED.objects(refused), "lost": LOST.objects(lost)}
         at = {"newest_event": newest, "since": asked.first}
-        print_json("groups history", now(), group=group, **at, generations=told, **fields)
+        print_json("groups history", now(), group=group, **at, generations=generations, **fields)
     else:
         _print_turns(rows, owners)
         if refused:

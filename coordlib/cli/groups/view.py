@@ -211,13 +211,13 @@ def read_group(
     times = {place: _timestamp(committed.get(place)) for place in offsets}
     lines = _lines(group, offsets, owners, lags, times)
     # Those of places come first, in the order of the places.
-    told = [
+    of_places = [
         replace(line, pending=waiting.get(at), topic_id=_topic_id(committed.get(at)))
         for at, line in zip(places, lines, strict=False)
     ]
     named = _named(group) | {place.topic for place in places}
     missing = tuple(sorted(named - topics.keys()))
-    return GroupView(group, shard, (*told, *lines[len(places) :]), as_of, missing, replaced)
+    return GroupView(group, shard, (*of_places, *lines[len(places) :]), as_of, missing, replaced)
 
 
 def _named(group: SeenGroup) -> frozenset[str]:
@@ -304,8 +304,8 @@ def _pending(client: ClientOptions, prefix: str, shard: int, name: str) -> dict[
         except msgspec.MsgspecError:  # not ours
             continue
         for row in rows:
-            place, told = Place(row.topic, row.partition), (row.record, at[1][0] if at else "")
-            found[place] = min(found.get(place, told), told)
+            place, waiting = Place(row.topic, row.partition), (row.record, at[1][0] if at else "")
+            found[place] = min(found.get(place, waiting), waiting)
     return {place: key for place, (_, key) in found.items()}
 
 
@@ -318,8 +318,8 @@ def _topic_id(committed: CommittedValue | None) -> str | None:
 
 
 def _timestamp(committed: CommittedValue | None) -> int | None:
-    told = msgspec.UNSET if committed is None else committed.timestamp_ms
-    return None if told is msgspec.UNSET else told
+    time_ms = msgspec.UNSET if committed is None else committed.timestamp_ms
+    return None if time_ms is msgspec.UNSET else time_ms
 
 
 def host_of(member: rs.DescribedMember) -> str | None:

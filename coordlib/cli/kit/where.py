@@ -199,7 +199,7 @@ class Where(Output):
             )
         return str(servers)
 
-    def _way_out(self) -> str:
+    def _hint(self) -> str:
         if not self.is_local:
             return "Check --bootstrap-servers, --kafka and --kafka-file."
         return f"Run: {command_for(self.local().home, 'up')}"
@@ -213,7 +213,7 @@ class Where(Output):
         """
         from coordlib.kafka.cluster import topics_of
 
-        return topics_of(self.client(user), REACH_TIMEOUT_S, self._way_out())
+        return topics_of(self.client(user), REACH_TIMEOUT_S, self._hint())
 
     def read(self, reader: Callable[..., T], *arguments: object) -> tuple[T, datetime]:
         """What a reader finds in the topics, and when it began to look.

@@ -52,7 +52,7 @@ def demo(
     return run(progress(), print_table, keep, act)
 
 
-_ASKS_FOR_HELP: Final = ((), ("--help",), ("-h",))
+_HELP_ARGUMENTS: Final = ((), ("--help",), ("-h",))
 
 
 def build_submit() -> App:
@@ -88,7 +88,7 @@ def build_submit() -> App:
         packed and shipped, without what only the command line needs. COORD_ENV_ARCHIVE names a
         ready archive instead, and COORD_SPARK_HOME another Spark than that of the pyspark package.
         """
-        if arguments in _ASKS_FOR_HELP:
+        if arguments in _HELP_ARGUMENTS:
             build().help_print(["submit"])
             return 0
         from coordlib.local.submit import run

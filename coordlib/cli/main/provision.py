@@ -69,18 +69,18 @@ def check(*, claims: str | None = None, where: Where = HERE) -> int:
     where.reach()
     client, prefix = where.client(), where.topic_prefix()
     checked = topics.check(client, prefix)
-    beside, followed = None, claims
+    of_claims, followed = None, claims
     findings = list(checked.findings)
     try:
         followed = claims or coordination.followed(client, prefix)
-        beside = coordination.check(client, prefix, followed) if followed else None
-        findings += beside.findings if beside else ()
+        of_claims = coordination.check(client, prefix, followed) if followed else None
+        findings += of_claims.findings if of_claims else ()
     except NotAllowed as problem:
         if claims:
             raise
         findings.append(_not_seen(problem, followed))
     rows = [(f.topic, f.what, f.must, f.is_fatal, f.mend) for f in findings]
-    is_good = checked.layout is not None and (beside is None or beside.layout is not None)
+    is_good = checked.layout is not None and (of_claims is None or of_claims.layout is not None)
     if where.format == "json":
         keys = ("topic", "what", "must", "is_fatal", "mend")
         layout = checked.layout
@@ -91,7 +91,9 @@ def check(*, claims: str | None = None, where: Where = HERE) -> int:
             shards=layout.shards if layout else None,
             responses=layout.responses if layout else None,
             claims=followed,
-            coordination_partitions=beside.layout.shards if beside and beside.layout else None,
+            coordination_partitions=of_claims.layout.shards
+            if of_claims and of_claims.layout
+            else None,
             findings=[dict(zip(keys, row, strict=True)) for row in rows],
         )
     elif rows:
@@ -101,8 +103,8 @@ def check(*, claims: str | None = None, where: Where = HERE) -> int:
     if checked.layout is not None:
         layout = checked.layout
         say(f"Topics of {prefix} are good: {layout.shards} shards, {layout.responses} responses")
-    if beside is not None and beside.layout is not None:
-        say(f"Those for {followed} are good: {beside.layout.shards} coordination partitions")
+    if of_claims is not None and of_claims.layout is not None:
+        say(f"Those for {followed} are good: {of_claims.layout.shards} coordination partitions")
     return 0 if is_good else 3
 
 

@@ -170,17 +170,17 @@ def maintain(
     from coordlib.history.upkeep import maintain as maintain_tables
 
     prefix = where.prefix if where.tables is not None else where.topic_prefix()
-    told = [
+    done = [
         asdict(each)
         for each in maintain_tables(
             where.tables_dir(), kept(keep or ()), prefix=prefix, is_dry_run=dry_run
         )
     ]
     if where.format == "json":
-        print_json("history maintain", dry_run=dry_run, tables=told)
+        print_json("history maintain", dry_run=dry_run, tables=done)
         return 0
     headers = [key.upper().replace("_", "-") for key in _KEYS]
-    print_table(headers, [[row[key] for key in _KEYS] for row in told])
+    print_table(headers, [[row[key] for key in _KEYS] for row in done])
     if dry_run:
         say("Nothing was changed; FILES and BYTES are as they are.")
     return 0

@@ -86,9 +86,9 @@ class Status:
 def collect(where: WhereTables) -> Status:
     """Ask everybody; never fails because something is down."""
     local = where.local().status() if where.is_local else None
-    told: Mapping[str, Any] = local.job if local else {}
+    of_job: Mapping[str, Any] = local.job if local else {}
     # Who does not run has no troubles but that one.
-    live = told if local and local.job_pid else {}
+    live = of_job if local and local.job_pid else {}
     found = Status(
         now(),
         {
@@ -98,8 +98,8 @@ def collect(where: WhereTables) -> Status:
             "job": {
                 "state": local.job_state if local else "unknown",
                 "pid": local.job_pid if local else None,
-                "batch_id": told.get("batch_id"),
-                "last_batch_ms": told.get("last_batch_ms"),
+                "batch_id": of_job.get("batch_id"),
+                "last_batch_ms": of_job.get("last_batch_ms"),
                 "marker_age_ms": None,
             },
             "lag": {"records": None, "ms": None},
@@ -109,7 +109,7 @@ def collect(where: WhereTables) -> Status:
             "offsets_failing": live.get("offsets_failing") or {},
             "watches_failing": live.get("watches_failing") or {},
             "claims": _claims_of(live),
-            "checkpoint": told.get("checkpoint") or None,
+            "checkpoint": of_job.get("checkpoint") or None,
             "checkpoint_id": None,
             "cells": [],
             "shards_without_job": [],
@@ -128,14 +128,14 @@ def collect(where: WhereTables) -> Status:
 
 def _claims_of(live: Mapping[str, Any]) -> dict[str, Any] | None:
     """The claims query beside the groups; None: the job has none, or is not here."""
-    told = live.get("claims")
-    if not told:
+    claims = live.get("claims")
+    if not claims:
         return None
     trouble = (live.get("watches_failing") or {}).get("claims")
     return {
-        **{name: told.get(name) for name in ("topic", "state", "batch_id", "last_batch_ms")},
-        "next_offsets": told.get("next_offsets"),
-        "checkpoint": told.get("checkpoint"),
+        **{name: claims.get(name) for name in ("topic", "state", "batch_id", "last_batch_ms")},
+        "next_offsets": claims.get("next_offsets"),
+        "checkpoint": claims.get("checkpoint"),
         "failing_since_ms": trouble["since_ms"] if trouble else None,
     }
 
@@ -178,9 +178,9 @@ def note_late(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | N
 def cell_lines(found: Status) -> list[str]:
     """A line for each cell, and one for shards that no job has."""
     lines = [
-        f"Cell {row['shards']}: batch {_told(row['batch_id'])}, "
-        f"newest marker {_told(row['marker_age_ms'])} ms old, "
-        f"{row['lag']['records']} records wait, the oldest for {_told(row['lag']['ms'])} ms"
+        f"Cell {row['shards']}: batch {_or_unknown(row['batch_id'])}, "
+        f"newest marker {_or_unknown(row['marker_age_ms'])} ms old, "
+        f"{row['lag']['records']} records wait, the oldest for {_or_unknown(row['lag']['ms'])} ms"
         for row in found.fields["cells"]
     ]
     if left := found.fields["shards_without_job"]:
@@ -191,7 +191,7 @@ def cell_lines(found: Status) -> list[str]:
     return lines
 
 
-def _told(value: int | None) -> str:
+def _or_unknown(value: int | None) -> str:
     return "unknown" if value is None else str(value)
 
 
@@ -214,8 +214,10 @@ def late_lines(found: Status) -> list[str]:
 def trouble_lines(found: Status) -> list[str]:
     """What fails beside the job's batches, for people."""
     now_ms = found.as_of_time.timestamp() * 1000
-    told = found.fields["offsets_failing"]  # a job of older code tells a text for each
-    troubles = {f"mirror of {name}": each for name, each in told.items() if isinstance(each, dict)}
+    failing = found.fields["offsets_failing"]  # a job of older code tells a text for each
+    troubles = {
+        f"mirror of {name}": each for name, each in failing.items() if isinstance(each, dict)
+    }
     return [
         f"Failing for {max(0, round(now_ms - each['since_ms'])) // 1000} s: {name}: {each['error']}"
         for name, each in {**found.fields["watches_failing"], **troubles}.items()
@@ -276,8 +278,8 @@ def _retention_ms(client: Mapping[str, str], topics: Mapping[str, Any], prefix: 
         seen = describe(open_admin(client), names, dict(client))
     except NotAllowed:
         return None  # whoever may look at the lag alone has no right to settings
-    told = [int(each.config.get("retention.ms", "-1")) for each in seen.values()]
-    return min((each for each in told if each >= 0), default=None)
+    kept_ms = [int(each.config.get("retention.ms", "-1")) for each in seen.values()]
+    return min((each for each in kept_ms if each >= 0), default=None)
 
 
 def _from_tables(found: Status, where: WhereTables) -> None:

@@ -63,8 +63,8 @@ def abort(
         result = admin.abort_transaction(transactional_id, reason)
     if result != "abort":
         raise _too_late(seen.name)
-    said = f"The transaction of {visible(transactional_id)} is aborted"
-    return told(where, "abort", said, **{"transactional-id": transactional_id})
+    done = f"The transaction of {visible(transactional_id)} is aborted"
+    return _report(where, "abort", done, **{"transactional-id": transactional_id})
 
 
 def _require_open(seen: "SeenId") -> None:
@@ -127,8 +127,8 @@ def _fence(where: Where, name: str, reason: str | None, yes: bool) -> int:
     )
     confirm("Fencing its producer", f"transactional id {name} of Kafka", yes)
     fence(where.client(), name)
-    said = f"{visible(name)} is fenced: its open transaction, if there was one, is aborted"
-    return told(where, "abort", said, kafka=True, **{"transactional-id": name})
+    done = f"{visible(name)} is fenced: its open transaction, if there was one, is aborted"
+    return _report(where, "abort", done, kafka=True, **{"transactional-id": name})
 
 
 def release(transactional_id: TransactionalId, /, *, yes: bool = False, where: Where = HERE) -> int:
@@ -153,8 +153,8 @@ def release(transactional_id: TransactionalId, /, *, yes: bool = False, where: W
     confirm("Releasing it from quarantine", f"transactional id {transactional_id}", yes)
     with asking(where) as admin:
         admin.release_quarantine(transactional_id, space=TRANSACTION)
-    said = f"{visible(transactional_id)} is released"
-    return told(where, "release", said, **{"transactional-id": transactional_id})
+    done = f"{visible(transactional_id)} is released"
+    return _report(where, "release", done, **{"transactional-id": transactional_id})
 
 
 def _require_quarantined(seen: "SeenId") -> None:
@@ -179,12 +179,12 @@ def _what_is_released(seen: "SeenId") -> str:
     return visible(f"{seen.name}: quarantined in state {value.state}; when it goes on, {then}")
 
 
-def told(where: Where, command: str, said: str, **fields: object) -> int:
+def _report(where: Where, command: str, done: str, **fields: object) -> int:
     """Say what was done, or print it as JSON; the exit code."""
     if where.format == "json":
         print_json(f"transactions {command}", now(), **fields)
     else:
-        say(said)
+        say(done)
     return 0
 
 
@@ -237,8 +237,8 @@ def decide(
     confirm(f"Deciding {result}", f"group {group}, key {key}", yes)
     with asking(where) as admin:
         admin.decide_pending(group, key, result, reason)
-    said = f"{visible(key)} of {visible(group)} is decided: {result}"
-    return told(where, "decide", said, group=group, key=key, result=result)
+    done = f"{visible(key)} of {visible(group)} is decided: {result}"
+    return _report(where, "decide", done, group=group, key=key, result=result)
 
 
 def _require_undecidable(where: Where, found: "SeenPending") -> None:
@@ -329,7 +329,7 @@ def finish(
         written = write_markers(clusters, unmarked)
         if written:
             admin.markers_written(seen.name, ended.producer_id, ended.epoch, written)
-    return _told(where, seen.name, rows, written)
+    return _report_markers(where, seen.name, rows, written)
 
 
 def _options(file: str) -> dict[str, str]:
@@ -372,7 +372,7 @@ def _what_is_written(name: str, result: str, rows: "Sequence[TopicsOfCluster]") 
     return visible(f"{name}: {result} into {count}: {', '.join(places)}{more}")
 
 
-def _told(
+def _report_markers(
     where: Where,
     name: str,
     rows: "Sequence[TopicsOfCluster]",

@@ -269,8 +269,8 @@ def history(
             "refused": REFUSED.objects(refused),
         }
         name = {"transactional-id": transactional_id}
-        told = {"newest_event": newest, "since": asked.first}
-        print_json("transactions history", now(), **told, **name, **fields)
+        as_of = {"newest_event": newest, "since": asked.first}
+        print_json("transactions history", now(), **as_of, **name, **fields)
         return 0
     TRANSACTIONS.print(transactions)
     for listing, rows in ((FENCED, fenced), (REFUSED, refused)):

@@ -166,10 +166,10 @@ def read_id(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name:
     seen = find_id(client, topics, prefix, name)
     groups = () if seen.value is None else tuple(seen.value.groups)
     homes = sorted({shard_of(group, shards) for group in groups})
-    told = _together(_read(client, prefix, shard) for shard in homes)
+    seen_homes = _together(_read(client, prefix, shard) for shard in homes)
     pending = {
         each.group: len(each.entry.offsets)
-        for each in told.pending
+        for each in seen_homes.pending
         if each.group in groups and each.key == seen.pending_key
     }
     return IdView(seen, pending, as_of)
@@ -293,12 +293,12 @@ def of_coordinator(
         if each.is_quarantined:
             reasons = [("it is quarantined", f"coord transactions release {each.name}")]
         elif value.ended is not None and each.is_decided:
-            reasons = list(_not_told(each, unheard(each)))
+            reasons = list(_incomplete(each, unheard(each)))
         for reason, mend in reasons:
             yield Hanging(COORDINATOR, each.name, for_ms, reason, mend)
 
 
-def _not_told(seen: SeenId, unheard: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+def _incomplete(seen: SeenId, unheard: tuple[int, ...]) -> Iterator[tuple[str, str]]:
     """Why a transaction that was decided is not complete, and what mends that."""
     value = seen.value
     unwritten = 0 if value is None else count_of(value.unwritten)

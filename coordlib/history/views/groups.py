@@ -50,12 +50,12 @@ def tenures_of(rows: Iterable[Sequence[Any]]) -> list[Tenure]:
 def _in_order(rows: Iterable[Sequence[Any]]) -> Iterable[tuple[Any, ...]]:
     """By topic, partition and owner, then as they were written: tokens rise, and times may go back
     with the brokers' clock."""
-    told = []
+    ordered = []
     for topic, partition, member, generation, fence, issued, until in rows:
-        told.append((topic, partition, member, fence, issued, generation, until))
+        ordered.append((topic, partition, member, fence, issued, generation, until))
     ends = datetime.max
-    told.sort(key=lambda row: (*row[:5], (row[6] or ends).replace(tzinfo=None)))
-    for topic, partition, member, fence, issued, generation, until in told:
+    ordered.sort(key=lambda row: (*row[:5], (row[6] or ends).replace(tzinfo=None)))
+    for topic, partition, member, fence, issued, generation, until in ordered:
         yield topic, partition, member, generation, fence, issued, until
 
 

@@ -139,7 +139,7 @@ class CommittedOffsets:
         #: Hashes of groups that lack some, or did once; there may be more than the bound.
         self._cut: set[int] = set()
         #: The number of them at which it is logged again.
-        self._told_at = 1
+        self._logged_at = 1
 
     @property
     def left_out(self) -> int:
@@ -196,8 +196,8 @@ class CommittedOffsets:
             self._cut.add(hash(group))
         if self.left_out < LEFT_OUT_MAX:
             self._left_out.add(hash((group, place)))
-        if self.left_out >= self._told_at:
-            self._told_at = 10 * self.left_out
+        if self.left_out >= self._logged_at:
+            self._logged_at = 10 * self.left_out
             _log.warning(
                 "offsets have no lag and no mirror", left_out=self.left_out, followed=OFFSETS_MAX
             )

@@ -55,7 +55,7 @@ class Planner:
         #: shard -> the records that it waits for.
         self._undecided: dict[int, tuple[int, ...]] = {}
         #: What the log was given, and when: the shard has not judged it yet.
-        self._said: dict[tuple[int, int], float] = {}
+        self._sent_s: dict[tuple[int, int], float] = {}
         #: shard -> where its log begins, as far as it was asked for.
         self._starts: dict[int, int] = {}
 
@@ -64,7 +64,7 @@ class Planner:
         before = self._undecided.get(shard, ())
         self._undecided[shard] = undecided
         for offset in set(before) - set(undecided):
-            self._said.pop((shard, offset), None)
+            self._sent_s.pop((shard, offset), None)
 
     def begins(self, starts: Mapping[int, int]) -> None:
         """The logs of these shards begin there: what lies before cannot be read any more."""
@@ -92,15 +92,15 @@ class Planner:
             shard: [
                 each
                 for each in offsets
-                if each >= self._starts.get(shard, 0) and not self._is_said(shard, each, now)
+                if each >= self._starts.get(shard, 0) and not self._is_sent(shard, each, now)
             ]
             for shard, offsets in self._undecided.items()
         }
         return {shard: offsets for shard, offsets in found.items() if offsets}
 
-    def _is_said(self, shard: int, offset: int, now: float) -> bool:
-        said = self._said.get((shard, offset))
-        return said is not None and now - said < SAY_AGAIN_S
+    def _is_sent(self, shard: int, offset: int, now: float) -> bool:
+        note_sent = self._sent_s.get((shard, offset))
+        return note_sent is not None and now - note_sent < SAY_AGAIN_S
 
     def looks(self, stable_ends: Mapping[int, int], now: float) -> list[Look]:
         """The records whose transactions are over, in readings.
@@ -122,15 +122,15 @@ class Planner:
                 found.append(Look(shard, tuple(span)))
         return found
 
-    def said(self, shard: int, record: TxnDecided, now: float) -> None:
+    def note_sent(self, shard: int, record: TxnDecided, now: float) -> None:
         """It is on its way into the log."""
         for offset in (*record.committed, *record.aborted):
-            self._said[shard, offset] = now
+            self._sent_s[shard, offset] = now
 
     def unsaid(self, shard: int, record: TxnDecided) -> None:
         """The log has not taken it."""
         for offset in (*record.committed, *record.aborted):
-            self._said.pop((shard, offset), None)
+            self._sent_s.pop((shard, offset), None)
 
 
 def outcomes(look: Look, seen: Seen) -> list[TxnDecided]:
@@ -162,7 +162,7 @@ class Broker(Protocol):
     def look(self, look: Look) -> Seen:
         """Read committed records from the first of these up to the last. Raises KafkaException."""
 
-    def write(self, shard: int, record: TxnDecided, told: Callable[[str], None]) -> None:
+    def write(self, shard: int, record: TxnDecided, on_delivery: Callable[[str], None]) -> None:
         """Write a record; `told` is called with why the log refused it, or with an empty reason.
 
         Raises KafkaException, TimeoutError.
@@ -275,7 +275,7 @@ class DecisionWatch:
 
     def _write(self, shard: int, record: TxnDecided) -> None:
         with self._lock:
-            self._planner.said(shard, record, self._now_s())
+            self._planner.note_sent(shard, record, self._now_s())
         try:
             self._broker.write(shard, record, self._note(shard, record))
         except Exception:
@@ -354,8 +354,8 @@ class KafkaDecisions:
             self.close()  # the next look begins with another one
             raise
 
-    def write(self, shard: int, record: TxnDecided, told: Callable[[str], None]) -> None:
-        self._control.write(shard, record, told)
+    def write(self, shard: int, record: TxnDecided, on_delivery: Callable[[str], None]) -> None:
+        self._control.write(shard, record, on_delivery)
 
     def serve(self) -> None:
         self._control.serve()

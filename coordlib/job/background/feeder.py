@@ -50,7 +50,7 @@ class Waiting(NamedTuple):
     #: Channel -> newest message that was judged.
     heard: dict[Pair, int]
     #: Channel -> newest message whose judgement its sender has read.
-    told: dict[Pair, int]
+    acknowledged: dict[Pair, int]
 
 
 def waiting_in(partitions: Mapping[int, Mapping[bytes, bytes]]) -> Waiting:
@@ -60,7 +60,7 @@ def waiting_in(partitions: Mapping[int, Mapping[bytes, bytes]]) -> Waiting:
         for key, value in records.items():
             match _decode_key(key):
                 case (str(what), int(other)) if what == SENT:
-                    found.told[shard, other] = _decode_sent(value).heard
+                    found.acknowledged[shard, other] = _decode_sent(value).heard
                 case (str(what), int(other)) if what == HEARD:
                     found.heard[other, shard] = _decode_heard(value).heard
                 case (int(source), int(to), int(number)):
@@ -148,7 +148,7 @@ class Channel:
         if self._unsent and self._unsent[0] == number:  # else it was judged in the meantime
             self._unlogged.append(self._unsent.popleft())
 
-    def told(self, number: int, is_taken: bool) -> None:
+    def on_delivery(self, number: int, is_taken: bool) -> None:
         """What became of it."""
         self._flying -= 1
         if not is_taken:
@@ -294,7 +294,7 @@ class Feeder:
     def _note(self, pair: Pair, number: int) -> Callable[[str], None]:
         def note(problem: str) -> None:
             with self._lock:
-                self._channels[pair].told(number, not problem)
+                self._channels[pair].on_delivery(number, not problem)
 
         return note
 

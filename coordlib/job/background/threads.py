@@ -15,7 +15,7 @@ from coordlib.spark_reasons import reason_of
 RETRY_FIRST_S: Final = 5.0
 RETRY_MAX_S: Final = 300.0
 #: An archive that is behind for this long is a trouble of its own: topics keep a week.
-BACKLOG_TOLD_MS: Final = 3_600_000
+BACKLOG_LOGGED_MS: Final = 3_600_000
 #: How long the job's end waits for the batch that runs; a batch that is cut off is repeated.
 STOP_S: Final = 10.0
 
@@ -99,7 +99,7 @@ class ArchiveWatch:
         return pause_s
 
     def _note_backlog(self, left: Backlog) -> None:
-        is_late = left.ms >= BACKLOG_TOLD_MS
+        is_late = left.ms >= BACKLOG_LOGGED_MS
         words = f"{left.records} records wait, the oldest for {left.ms // 1000} s"
         self._troubles.note(BACKLOG, words if is_late else "")
 

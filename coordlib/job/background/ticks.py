@@ -47,11 +47,11 @@ class ShardTicks:
         self._is_outstanding = False
         #: Shard -> newest message to it that it has judged; and the same as of acknowledged ticks.
         self._heard: dict[int, int] = {}
-        self._told: dict[int, int] = {}
+        self._acknowledged: dict[int, int] = {}
 
-    def learn_heard(self, shard: int, number: int, is_told: bool = False) -> None:
+    def learn_heard(self, shard: int, number: int, is_acknowledged: bool = False) -> None:
         """A shard has judged messages of this one; `is_told`: a tick has notified this one."""
-        for known in (self._heard, self._told) if is_told else (self._heard,):
+        for known in (self._heard, self._acknowledged) if is_acknowledged else (self._heard,):
             known[shard] = max(known.get(shard, 0), number)
 
     @property
@@ -60,7 +60,7 @@ class ShardTicks:
         return {
             shard: number
             for shard, number in sorted(self._heard.items())
-            if number > self._told.get(shard, 0)
+            if number > self._acknowledged.get(shard, 0)
         }
 
     def learn(self, status: Status, now: float) -> None:
@@ -95,7 +95,7 @@ class ShardTicks:
     def acknowledged(
         self, published: int, now: float, heard: Mapping[int, int] = MappingProxyType({})
     ) -> None:
-        self._told |= heard
+        self._acknowledged |= heard
         self._is_outstanding = False
         self._owes_start = False
         self._covered = max(self._covered, published)
@@ -109,7 +109,7 @@ class ShardTicks:
 class Broker(Protocol):
     """The calls to Kafka that the writer of ticks needs."""
 
-    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
+    def write(self, shard: int, tick: Tick, on_delivery: Callable[[bool], None]) -> None:
         """Write a tick; `told` is called with whether the log took it. Raises KafkaException."""
 
     def ends(self, places: Iterable[tuple[str, int]], visible: bool) -> Written:
@@ -140,16 +140,16 @@ class TickWriter:
         outputs: Iterable[tuple[str, int]],
         now_s: Callable[[], float] = time.monotonic,
         heard: Mapping[tuple[int, int], int] = MappingProxyType({}),
-        told: Mapping[tuple[int, int], int] = MappingProxyType({}),
+        acknowledged: Mapping[tuple[int, int], int] = MappingProxyType({}),
     ) -> None:
         self._broker, self._now_s = broker, now_s
         now = now_s()
         self._lock = threading.Lock()
         self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
-        for known, is_told in ((heard, False), (told, True)):
+        for known, is_acknowledged in ((heard, False), (acknowledged, True)):
             for (source, to), number in known.items():
                 if source in self._shards:  # else it is of another cell
-                    self._shards[source].learn_heard(to, number, is_told)
+                    self._shards[source].learn_heard(to, number, is_acknowledged)
         #: Outputs of committed batches that readers may not see yet, and what they would publish.
         #: At the start: all outputs of earlier drivers.
         self._unseen: Written = broker.ends(outputs, visible=False)
@@ -227,9 +227,9 @@ class TickWriter:
                     continue
                 published, heard = shard.sent(), shard.heard
             try:
-                told = self._note(shard, published, heard)
+                on_delivery = self._note(shard, published, heard)
                 tick = Tick(v=1, published=published, heard=heard or UNSET)
-                self._broker.write(number, tick, told)
+                self._broker.write(number, tick, on_delivery)
             except Exception:
                 with self._lock:
                     shard.failed()
@@ -269,8 +269,8 @@ class KafkaTicks:
         self._control = control
         self._admin = open_admin(client_options, log_level=2)
 
-    def write(self, shard: int, tick: Tick, told: Callable[[bool], None]) -> None:
-        self._control.write(shard, tick, lambda error: told(not error))
+    def write(self, shard: int, tick: Tick, on_delivery: Callable[[bool], None]) -> None:
+        self._control.write(shard, tick, lambda error: on_delivery(not error))
 
     def serve(self) -> None:
         self._control.serve()

@@ -131,13 +131,13 @@ class Planner:
         self._looks = 0
         #: Whether a shard may have other topics than these.
         self._owes_everything = True
-        self._said_s = 0.0
+        self._listed_s = 0.0
         #: The look before; None: there was none.
         self._before: Seen | None = None
         #: How many looks in a row had an existing topic without a count.
         self._uncounted = 0
 
-    def asks(self, seen: Seen) -> frozenset[str]:
+    def ids_needed(self, seen: Seen) -> frozenset[str]:
         """The topics whose ids the look needs that has seen these."""
         before = self._before
         if before is None or self._looks % IDS_LOOKS == 0:
@@ -172,7 +172,7 @@ class Planner:
             return []
         topics = _first(topics, known)
         makes_room = self._makes_room(topics)
-        is_everything = self._owes_everything or now_s - self._said_s >= SAY_AGAIN_S
+        is_everything = self._owes_everything or now_s - self._listed_s >= SAY_AGAIN_S
         anew = sorted(name for name in listed.keys() & topics.keys() if listed[name])
         _log_changes(known.keys() - topics.keys(), anew, self._ids)
         names = known.keys() | topics.keys()
@@ -180,7 +180,7 @@ class Planner:
         self._known, self._owes_everything = topics, False
         again = list(_listing(topics, self._ids)) if makes_room else []
         if is_everything or len(changed) > CHANGES_MAX:
-            self._said_s = now_s
+            self._listed_s = now_s
             return [*_listing(topics, self._ids), *again]
         return [*(_single(name, topics, known, self._ids) for name in changed), *again]
 
@@ -226,7 +226,7 @@ class Planner:
 def _first(topics: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
     """As many topics as may be listed, by name: those listed before, then the first others."""
     ordered = sorted(topics, key=lambda name: (name not in known, name))
-    return {name: topics[name] for name in sorted(ordered[: limits.TOPICS_TOLD_MAX])}
+    return {name: topics[name] for name in sorted(ordered[: limits.TOPICS_LISTED_MAX])}
 
 
 def _log_changes(gone: Collection[str], anew: Sequence[str], ids: Ids) -> None:
@@ -268,7 +268,7 @@ class Cluster(Protocol):
     def ids(self, topics: Collection[str]) -> Ids:
         """The ids of those of the topics that are there. Raises KafkaException, TimeoutError."""
 
-    def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
+    def write(self, record: TopicMetadata, on_delivery: Callable[[str], None]) -> None:
         """Write a record to every shard of the job; `told` is called for each with why the log
         refused it, or with an empty reason. Raises KafkaException, TimeoutError."""
 
@@ -332,7 +332,7 @@ class TopicWatch:
         self._cluster.serve()
 
     def _ids_of(self, seen: Seen) -> Ids | None:
-        asked, self._no_ids = self._planner.asks(seen), ""
+        asked, self._no_ids = self._planner.ids_needed(seen), ""
         try:
             return self._cluster.ids(asked) if asked else {}
         except (KafkaException, TimeoutError) as problem:
@@ -394,9 +394,9 @@ class KafkaCluster:
                 known=f"{limits.TOPICS_MAX}: those that were known before, then the first by name",
             )
 
-    def write(self, record: TopicMetadata, told: Callable[[str], None]) -> None:
+    def write(self, record: TopicMetadata, on_delivery: Callable[[str], None]) -> None:
         for shard in self._shards:
-            self._control.write(shard, record, told)
+            self._control.write(shard, record, on_delivery)
 
     def serve(self) -> None:
         self._control.serve(_TIMEOUT_S)

@@ -232,7 +232,7 @@ def claims_options(arguments: argparse.Namespace) -> ClaimsOptions:
     )
 
 
-def claims_beside(
+def claims_of_job(
     arguments: argparse.Namespace, options: CoordinatorOptions
 ) -> ClaimsOptions | None:
     """Those of the claims query beside the coordinator's, whose checkpoint lies beside, too.

@@ -121,7 +121,7 @@ class ClaimsQuery:
         coordination.require_name(options.topic, "claims.topic")
         # Another session: settings that a query is started with must not meet those of the other.
         self._spark, self._options = spark.newSession(), options
-        self._of_query = replace(options.of_query, gives_way=not is_alone)
+        self._of_query = replace(options.of_query, is_low_priority=not is_alone)
         if not is_alone:
             self._spark.conf.set(*ONE_TASK)
         self._plane = claims(options.prefix, options.topic)
@@ -130,7 +130,7 @@ class ClaimsQuery:
         #: Batches of all its runs, and how many there were when the log was found cut.
         self._batches, self._cut_after = 0, -1
         #: When the newest batch was told.
-        self._told_ms = 0
+        self._committed_ms = 0
         #: Of each shard that was in a batch.
         self._state_bytes: dict[int, int] = {}
         self._query: PlaneQuery | None = None
@@ -166,13 +166,13 @@ class ClaimsQuery:
 
     def _life(self, stop: threading.Event) -> Exception | None:
         """One run of the query; returns what ended it, None when it was told to stop."""
-        self._tell_state("starting")
+        self._show_state("starting")
         try:
             self._run(stop)
         except Exception as problem:  # noqa: BLE001  the caller raises it, in words
-            self._tell_state("failed")
+            self._show_state("failed")
             return self._reason(problem, stop)
-        self._tell_state("stopped")
+        self._show_state("stopped")
         return None
 
     def close(self) -> None:
@@ -293,36 +293,36 @@ class ClaimsQuery:
 
     def _works(self) -> None:
         self._troubles.works(CLAIMS)
-        if self._told is not None and self._told.state == "starting":
-            self._tell_state("running")
+        if self._shown is not None and self._shown.state == "starting":
+            self._show_state("running")
 
     @property
-    def _told(self) -> ClaimsStatus | None:
+    def _shown(self) -> ClaimsStatus | None:
         return self._status.status.claims
 
-    def _tell_state(self, state: str) -> None:
+    def _show_state(self, state: str) -> None:
         with self._status.lock:
-            if self._told is not None:
-                self._told.state = state
+            if self._shown is not None:
+                self._shown.state = state
                 self._write()
 
     def _batch_committed(self, batch: Batch, _written: Written) -> None:
         self._troubles.works(CLAIMS)
         self._batches += 1
         with self._status.lock:
-            told = self._told
-            if told is None or self._query is None:
+            shown = self._shown
+            if shown is None or self._query is None:
                 return
             now_ms = time.time_ns() // 1_000_000
-            told.last_batch_ms = now_ms - self._told_ms if self._told_ms else 0
-            self._told_ms = now_ms
-            told.state, told.batch_id = "running", batch.number
-            told.batch_records_max = self._query.records_max
-            told.outputs += len(batch.outputs)
+            shown.last_batch_ms = now_ms - self._committed_ms if self._committed_ms else 0
+            self._committed_ms = now_ms
+            shown.state, shown.batch_id = "running", batch.number
+            shown.batch_records_max = self._query.records_max
+            shown.outputs += len(batch.outputs)
             for report in batch.reports:
                 self._state_bytes[report.status.shard] = report.state_bytes
-            told.state_bytes = sum(self._state_bytes.values())
-            _tell_marker(told, self._query.sink.marker)
+            shown.state_bytes = sum(self._state_bytes.values())
+            _show_marker(shown, self._query.sink.marker)
             self._write()
 
     def _write(self) -> None:
@@ -335,10 +335,10 @@ class ClaimsQuery:
         self._status.write()
 
 
-def _tell_marker(told: ClaimsStatus, marker: Marker | None) -> None:
+def _show_marker(shown: ClaimsStatus, marker: Marker | None) -> None:
     if marker is not None:
-        told.next_offsets = marker.next_offsets.get(told.topic, {})
-        told.judged_ms = max((p.previous_ms for p in marker.shards.values()), default=0)
+        shown.next_offsets = marker.next_offsets.get(shown.topic, {})
+        shown.judged_ms = max((p.previous_ms for p in marker.shards.values()), default=0)
 
 
 def _layout_of(found: kafka_topics.Layout) -> Layout:

@@ -18,7 +18,7 @@ from coordlib.job import failures, process
 from coordlib.job.background.threads import ArchiveWatch, ClaimsWatch
 from coordlib.job.main.arguments import (
     archive_options,
-    claims_beside,
+    claims_of_job,
     coordinator_options,
     parse_arguments,
 )
@@ -50,8 +50,8 @@ def main() -> int:
         return exit_codes.of_job(reason)
     except Exception as problem:  # noqa: BLE001  # it ends the job, and its reason stands last
         traceback.print_exc()
-        told = without(reason_of(problem), secrets_of(sys.argv[1:]))
-        print(f"coordinator: The query failed: {told}", file=sys.stderr, flush=True)
+        cause = without(reason_of(problem), secrets_of(sys.argv[1:]))
+        print(f"coordinator: The query failed: {cause}", file=sys.stderr, flush=True)
         return exit_codes.FAILED
     return exit_codes.OK
 
@@ -78,8 +78,8 @@ def _run(
             queries = [coordinator.start(stop_flag.is_set)]
             if not arguments.without_archive:
                 archive = _start_archive(spark, archive_options(arguments, options), coordinator)
-            if beside := claims_beside(arguments, options):
-                claims = _start_claims(spark, beside, coordinator)
+            if of_claims := claims_of_job(arguments, options):
+                claims = _start_claims(spark, of_claims, coordinator)
 
             def check() -> None:
                 coordinator.check()

@@ -153,7 +153,7 @@ class Coordinator:
         self._status.status.shards = str(options.owned or "")
         self._status.write()
         #: When the newest batch was told, or the start.
-        self._told_ms = self._status.status.updated_ms
+        self._committed_ms = self._status.status.updated_ms
         self._query = PlaneQuery(
             spark,
             groups(options.prefix, options.owned),
@@ -234,12 +234,12 @@ class Coordinator:
             positions_at_start(sink.marker, shards),
             output_partitions(prefix, layout, shards),
             heard=waiting.heard,
-            told=waiting.told,
+            acknowledged=waiting.acknowledged,
         )
         self._ticks = TickThread(ticks)
         if others:
-            told = _Told(feeder, ticks)
-            log = OutboxLog(self._client_options, prefix, shards, others, told)
+            delivered = _Delivered(feeder, ticks)
+            log = OutboxLog(self._client_options, prefix, shards, others, delivered)
             self._outboxes = OutboxThread(log)
         self._decisions = DecisionWatch(
             KafkaDecisions(prefix, self._control, self._client_options), self.troubles
@@ -352,8 +352,8 @@ class Coordinator:
     def _tell(self, batch: Batch, records_max: int) -> None:
         status, marker = self._status.status, self._query.sink.marker
         now = time.time_ns() // 1_000_000
-        status.last_batch_ms = now - self._told_ms if self._told_ms else 0
-        self._told_ms = now
+        status.last_batch_ms = now - self._committed_ms if self._committed_ms else 0
+        self._committed_ms = now
         if not self._query.is_probing:
             self._tell_that_it_runs(status)
         status.batch_id = batch.number
@@ -390,7 +390,7 @@ def _layout_of(found: topics.Layout) -> Layout:
     )
 
 
-class _Told:
+class _Delivered:
     """What the driver does with what other cells have written."""
 
     def __init__(self, feeder: Feeder, ticks: TickWriter) -> None:

@@ -85,7 +85,7 @@ def test_what_waits_at_the_start_comes_first() -> None:
         }
     )
     assert found.heard == {(0, 1): 2}
-    assert found.told == {(0, 1): 1}
+    assert found.acknowledged == {(0, 1): 1}
     log = Log()
     feeds = feeding(log, found)
     feeds.batch_committed([message(0, 1, 5)])
@@ -131,7 +131,7 @@ def test_a_channel_has_a_bounded_number_under_way(monkeypatch: pytest.MonkeyPatc
         channel.sent(number)
     assert channel.due() == []
 
-    channel.told(1, True)
+    channel.on_delivery(1, True)
     assert [number for number, _ in channel.due()] == [3]
 
 
@@ -223,7 +223,7 @@ def test_a_long_queue_costs_no_more_for_each_message() -> None:
         for number, _ in due:
             channel.sent(number)
         for number, _ in due:
-            channel.told(number, True)
+            channel.on_delivery(number, True)
         assert channel.is_done == (number == count)
     channel.heard(count)
 

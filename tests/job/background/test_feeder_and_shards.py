@@ -53,7 +53,7 @@ class Job:
         found = waiting_in(kept)
         self.feeder = Feeder(self._append, self.serve, found)
         positions = {shard: count - 1 for shard, count in enumerate(self.judged)}
-        self.ticks = TickWriter(self, positions, [], lambda: 0.0, found.heard, found.told)
+        self.ticks = TickWriter(self, positions, [], lambda: 0.0, found.heard, found.acknowledged)
 
     def _append(self, shard: int, record: rq.Control, told: Callable[[str], None]) -> None:
         self.log[shard].append(codec.encode(record))

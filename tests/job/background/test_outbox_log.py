@@ -103,7 +103,7 @@ def test_the_sender_is_told_by_its_own_driver() -> None:
     """Shard 0 has sent to one of another cell, and one of that has sent to shard 1."""
     broker: Any = Broker()
     known = {(THERE, 1): 9, (0, 1): 2}
-    ticks = TickWriter(broker, {0: -1, 1: -1}, [], heard=known, told={(0, 1): 2})
+    ticks = TickWriter(broker, {0: -1, 1: -1}, [], heard=known, acknowledged={(0, 1): 2})
     assert ticks._shards[0].heard == {}
 
     ticks.learn_heard(0, THERE, 5)

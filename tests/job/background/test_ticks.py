@@ -173,7 +173,7 @@ def test_what_was_judged_before_the_start_is_told_again_unless_the_sender_knows(
     shard = started()
     shard.learn_heard(1, 4)
     shard.learn_heard(2, 9)
-    shard.learn_heard(2, 9, is_told=True)
+    shard.learn_heard(2, 9, is_acknowledged=True)
 
     assert shard.heard == {1: 4}
 

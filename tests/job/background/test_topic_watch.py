@@ -152,7 +152,7 @@ def test_a_first_listing_waits_for_a_topic_without_a_leader() -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard knows two topics, and the driver tells of four."""
     monkeypatch.setattr(limits, "TOPICS_MAX", 2)
-    monkeypatch.setattr(limits, "TOPICS_TOLD_MAX", 4)
+    monkeypatch.setattr(limits, "TOPICS_LISTED_MAX", 4)
 
 
 @pytest.mark.usefixtures("small")

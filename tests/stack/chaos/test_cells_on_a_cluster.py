@@ -76,7 +76,7 @@ class Half:
         wait_until(f"batches of {self.shards}", lambda: self.batch() > before + 1, PATIENCE_S)
 
     def batch(self) -> int:
-        return int(self.stack.job.told().get("batch_id") or -1)
+        return int(self.stack.job.last_status().get("batch_id") or -1)
 
     # -- its group ---------------------------------------------------------------------------
 

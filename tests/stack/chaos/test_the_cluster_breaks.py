@@ -35,7 +35,7 @@ def work(cluster: Standalone, number: int) -> None:
 
 def is_another(scene: ClusterScene, killed: int) -> bool:
     """Whether another driver has ended a batch."""
-    told = scene.stack.job.told()
+    told = scene.stack.job.last_status()
     return told.get("state") == "running" and told["pid"] != killed
 
 
@@ -93,7 +93,7 @@ def test_the_driver_dies_and_is_started_again(scene: ClusterScene, tell: Tell) -
         quiet_s = probe.longest_s()
         with scene.supervised() as ended:
             scene.note("fault", "the driver is killed")
-            killed = scene.stack.job.told()["pid"]
+            killed = scene.stack.job.last_status()["pid"]
             scene.stack.kill_job()
             wait_until("it runs again", lambda: is_another(scene, killed), PATIENCE_S)
             scene.job_goes_on()

@@ -91,7 +91,7 @@ def test_two_cells_work_with_the_rows_of_the_job(scene: Scene, cell: Cell) -> No
         copy_across(member, shard)
     command = partial(scene.command, scene.stack.client(str(Role.OPERATOR)))
     command("status", "--prefix", CELLED)
-    assert [each.job.told()["watches_failing"] for each in (low, high)] == [{}, {}]
+    assert [each.job.last_status()["watches_failing"] for each in (low, high)] == [{}, {}]
 
     whole = cell("whole", "--rebuild")
     whole.job.wait_until_ready()

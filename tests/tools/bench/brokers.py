@@ -111,7 +111,7 @@ class Bench:
             join_s=spread(generator.probes.took_s, 0.5, 0.99),
             probes=len(generator.probes.took_s),
             unanswered=generator.probes.unanswered,
-            state_bytes=None if stack is None else stack.job.told().get("state_bytes"),
+            state_bytes=None if stack is None else stack.job.last_status().get("state_bytes"),
             fenced=self._terms.fenced,
             **found,
         )

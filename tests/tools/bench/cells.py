@@ -83,7 +83,9 @@ def _turn(broker: Stack, prefix: str, name: str, groups: int, members: int, seco
             with phase(to_stderr, f"{name}: {groups} groups of {members} join"):
                 generator.settle()
             with phase(to_stderr, f"{name}: warming up"):
-                while not all(job.job.told().get("batch_id", -1) > WARM_BATCHES for job in jobs):
+                while not all(
+                    job.job.last_status().get("batch_id", -1) > WARM_BATCHES for job in jobs
+                ):
                     generator.load(WARM_SLICE_S, rate, probes_per_second=2)
             costs = CostsOfAll(broker, jobs)
             tell("cells", name, **measure(generator, costs, seconds, rate, 4.0))

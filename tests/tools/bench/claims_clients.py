@@ -80,12 +80,12 @@ def _follows(stack: Stack) -> None:
     ends = {str(at.partition): to.end for at, to in log_bounds(admin, places).items() if to}
 
     def is_at_end() -> bool:
-        told = stack.job.told()["claims"] or {}
+        told = stack.job.last_status()["claims"] or {}
         reached = told.get("next_offsets", {})
         return all(reached.get(shard, 0) >= end for shard, end in ends.items())
 
     _until(is_at_end)
-    assert not stack.job.told().get("watches_failing"), "the claims query has failed"
+    assert not stack.job.last_status().get("watches_failing"), "the claims query has failed"
 
 
 def _tell(what: str, seconds: Sequence[float], with_job: bool) -> None:

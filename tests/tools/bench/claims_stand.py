@@ -142,7 +142,7 @@ class ClaimsStand:
         """Bytes of the states and snapshots of all coordination partitions, and of the largest."""
         newest = newest_of_each(self.options, f"{self.prefix}.snapshots", range(PARTITIONS))
         snapshots = [sum(map(len, pages.values())) for pages in newest.values()]
-        told = self.stack.job.told().get("claims") or {}
+        told = self.stack.job.last_status().get("claims") or {}
         return {
             "state_bytes": told.get("state_bytes"),
             "snapshot_bytes": sum(snapshots),

@@ -27,11 +27,11 @@ class Stand:
 
     def batches(self) -> int | None:
         """Number of the newest batch; None when it cannot be known from here."""
-        return None if self.stack is None else int(self.stack.job.told().get("batch_id", -1))
+        return None if self.stack is None else int(self.stack.job.last_status().get("batch_id", -1))
 
     def state_bytes(self) -> int | None:
         """Of all shards, unpacked; None when it cannot be known from here."""
-        return None if self.stack is None else self.stack.job.told().get("state_bytes")
+        return None if self.stack is None else self.stack.job.last_status().get("state_bytes")
 
     def is_warm(self) -> bool:
         """Whether the job has judged enough batches; a cluster's job is taken to have."""

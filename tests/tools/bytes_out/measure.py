@@ -15,7 +15,7 @@ from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import claims
-from coordlib.job.batch import WRITTEN_SHARE_BESIDE
+from coordlib.job.batch import WRITTEN_SHARE_OF_OTHERS
 from tests.tools.driving import SETTINGS, Conversation
 
 PAGE: Final = Path("tests/BYTES.md")
@@ -66,7 +66,7 @@ class Judged(NamedTuple):
     @property
     def free_beside(self) -> int:
         """The same of records of `coord.offsets`."""
-        return FREE_BYTES * self.records + WRITTEN_SHARE_BESIDE * self.came
+        return FREE_BYTES * self.records + WRITTEN_SHARE_OF_OTHERS * self.came
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Case:
             return "the plan: 6 KiB, and twice its bytes"
         if self.topic == COMMITS:
             is_planned = wrote <= judged.free_beside
-            return f"the plan: {WRITTEN_SHARE_BESIDE} times its bytes" if is_planned else ""
+            return f"the plan: {WRITTEN_SHARE_OF_OTHERS} times its bytes" if is_planned else ""
         if self.otherwise:
             is_small = wrote <= self.kept_times * judged.kept
             kept = f"{self.otherwise}: {self.kept_times} times the bytes of the groups"

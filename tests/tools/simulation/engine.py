@@ -206,7 +206,7 @@ class Driver(Process):
             output_partitions(engine.prefix, engine.layout, self._shards),
             lambda: self._clock.now_ms() / 1000,
             waiting.heard,
-            waiting.told,
+            waiting.acknowledged,
         )
         for place in self._inputs():
             engine.cluster.partitions[place].appended.append(self._wake)
