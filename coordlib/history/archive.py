@@ -47,7 +47,7 @@ from coordlib.history.plan import (
     merged,
     plan,
     times_of,
-    untold,
+    unreported,
 )
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, TABLES
 from coordlib.history.topics_read import OF_SNAPSHOTS, ArchivedTopics, digest_column
@@ -150,7 +150,7 @@ class Archive:
         refuse(serious, self._options.prefix, self._accepts_loss)
         new = plan(batch.next, bounds, records_max, batch.begun, cut)
         same = {place: read for place, read in known.items() if place not in {c.place for c in cut}}
-        if not new.ranges and not untold(new.holes, batch.told):
+        if not new.ranges and not unreported(new.holes, batch.reported):
             return Backlog()
         choose_codegen(self._spark, new.records)
         if new.ranges:
@@ -246,9 +246,9 @@ class ArchiveBatch:
         return reduce(merged, (table.newest.until for table in self._tables.values()))
 
     @property
-    def told(self) -> Positions:
+    def reported(self) -> Positions:
         """Up to where lost history has its lines."""
-        return self._tables[EVENTS].newest.told
+        return self._tables[EVENTS].newest.reported
 
     def __call__(
         self,
@@ -307,7 +307,7 @@ class ArchiveBatch:
             self._tell_bad(new, sorted({row.topic for row in mine if row.bad}), bad)
         ends = {topic: at for topic, at in what.until.items() if _TABLE_OF[topic] == table}
         known = self._tables[table]
-        holes = untold(what.holes, known.newest.told) if table == EVENTS else ()
+        holes = unreported(what.holes, known.newest.reported) if table == EVENTS else ()
         cut = [
             each
             for each in what.holes

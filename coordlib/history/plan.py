@@ -60,7 +60,7 @@ class Commit:
     #: Where the batch of this commit ends in the topics of all tables.
     until: Positions = field(default_factory=dict)
     #: Up to here the lines of lost history have been written (`events` alone has them).
-    told: Positions = field(default_factory=dict)
+    reported: Positions = field(default_factory=dict)
     #: Shard (as text) -> time of its newest row, epoch ms (`group_snapshots` alone has them).
     as_of_ms: dict[str, int] = field(default_factory=dict)
     #: Whose records the table has: positions are of this prefix and of topics with these ids.
@@ -111,7 +111,7 @@ class Commit:
             self,
             next=_without(self.next, anew),
             until=_without(self.until, anew),
-            told=_without(self.told, anew),
+            reported=_without(self.reported, anew),
             read=_without(self.read, anew),
             topic_ids={**self.topic_ids, **now},
         )
@@ -142,7 +142,7 @@ class Commit:
             moved(self.next, ends),
             self.skipped + bad,
             until,
-            merged(self.told, _ends_of(holes)),
+            merged(self.reported, _ends_of(holes)),
             {**self.as_of_ms, **(as_of_ms or {})},
             self.prefix,
             self.topic_ids,
@@ -158,7 +158,7 @@ class Commit:
                 "skipped": self.skipped,
                 "batch": batch,
                 "until": self.until,
-                "told": self.told,
+                "told": self.reported,
                 "as_of_ms": self.as_of_ms,
                 "prefix": self.prefix,
                 "topic_ids": self.topic_ids,
@@ -174,6 +174,7 @@ class Commit:
             found = json.loads(text or "{}")
             identity, number = found["coord_archive"], found["number"]
             later: dict[str, Any] = {key: found[key] for key in _LATER if key in found}
+            later["reported"] = found.get("told", {})
             later["read"] = {
                 topic: {partition: tuple(record) for partition, record in each.items()}
                 for topic, each in found.get("read", {}).items()
@@ -186,7 +187,7 @@ class Commit:
 #: The topics of claims, too: where their coordination topic has lost its end, or has grown, they
 #: are made anew, and the history of the groups goes on.
 _REPLACEABLE = REPLACEABLE.union(CLAIMS_ARCHIVED)
-_LATER = ("until", "told", "as_of_ms", "prefix", "topic_ids")
+_LATER = ("until", "as_of_ms", "prefix", "topic_ids")
 _BEGIN_ANEW = (
     "Begin anew: keep this folder aside, and name a fresh one for the tables. What is still in the "
     "topics is written into it."
@@ -348,10 +349,12 @@ def plan(
     )
 
 
-def untold(holes: tuple[Hole, ...], told: Positions) -> tuple[Hole, ...]:
+def unreported(holes: tuple[Hole, ...], reported: Positions) -> tuple[Hole, ...]:
     """What of the holes has no line of history yet; a cut log has one for each time."""
     rest = (
-        hole._replace(first=max(hole.first, told.get(hole.topic, {}).get(str(hole.partition), 0)))
+        hole._replace(
+            first=max(hole.first, reported.get(hole.topic, {}).get(str(hole.partition), 0))
+        )
         if hole.why is Why.REMOVED
         else hole
         for hole in holes

@@ -226,9 +226,10 @@ class JudgedLog:
         key = cells.key_of(cells.MARKER, plane.owned)
         row = Output("progress", 0, key, codec.encode(behind))
         sink.progress.note_marker(behind, plane.owned)
-        told = codec.encode(rs.CoordinatorLoading(lost=_before(lost, plane)))
+        loading = codec.encode(rs.CoordinatorLoading(lost=_before(lost, plane)))
         replies = [
-            Output(RESPONSES, partition, b"", told) for partition in range(layout.reply_partitions)
+            Output(RESPONSES, partition, b"", loading)
+            for partition in range(layout.reply_partitions)
         ]
         lines = lines_of(lost, behind, plane, incarnation)
         sink.write_extra([row, *lines, *replies])
@@ -359,19 +360,19 @@ def bounds_of(client_options: Mapping[str, Any], places: Iterable[Place]) -> dic
     Raises CannotReach: no broker answers, or a partition has no leader for long.
     """
     asked, admin = list(places), open_admin(client_options, log_level=2)
-    told, deadline_s = "no leader", time.monotonic() + _PATIENCE_S
+    reason, deadline_s = "no leader", time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline_s:
         try:
             found = log_bounds(admin, asked)
         except (KafkaException, TimeoutError) as problem:
-            told = reason_of(problem)
+            reason = reason_of(problem)
             break
         bounds = {place: each for place, each in found.items() if each is not None}
         if len(bounds) == len(asked):
             return bounds
         time.sleep(_PAUSE_S)
     raise CannotReach(
-        f"Where the requests begin and end cannot be asked: {told}",
+        f"Where the requests begin and end cannot be asked: {reason}",
         ", ".join(sorted({place.topic for place in asked})),
         "Check that the broker runs and that this job may describe the topic.",
     )

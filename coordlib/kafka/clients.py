@@ -384,34 +384,34 @@ def _shake_hands(context: ssl.SSLContext, plain: socket.socket, host: str) -> No
 
 
 def _of_certificate(problem: ssl.SSLCertVerificationError, where: str) -> CoordError:
-    told = f"{where}: {problem.verify_message}"
+    at = f"{where}: {problem.verify_message}"
     if problem.verify_code in (_EXPIRED, _NOT_YET_VALID):
         return CannotReach(
             "The brokers' certificate has expired."
             if problem.verify_code == _EXPIRED
             else "The brokers' certificate is not valid yet.",
-            told,
+            at,
             "Let an operator of the brokers renew it, or correct this machine's clock.",
         )
     if problem.verify_code in (_OTHER_NAME, _OTHER_ADDRESS):
         return SetupError(
             "The brokers' certificate is for another address.",
-            told,
+            at,
             "Name the brokers as their certificate does: --bootstrap-servers",
         )
     return SetupError(
         "The brokers' certificate is of an authority that is not trusted here.",
-        told,
+        at,
         "Set ssl.ca.location to the certificate of the brokers' authority.",
     )
 
 
 def _of_login(options: Mapping[str, Any], look_s: float) -> CoordError | None:
-    told: list[KafkaError] = []
-    listening: dict[str, Any] = {**options, "log_level": 0, "error_cb": told.append}
+    errors: list[KafkaError] = []
+    listening: dict[str, Any] = {**options, "log_level": 0, "error_cb": errors.append}
     admin = AdminClient(listening)
     admin.describe_cluster(request_timeout=look_s)
-    return _first_reason(lambda: admin.poll(0.05), told, options, look_s)
+    return _first_reason(lambda: admin.poll(0.05), errors, options, look_s)
 
 
 def _first_reason(

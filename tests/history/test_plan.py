@@ -89,7 +89,7 @@ def test_a_log_that_has_lost_its_end_goes_on_there_and_has_its_line() -> None:
     )
     ends = Commit("a", 1, next_).following("a", found.until, 0, found.until, found.holes)
     assert ends.next == {"events": {"0": 4, "1": 12}}
-    assert ends.told == {}, "the next cut of this log has a line, too"
+    assert ends.reported == {}, "the next cut of this log has a line, too"
     assert untold(found.holes, {"events": {"0": 10, "1": 10}}) == found.holes
 
 
@@ -220,7 +220,7 @@ def test_a_topic_that_may_be_made_anew_is_read_from_its_beginning(topic: str) ->
     later = commit.continued(Source("coord", {"events": "e1", topic: "l2"}), "T")
 
     assert later.next == later.until == {"events": {"0": 9}}
-    assert (later.told, later.read, later.topic_ids[topic]) == ({}, {}, "l2")
+    assert (later.reported, later.read, later.topic_ids[topic]) == ({}, {}, "l2")
 
 
 def test_a_table_of_an_older_version_is_refused() -> None:
