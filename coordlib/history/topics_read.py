@@ -228,13 +228,13 @@ def places_of(client: Mapping[str, Any], prefix: str) -> list[Place]:
     return found
 
 
-def _recorded(client: Mapping[str, Any], plane: str, places: list[Place]) -> list[Place]:
-    """Those that the plane was made with: what was added to its topics is not read.  # INV-115"""
-    there = _partitions(client, f"{plane}.progress")
-    layout = recorded_layout(client, plane) if there else None
+def _recorded(client: Mapping[str, Any], pipeline: str, places: list[Place]) -> list[Place]:
+    """Those that the pipeline was made with: what was added later is not read.  # INV-115"""
+    there = _partitions(client, f"{pipeline}.progress")
+    layout = recorded_layout(client, pipeline) if there else None
     if layout is None:
         return places
-    counts = recorded_partitions(plane, layout)
+    counts = recorded_partitions(pipeline, layout)
     return [place for place in places if place.partition < counts[place.topic]]
 
 

@@ -15,7 +15,7 @@ from coordlib.job import rebuild
 from coordlib.job.batch import BatchSize, means_of, other_shards_bytes
 from coordlib.job.checkpoint import CheckpointFolder, Identity
 from coordlib.job.operator import Beginning
-from coordlib.job.pipelines import Plane
+from coordlib.job.pipelines import Pipeline
 from coordlib.job.progress import NewestByKey
 from coordlib.job.rebuild import Replay
 from coordlib.kafka.clients import denial, reader_config, reading
@@ -157,7 +157,7 @@ def beginning_of(
     folder: CheckpointFolder,
     identity: Identity,
     marker: Marker | None,
-    plane: Plane,
+    pipeline: Pipeline,
     newest_by_key: NewestByKey,
     id_pages: Mapping[bytes, bytes],
     replay: Replay | None = None,
@@ -173,30 +173,30 @@ def beginning_of(
     if difference is None or noted != newest or difference.checkpoint != identity.checkpoint:
         return Beginning(seeds, {}, taken_over=-1)
     _log.warning("batch is taken over: other code judged it", batch=difference.batch)
-    blobs = rebuild.seed_blobs(newest_by_key, id_pages, plane, identity.shards, marker, replay)
+    blobs = rebuild.seed_blobs(newest_by_key, id_pages, pipeline, identity.shards, marker, replay)
     return Beginning(seeds, blobs, taken_over=difference.batch)
 
 
 def size_of_batches(
     client_options: Mapping[str, str],
-    plane: Plane,
+    pipeline: Pipeline,
     shards: int,
     marker: Marker | None,
     engine: EngineConfig,
     memory: "Memory",
 ) -> BatchSize:
     """How many records a batch may have, by those that wait. Raises CannotReach."""
-    own = plane.shards(shards)
+    own = pipeline.shards(shards)
     mean_bytes = mean_bytes_waiting(
         client_options,
-        list(plane.inputs.values()),
+        list(pipeline.inputs.values()),
         own,
         marker.next_offsets if marker else {},
     )
     size = BatchSize(
         engine.max_offsets_per_trigger,
         memory.worker_bytes,
-        means_of(mean_bytes, plane.first_input),
+        means_of(mean_bytes, pipeline.first_input),
         time.monotonic(),
         memory.collected_bytes,
         other_shards_bytes(len(own), shards),

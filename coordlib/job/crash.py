@@ -2,7 +2,7 @@
 
     COORD_FAULT=before-commit:7         dies in batch 7, or in the first one after it that comes by
     COORD_FAULT=before-commit:7:stop    is suspended there (SIGSTOP) until somebody continues it
-    COORD_FAULT=before-commit:7@claims  in a batch of that plane; without one: of the groups
+    COORD_FAULT=before-commit:7@claims  in a batch of that pipeline; without one: of the groups
 
 The places, in the order of a micro-batch. Before the first and after the last of them only Spark's
 own code runs: who wants a crash there kills the job from outside when no batch runs.
@@ -41,7 +41,7 @@ PLACES: Final = (
     "fed",
     "tick",
 )
-#: Of these, where the driver ends in a batch of its own thread, whichever plane's batch it is.
+#: Of these, where the driver ends in a batch of its own thread, whichever pipeline's batch it is.
 DRIVER_PLACES: Final = (
     "batch-begins",
     "batch-judged",
@@ -62,8 +62,8 @@ class Crash:
         self._place, self._batch, self._signal = place, batch, number
 
     @classmethod
-    def from_environment(cls, plane: str = _PLANES[0]) -> Self:
-        """That of a plane, by its label. Raises ValueError: it names no place, or no batch."""
+    def from_environment(cls, pipeline: str = _PLANES[0]) -> Self:
+        """That of a pipeline, by its label. Raises ValueError: it names no place, or no batch."""
         given = os.environ.get(VARIABLE, "")
         if not given:
             return cls()
@@ -73,7 +73,7 @@ class Crash:
         if not is_switch or (at and named not in _PLANES):
             form = f"PLACE:BATCH[:stop][@PLANE] with {PLACES} and {_PLANES}"
             raise ValueError(f"{VARIABLE}={given} is not {form}")
-        if (named or _PLANES[0]) != plane:
+        if (named or _PLANES[0]) != pipeline:
             return cls()
         return cls(place, int(batch), signal.SIGSTOP if how else signal.SIGKILL)
 

@@ -34,7 +34,7 @@ from coordlib.core.wire.stored import (
 )
 from coordlib.errors import CannotReach, CoordError, StartRefused
 from coordlib.job.batch import judged_record
-from coordlib.job.pipelines import Plane
+from coordlib.job.pipelines import Pipeline
 from coordlib.job.rebuild import record_of
 from coordlib.job.sink import TransactionalSink
 from coordlib.kafka.bounds import leader_epochs, log_bounds
@@ -71,7 +71,7 @@ _WHERE: Final = "Check that the broker runs and that this job may read and write
 
 
 class Inputs(Protocol):
-    """The inputs of a plane. All methods raise CannotReach."""
+    """The inputs of a pipeline. All methods raise CannotReach."""
 
     def epochs(self, places: Iterable[Place]) -> Mapping[Place, int | None]:
         """The epoch of each partition's leader."""
@@ -104,11 +104,11 @@ def lost_of(marker: Marker, places: Iterable[Place], inputs: Inputs) -> list[Los
     return find_lost(known, bounds, inputs.judged)
 
 
-def refusal(lost: Iterable[Lost], plane: Plane, mend: str = "") -> StartRefused:
+def refusal(lost: Iterable[Lost], pipeline: Pipeline, mend: str = "") -> StartRefused:
     """Names what is lost, and the way to go on."""
     return StartRefused(
         "The log of requests is not the one that was judged: requests are lost.",
-        f"prefix {plane.prefix}: {named(lost)}",
+        f"prefix {pipeline.prefix}: {named(lost)}",
         mend
         or "To go on without them, name an empty folder and add --rebuild --accept-loss. Nobody is "
         "acknowledged for what is lost: members ask again, or their sessions end.",
@@ -141,9 +141,11 @@ def skipped(marker: Marker, lost: list[Lost], now: Mapping[Place, JudgedRecord |
     )
 
 
-def lines_of(lost: Iterable[Lost], marker: Marker, plane: Plane, incarnation: str) -> list[Output]:
+def lines_of(
+    lost: Iterable[Lost], marker: Marker, pipeline: Pipeline, incarnation: str
+) -> list[Output]:
     """A RequestsLost line of history for each, in the shard's partition; `marker`: behind them."""
-    letters = {topic: letter for letter, topic in plane.inputs.items()}
+    letters = {topic: letter for letter, topic in pipeline.inputs.items()}
     return [_line(each, letters[each.place.topic], marker, incarnation) for each in lost]
 
 
@@ -174,9 +176,9 @@ def _line(lost: Lost, letter: str, marker: Marker, incarnation: str) -> Output:
     return Output(EVENTS, shard, b"", codec.encode(event))
 
 
-def _before(lost: Iterable[Lost], plane: Plane) -> dict[int, int]:
+def _before(lost: Iterable[Lost], pipeline: Pipeline) -> dict[int, int]:
     """Shard -> what is judged next; those whose requests are lost."""
-    topic = plane.first_input
+    topic = pipeline.first_input
     return {each.place.partition: each.end for each in lost if each.place.topic == topic}
 
 
@@ -195,18 +197,18 @@ class JudgedLog:
     """
 
     def __init__(
-        self, plane: Plane, inputs: Inputs, *, accepts_loss: bool = False, mend: str = ""
+        self, pipeline: Pipeline, inputs: Inputs, *, accepts_loss: bool = False, mend: str = ""
     ) -> None:
-        self._plane, self._inputs = plane, inputs
+        self._pipeline, self._inputs = pipeline, inputs
         self._accepts_loss, self._mend = accepts_loss, mend
         #: Of each partition's leader, when it was last known that the log is the judged one.
         self._epochs: dict[Place, int | None] = {}
 
     def settle(self, sink: TransactionalSink, layout: Layout) -> None:
         """Go on behind what is lost, with lines of history. Raises StartRefused: not accepted."""
-        marker, plane, inputs = sink.marker, self._plane, self._inputs
-        shards = plane.shards(layout.shards)
-        places = [Place(topic, shard) for topic in plane.inputs.values() for shard in shards]
+        marker, pipeline, inputs = sink.marker, self._pipeline, self._inputs
+        shards = pipeline.shards(layout.shards)
+        places = [Place(topic, shard) for topic in pipeline.inputs.values() for shard in shards]
         # Before the records are read: a log that is cut in between has another epoch afterwards.
         self._epochs = dict(inputs.epochs(places))
         if marker is None:
@@ -215,23 +217,23 @@ class JudgedLog:
         if not (lost := lost_at_two_looks(lambda: self._lost(marker, places), inputs.wait)):
             return
         if not self._accepts_loss:
-            raise refusal(lost, plane, self._mend)
+            raise refusal(lost, pipeline, self._mend)
         for each in lost:
             _log.warning("requests are lost, and the job goes on without them", lost=str(each))
             if each.why is Why.SHORTER:
                 inputs.fill(each.place, each.end)
         newest = {each.place: each.end - 1 for each in lost if each.why is not Why.REMOVED}
         behind = skipped(marker, lost, inputs.judged(newest))
-        incarnation = layout.topic_ids[plane.first_input][:8]
-        key = cells.key_of(cells.MARKER, plane.owned)
+        incarnation = layout.topic_ids[pipeline.first_input][:8]
+        key = cells.key_of(cells.MARKER, pipeline.owned)
         row = Output("progress", 0, key, codec.encode(behind))
-        sink.progress.note_marker(behind, plane.owned)
-        loading = codec.encode(rs.CoordinatorLoading(lost=_before(lost, plane)))
+        sink.progress.note_marker(behind, pipeline.owned)
+        loading = codec.encode(rs.CoordinatorLoading(lost=_before(lost, pipeline)))
         replies = [
             Output(RESPONSES, partition, b"", loading)
             for partition in range(layout.reply_partitions)
         ]
-        lines = lines_of(lost, behind, plane, incarnation)
+        lines = lines_of(lost, behind, pipeline, incarnation)
         sink.write_extra([row, *lines, *replies])
 
     def _begin(self, sink: TransactionalSink, places: Iterable[Place]) -> None:
@@ -273,7 +275,7 @@ class JudgedLog:
             doubted = look
         _log.info("another leader has taken inputs over", partitions=len(changed))
         if lost:
-            raise refusal(lost, self._plane, self._mend)
+            raise refusal(lost, self._pipeline, self._mend)
         if of_batch:
             raise CoordError(
                 "An input lost its end under the job. Nothing that was committed is missing.",
@@ -294,9 +296,9 @@ class JudgedLog:
 class KafkaInputs:
     """`Inputs` over confluent-kafka, read uncommitted, as the query reads them."""
 
-    def __init__(self, client_options: Mapping[str, Any], plane: Plane) -> None:
+    def __init__(self, client_options: Mapping[str, Any], pipeline: Pipeline) -> None:
         self._options = client_options
-        self._letters = {topic: letter for letter, topic in plane.inputs.items()}
+        self._letters = {topic: letter for letter, topic in pipeline.inputs.items()}
         self._admin = open_admin(client_options, log_level=2)
 
     def epochs(self, places: Iterable[Place]) -> dict[Place, int | None]:

@@ -28,7 +28,7 @@ from coordlib.job.batch import (
     too_large,
 )
 from coordlib.job.crash import Crash
-from coordlib.job.pipelines import Folding, FoldingPages, Plane
+from coordlib.job.pipelines import Folding, FoldingPages, Pipeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,17 +118,17 @@ class KeptPages:
     """
 
     def __init__(self) -> None:
-        #: (plane, shard) -> its pages and how many bytes these have; the newest one last.
+        #: (pipeline, shard) -> its pages and how many bytes these have; the newest one last.
         self._of: dict[tuple[str, int], tuple[Kept, int]] = {}
 
-    def take(self, plane: str, shard: int) -> Kept:
+    def take(self, pipeline: str, shard: int) -> Kept:
         """They are the caller's now: nothing is left of them if the batch fails."""
-        kept, _ = self._of.pop((plane, shard), ({}, 0))
+        kept, _ = self._of.pop((pipeline, shard), ({}, 0))
         return kept
 
-    def put(self, plane: str, shard: int, kept: Kept, size_bytes: int, bytes_max: int) -> None:
+    def put(self, pipeline: str, shard: int, kept: Kept, size_bytes: int, bytes_max: int) -> None:
         """Keep them, and as many others as all together have at most so many bytes."""
-        self._of[plane, shard] = kept, size_bytes
+        self._of[pipeline, shard] = kept, size_bytes
         while sum(size for _, size in self._of.values()) > bytes_max:
             del self._of[next(iter(self._of))]
 
@@ -158,7 +158,7 @@ class Beginning(NamedTuple):
 
 def judge(
     rows: "DataFrame",
-    plane: Plane,
+    pipeline: Pipeline,
     settings: ShardSettings,
     beginning: "Broadcast[Beginning]",
     worker_memory_bytes: int,
@@ -179,7 +179,13 @@ def judge(
         .groupBy("key")
         .applyInPandasWithState(
             _judge_shard(
-                Judging(plane.fold, plane.fold_pages, plane.label, worker_memory_bytes, pack_state),
+                Judging(
+                    pipeline.fold,
+                    pipeline.fold_pages,
+                    pipeline.label,
+                    worker_memory_bytes,
+                    pack_state,
+                ),
                 settings,
                 beginning,
                 shard_of,
@@ -328,7 +334,7 @@ class Judging(NamedTuple):
     """
 
     fold: Folding
-    #: None: the plane's state is one blob.
+    #: None: the pipeline's state is one blob.
     fold_pages: FoldingPages | None
     label: str
     worker_memory_bytes: int

@@ -33,7 +33,7 @@ __all__ = [
     "GROUPS",
     "Folding",
     "FoldingPages",
-    "Plane",
+    "Pipeline",
     "Restoring",
     "Snapshots",
     "Topics",
@@ -44,7 +44,7 @@ __all__ = [
     "groups",
 ]
 
-#: Labels of planes.
+#: Labels of pipelines.
 GROUPS: Final = "groups"
 CLAIMS: Final = "claims"
 #: The form of keys in `committed`.
@@ -79,14 +79,14 @@ class Snapshots(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plane:
+class Pipeline:
     """One query's part. Executors get it, so its functions are those of modules."""
 
     #: All its output topics begin with it.
     prefix: str
     #: Names the query, and its transactional id.
     name: str
-    #: Names the plane itself: in logs, and where tests crash it.
+    #: Names the pipeline itself: in logs, and where tests crash it.
     label: str
     #: The topics that it reads, by letter. The id of the first one names the incarnation.
     inputs: Mapping[str, str]
@@ -128,13 +128,13 @@ class Plane:
         return f"{self.prefix}.progress"
 
 
-def groups(prefix: str, owned: Owned = None) -> Plane:
-    """The plane of the registry's families: today the consumer groups.
+def groups(prefix: str, owned: Owned = None) -> Pipeline:
+    """The pipeline of the registry's families: today the consumer groups.
 
     Args:
         owned: the shards that this job has; None: all.
     """
-    return Plane(
+    return Pipeline(
         prefix=prefix,
         name="coordinator",
         label=GROUPS,
@@ -149,8 +149,8 @@ def groups(prefix: str, owned: Owned = None) -> Plane:
     )
 
 
-def claims(prefix: str, topic: str) -> Plane:
-    """The plane of claims beside the groups of this prefix; `topic`: the coordination topic.
+def claims(prefix: str, topic: str) -> Pipeline:
+    """The pipeline of claims beside the groups of this prefix; `topic`: the coordination topic.
 
     The coordination topic is read and never written to: all outputs stand below a prefix of their
     own.  # INV-66
@@ -163,7 +163,7 @@ def claims(prefix: str, topic: str) -> Plane:
             topic,
             "Name the topic that the consumers of claims write.",
         )
-    return Plane(
+    return Pipeline(
         prefix=claims_prefix(prefix),
         name="coordinator",
         label=CLAIMS,

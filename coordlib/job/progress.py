@@ -21,7 +21,7 @@ from coordlib.core.wire.stored import (
 from coordlib.errors import CoordError, ReplayDiffers, StartRefused
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
-from coordlib.job.pipelines import Plane
+from coordlib.job.pipelines import Pipeline
 from coordlib.kafka.clients import reason_of
 
 LAYOUT_KEY = b"layout"
@@ -106,7 +106,7 @@ def is_repeat(
     """Whether this batch was committed already, by this checkpoint.  # INV-34
 
     Args:
-        inputs: the plane's topics, by letter.
+        inputs: the pipeline's topics, by letter.
         taken_over: number of a batch whose outcome was read back from the topics, not judged.
 
     Raises:
@@ -157,10 +157,10 @@ def _refuse_unless_first(marker: Marker | None, batch: Batch, identity: Identity
 
 
 def check_identity(
-    identity: Identity, marker: Marker | None, layout: Layout, plane: Plane, has_batches: bool
+    identity: Identity, marker: Marker | None, layout: Layout, pipeline: Pipeline, has_batches: bool
 ) -> None:
     """Refuse a checkpoint that does not belong to these topics, before anything is read."""
-    incarnation, prefix = layout.topic_ids[plane.first_input][:8], plane.prefix
+    incarnation, prefix = layout.topic_ids[pipeline.first_input][:8], pipeline.prefix
     if (identity.prefix, identity.shards, identity.incarnation) != (
         prefix,
         layout.shards,
@@ -172,10 +172,10 @@ def check_identity(
             f"checkpoint {identity.checkpoint}",
             "Name the checkpoint of these topics, or an empty folder.",
         )
-    if identity.cell != plane.owned:
+    if identity.cell != pipeline.owned:
         raise StartRefused(
             f"The checkpoint was made for {words(identity.cell)}, and this job is to have "
-            f"{words(plane.owned)}.",
+            f"{words(pipeline.owned)}.",
             f"checkpoint {identity.checkpoint}",
             "Name the checkpoint of these shards, or an empty folder with --rebuild.",
         )
@@ -223,7 +223,7 @@ class OtherCells(NamedTuple):
 
 
 class Progress:
-    """The progress topic of a plane.
+    """The progress topic of a pipeline.
 
     Args:
         newest_by_key: reads up to the first open transaction.
@@ -232,9 +232,9 @@ class Progress:
     """
 
     def __init__(
-        self, plane: Plane, newest_by_key: NewestByKey, newest_decided: NewestByKey
+        self, pipeline: Pipeline, newest_by_key: NewestByKey, newest_decided: NewestByKey
     ) -> None:
-        self._plane = plane
+        self._pipeline = pipeline
         self._newest_by_key, self._newest_decided = newest_by_key, newest_decided
         #: Offset of the newest record there that this driver has written, and the record.
         self.newest = 0
@@ -261,7 +261,7 @@ class Progress:
     def look(self) -> None:
         """Learn what can be read at once: before a predecessor is fenced, whose transaction may be
         open. Raises StartRefused, CannotReach."""
-        found = self._newest_by_key(self._plane.progress, 0, self._read_from)
+        found = self._newest_by_key(self._pipeline.progress, 0, self._read_from)
         self._learn_all(found)
 
     def read(self) -> bool:
@@ -270,7 +270,7 @@ class Progress:
         Raises StartRefused, CannotReach.
         """
         newest = self.newest
-        found = self._newest_decided(self._plane.progress, 0, self._read_from)
+        found = self._newest_decided(self._pipeline.progress, 0, self._read_from)
         # Nobody tells where the reading has ended, but it has gone beyond this. Not what is written
         # next: between the two another cell may have registered.
         self._read_from = newest
@@ -292,14 +292,14 @@ class Progress:
     def note_marker(self, marker: Marker, owned: Owned) -> None:
         """This driver has written it; `owned`: whose it is."""
         _put_last(self._markers, owned, marker)
-        if owned == self._plane.owned:  # it goes on from what was the furthest
+        if owned == self._pipeline.owned:  # it goes on from what was the furthest
             self.marker = marker
         else:
             self._put_together()
 
     def note_keys(self, keys: ControlKeys) -> None:
         """This driver has written them."""
-        _put_last(self._keys, self._plane.owned, keys)
+        _put_last(self._keys, self._pipeline.owned, keys)
         self.keys = keys
 
     @property
@@ -309,30 +309,30 @@ class Progress:
 
     def note_set_aside(self, value: SetAside) -> None:
         """This driver has written it."""
-        _put_last(self._set_aside, self._plane.owned, value)
+        _put_last(self._set_aside, self._pipeline.owned, value)
 
     def note_cell(self, value: CellValue) -> None:
         """This driver has registered."""
-        _put_last(self.cells, self._plane.owned, value)
+        _put_last(self.cells, self._pipeline.owned, value)
 
     @property
     def of_this_job(self) -> OfThisJob:
         """What this job alone writes. Cells all write the layout."""
-        owned = self._plane.owned
+        owned = self._pipeline.owned
         layout = self.layout if owned is None else None
         return self._markers.get(owned), layout, self._keys.get(owned)
 
     def has_newer_driver(self) -> bool:
         """Whether another driver of the same shards has written behind this one."""
-        owned = self._plane.owned
+        owned = self._pipeline.owned
         read = self._newest_by_key if owned is None else self._newest_decided
-        found = read(self._plane.progress, 0, self.newest)
+        found = read(self._pipeline.progress, 0, self.newest)
         marker, layout, keys = self.of_this_job
         newest_keys, newest = (found.get(cells.key_of(what, owned)) for what in (KEYS, MARKER))
         starts = keys.starts if keys else 0
         if newest_keys is not None and decode_keys(newest_keys).starts > starts:
             return True
-        # A plane whose driver signs nothing counts no starts; it has a marker and a layout.
+        # A pipeline whose driver signs nothing counts no starts; it has a marker and a layout.
         if newest is not None and self._read_marker(newest) != marker:
             return True
         recorded = found.get(LAYOUT_KEY)
@@ -343,7 +343,7 @@ class Progress:
     @property
     def earlier(self) -> list[Owned]:
         """The jobs that have a shard of this one and have registered before it."""
-        owned, later = self._plane.owned, self.later
+        owned, later = self._pipeline.owned, self.later
         before = [
             each
             for each in self.cells
@@ -359,7 +359,7 @@ class Progress:
         A cell has registered before it writes anything; a job over all shards has not as long as
         there is no cell.
         """
-        owned = self._plane.owned
+        owned = self._pipeline.owned
         if owned is not None and owned not in self.cells:
             return []
         return cells.later_than(self.cells, owned)
@@ -392,7 +392,7 @@ class Progress:
                 _put_last(self._set_aside, whose, found)
 
     def _put_together(self) -> None:
-        owned, shards = self._plane.owned, self.layout.shards if self.layout else 0
+        owned, shards = self._pipeline.owned, self.layout.shards if self.layout else 0
         self.marker = cells.composed(self._markers, owned, shards)
         if self._keys.keys() - {owned}:
             named = {key.key: key for each in self._keys.values() for key in each.keys}
@@ -412,7 +412,7 @@ class Progress:
         except msgspec.MsgspecError as problem:
             raise StartRefused(
                 f"{what} cannot be read: {problem}",
-                f"key {key} of {self._plane.progress}",
+                f"key {key} of {self._pipeline.progress}",
                 "Start the code that wrote it, or newer code.",
             ) from problem
 

@@ -1,4 +1,4 @@
-"""One query of the job: a plane's source, fold and sink, on a checkpoint of its own."""
+"""One query of the job: a pipeline's source, fold and sink, on a checkpoint of its own."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ from coordlib.job.crash import Crash
 from coordlib.job.failures import has_java_ended
 from coordlib.job.judged_log import JudgedLog
 from coordlib.job.operator import Beginning, judge, judge_alone
-from coordlib.job.pipelines import Plane
+from coordlib.job.pipelines import Pipeline
 from coordlib.job.progress import OtherCells, next_marker
 from coordlib.job.rebuild import Replay
 from coordlib.job.sink import TransactionalSink, Written, open_producer
@@ -111,7 +111,7 @@ def chosen(inputs: Mapping[str, str], partitions: Sequence[int]) -> dict[str, st
 
 
 _log = structlog.get_logger()
-#: Of the planes' queries alone. Their expressions are few and their batches small: Java code is
+#: Of the pipelines' queries alone. Their expressions are few and their batches small: Java code is
 #: written anew for each task of each batch, which took a tenth of a batch and a quarter of its CPU.
 QUERY_CONF: Final = {
     "spark.sql.codegen.wholeStage": "false",
@@ -124,7 +124,7 @@ OnBatch = Callable[[Batch, Written], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOptions:
-    """Where a plane's query reads and keeps its state, and in what sizes."""
+    """Where a pipeline's query reads and keeps its state, and in what sizes."""
 
     bootstrap_servers: str
     #: Folder or URI of the query's checkpoint.
@@ -150,31 +150,31 @@ class _Running:
     folder: CheckpointFolder
     taken_over: int
     beginning: "Broadcast[Beginning]"
-    #: Shard -> where its input begins, of a plane that was brought up by its input.
+    #: Shard -> where its input begins, of a pipeline that was brought up by its input.
     starts: Mapping[int, int]
     #: Of one Python worker.
     memory_bytes: int
     size: BatchSize
 
 
-class PlaneQuery:
-    """A plane's query. `query` is Spark's, perhaps one after the other; `failure`: why it ended.
+class PipelineQuery:
+    """A pipeline's query. `query` is Spark's, perhaps one after the other; `failure`: why it ended.
 
     Args:
         on_batch: called in the query's thread; what it raises ends the query.
     """
 
     def __init__(
-        self, spark: "SparkSession", plane: Plane, options: QueryOptions, on_batch: OnBatch
+        self, spark: "SparkSession", pipeline: Pipeline, options: QueryOptions, on_batch: OnBatch
     ) -> None:
         #: What it reads and judges.
-        self.plane = plane
+        self.pipeline = pipeline
         self._spark, self._options, self._on_batch = spark, options, on_batch
         self.newest_by_key = partial(reading.newest_by_key, options.client)
         timeout_ms = options.engine.transaction_timeout_ms
         self.sink = TransactionalSink(
-            plane,
-            partial(open_producer, plane, options.client, timeout_ms),
+            pipeline,
+            partial(open_producer, pipeline, options.client, timeout_ms),
             self.newest_by_key,
             timeout_ms,
             client_options=options.client,
@@ -191,7 +191,7 @@ class PlaneQuery:
         self._lock = threading.Lock()
         #: Records are judged one by one; the query has not begun.
         self.is_probing = False
-        self._crash = Crash.from_environment(plane.label)
+        self._crash = Crash.from_environment(pipeline.label)
 
     @property
     def folder(self) -> CheckpointFolder:
@@ -208,14 +208,14 @@ class PlaneQuery:
 
         Raises CannotReach: no broker answers.
         """
-        prefix, names = self.plane.prefix, self.plane.restored_from
+        prefix, names = self.pipeline.prefix, self.pipeline.restored_from
         places = [Place(f"{prefix}.{name}", shard) for name in names for shard in shards]
         with reaching("It is not known where the topics begin.", "Check that the broker runs."):
             return log_bounds(open_admin(self._options.client, log_level=2), places)
 
     def must_begin_anew(self, shards: int) -> bool:
         """Whether the checkpoint has to be made anew, by the progress topic as it was read."""
-        return must_begin_anew(self.folder, self.sink.marker, shards, self.plane)
+        return must_begin_anew(self.folder, self.sink.marker, shards, self.pipeline)
 
     def settle(
         self,
@@ -237,7 +237,7 @@ class PlaneQuery:
             self.sink,
             folder,
             layout,
-            self.plane,
+            self.pipeline,
             self.newest_by_key,
             is_rebuild,
             replay,
@@ -245,7 +245,7 @@ class PlaneQuery:
             require_whole=require_whole,
         )
         self._settled, self._log = (folder, identity), log
-        shards = self.plane.shards(layout.shards)
+        shards = self.pipeline.shards(layout.shards)
         cut, bounds = rebuild.cut_at_two_looks(
             lambda: self.bounds_of_saved(shards), self.sink.marker
         )
@@ -275,7 +275,7 @@ class PlaneQuery:
 
     def grown(self) -> list[Grown]:
         """Topics to which partitions were added. Raises KafkaException, NotAllowed."""
-        layout, prefix, client = self.sink.layout, self.plane.prefix, self._options.client
+        layout, prefix, client = self.sink.layout, self.pipeline.prefix, self._options.client
         if layout is None:
             return []
         names = recorded_partitions(prefix, layout)
@@ -294,7 +294,7 @@ class PlaneQuery:
         """
         running = self._running_of(settings, replay)
         ended = running.folder.ended()
-        if self.plane.sets_aside and ended is not None and ended.probes:
+        if self.pipeline.sets_aside and ended is not None and ended.probes:
             self._probe(running, ended, is_stopped)
             running = self._running_of(settings, replay)
         self._plan_no_more_than_before(running)
@@ -303,17 +303,17 @@ class PlaneQuery:
         """Judge the records that come next one by one, then begin behind them.  # INV-144"""
         folder, layout = running.folder, self.sink.layout
         assert layout is not None, "agreed on"
-        before, plane, newest_by_key = self.sink.marker, self.plane, self.newest_by_key
+        before, pipeline, newest_by_key = self.sink.marker, self.pipeline, self.newest_by_key
         self.is_probing = True
         Probing(
-            plane=plane,
+            pipeline=pipeline,
             sink=self.sink,
             next_record=partial(next_record, self._options.client),
             newest_by_key=newest_by_key,
             folder=folder,
             identity=running.identity,
             settings=running.settings,
-            judge=partial(judge_alone, self._spark, plane.fold),
+            judge=partial(judge_alone, self._spark, pipeline.fold),
             write=partial(self.write_batch, running=running),
             is_stopped=is_stopped,
         ).run()
@@ -323,8 +323,8 @@ class PlaneQuery:
             folder.write_ended(ended)
             return
         pages = self.sink.progress.id_pages
-        seeds = rebuild.seed_blobs(newest_by_key, pages, plane, layout.shards, marker)
-        made = make_anew(self.sink, folder, layout, plane, seeds, ended)
+        seeds = rebuild.seed_blobs(newest_by_key, pages, pipeline, layout.shards, marker)
+        made = make_anew(self.sink, folder, layout, pipeline, seeds, ended)
         self._settled = folder, made
 
     def _running_of(self, settings: ShardSettings, replay: Replay | None) -> _Running:
@@ -334,7 +334,7 @@ class PlaneQuery:
         marker, progress, engine = self.sink.marker, self.sink.progress, self._options.engine
         memory = Memory.of(self._spark, engine)
         beginning = beginning_of(
-            folder, identity, marker, self.plane, self.newest_by_key, progress.id_pages, replay
+            folder, identity, marker, self.pipeline, self.newest_by_key, progress.id_pages, replay
         )
         self._running = _Running(
             settings=replace(settings, set_aside=progress.set_aside),
@@ -345,7 +345,7 @@ class PlaneQuery:
             starts=replay.starts if replay else {},
             memory_bytes=memory.worker_bytes,
             size=size_of_batches(
-                self._options.client, self.plane, settings.shards, marker, engine, memory
+                self._options.client, self.pipeline, settings.shards, marker, engine, memory
             ),
         )
         return self._running
@@ -416,7 +416,7 @@ class PlaneQuery:
         _log.warning(
             "batches have another number of records from now on",
             records=records,
-            query=self.plane.query_name,
+            query=self.pipeline.query_name,
         )
         stop_between_batches(query)
         if query.exception() is None:
@@ -424,31 +424,31 @@ class PlaneQuery:
             self._begin(running)
 
     def _begin(self, running: _Running) -> "StreamingQuery":
-        options, spark, plane = self._options, self._spark, self.plane
+        options, spark, pipeline = self._options, self._spark, self.pipeline
         continued = running.identity.rebuilt_from
         rows = read_inputs(
             spark,
-            plane.inputs,
+            pipeline.inputs,
             {**options.kafka.spark(), "kafka.bootstrap.servers": options.bootstrap_servers},
             options.engine,
-            _starting_offsets(continued.next_offsets, running, plane) if continued else None,
+            _starting_offsets(continued.next_offsets, running, pipeline) if continued else None,
             running.size.records,
-            plane.shards(running.settings.shards),
+            pipeline.shards(running.settings.shards),
         )
         if options.is_low_priority:
             rows = rows.coalesce(1)
         with workers_of(spark, LOW_NICENESS if options.is_low_priority else 0):
             outputs = judge(
                 rows,
-                plane,
+                pipeline,
                 running.settings,
                 running.beginning,
                 running.memory_bytes,
                 running.identity.keys_of_shards,
             )
-        spark.sparkContext.setLocalProperty("spark.scheduler.pool", plane.pool)
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", pipeline.pool)
         writer = (
-            outputs.writeStream.queryName(plane.query_name)
+            outputs.writeStream.queryName(pipeline.query_name)
             .option("checkpointLocation", options.checkpoint)
             .trigger(processingTime=f"{options.engine.trigger_interval_ms} milliseconds")
             .outputMode("append")
@@ -467,7 +467,7 @@ class PlaneQuery:
             batch = assemble(number, zip(*columns.values(), strict=True))
             self._crash.strike("batch-judged", number)
             if self._log is not None:
-                before, inputs = self.sink.marker, self.plane.inputs
+                before, inputs = self.sink.marker, self.pipeline.inputs
                 after = next_marker(before, batch, running.identity, inputs)
                 self._log.require_same(before, after)
             written = self.sink.write(batch, running.identity, running.taken_over)
@@ -505,7 +505,7 @@ def start_interpreted(spark: "SparkSession", writer: "DataStreamWriter") -> "Str
 class _BatchWriter:
     """foreachBatch's function."""
 
-    def __init__(self, owner: PlaneQuery, running: _Running) -> None:
+    def __init__(self, owner: PipelineQuery, running: _Running) -> None:
         self._owner, self._running = owner, running
 
     def __call__(self, frame: "DataFrame", number: int) -> None:
@@ -528,7 +528,7 @@ def _set(spark: "SparkSession", settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _starting_offsets(
-    next_offsets: Mapping[str, Mapping[str, int]], running: _Running, plane: Plane
+    next_offsets: Mapping[str, Mapping[str, int]], running: _Running, pipeline: Pipeline
 ) -> dict[str, dict[str, int]]:
     """Spark wants every partition named; -2 is its word for the earliest."""
     return {
@@ -537,7 +537,7 @@ def _starting_offsets(
                 next_offsets.get(topic, {}).get(str(shard), _EARLIEST),
                 running.starts.get(shard, _EARLIEST),
             )
-            for shard in plane.shards(running.settings.shards)
+            for shard in pipeline.shards(running.settings.shards)
         }
-        for topic in plane.inputs.values()
+        for topic in pipeline.inputs.values()
     }

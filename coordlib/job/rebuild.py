@@ -15,7 +15,7 @@ from coordlib.core.engine.state import PROGRESS
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.job.pipelines import Plane, Restoring, Snapshots, Topics
+from coordlib.job.pipelines import Pipeline, Restoring, Snapshots, Topics
 from coordlib.job.progress import NewestByKey
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import denial, open_admin, reaching, reading, reason_of, refusing
@@ -32,7 +32,7 @@ _log = structlog.get_logger()
 
 
 class InputLog(Protocol):
-    """The first input of a plane."""
+    """The first input of a pipeline."""
 
     def starts(self) -> Mapping[int, int]:
         """Shard -> the offset of its oldest record, or of its next one.
@@ -88,7 +88,7 @@ def record_of(letter: str, message: Message) -> InputRecord:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How the states of a plane's shards are brought up to a marker.
+    """How the states of a pipeline's shards are brought up to a marker.
 
     Its bounds are asked once: what is restored, and where the query begins, must agree.
     """
@@ -117,31 +117,31 @@ class Replay:
         }
         return {shard: (first, end) for shard, (first, end) in gone.items() if first < end}
 
-    def brought_up(self, plane: Plane, shard: int, topics: Topics, end: int) -> bytes:
-        """The state after the record before `end`, by the plane's snapshots.
+    def brought_up(self, pipeline: Pipeline, shard: int, topics: Topics, end: int) -> bytes:
+        """The state after the record before `end`, by the pipeline's snapshots.
 
         Raises:
             CannotReach: the input cannot be read, or a part of it was deleted meanwhile.
         """
-        snapshots = plane.restore
+        snapshots = pipeline.restore
         assert isinstance(snapshots, Snapshots)
         own = msgspec.structs.replace(self.settings, shard=shard)
         blob = snapshots.begin(topics, own)
-        first, start = _newest(plane, blob, own) + 1, self.starts.get(shard, 0)
+        first, start = _newest(pipeline, blob, own) + 1, self.starts.get(shard, 0)
         if start > first:
             gap_from = end if start > end else first
             _log.warning("records are gone: the state begins late", shard=shard, first=gap_from)
             self.late.add(shard)
             return snapshots.late(topics, own, gap_from)
         for some in _parts(self.log.read(shard, first, end)):
-            blob = plane.fold(blob, some, own).blob
-        return plane.fold(None, [], own).blob if blob is None else blob
+            blob = pipeline.fold(blob, some, own).blob
+        return pipeline.fold(None, [], own).blob if blob is None else blob
 
 
-def _newest(plane: Plane, blob: bytes | None, settings: ShardSettings) -> int:
+def _newest(pipeline: Pipeline, blob: bytes | None, settings: ShardSettings) -> int:
     """The newest record that a state has judged; -1: none."""
-    letter = next(iter(plane.inputs))
-    return plane.fold(blob, [], settings).status.position.offsets.get(letter, -1)
+    letter = next(iter(pipeline.inputs))
+    return pipeline.fold(blob, [], settings).status.position.offsets.get(letter, -1)
 
 
 def _parts(records: Iterable[InputRecord]) -> Iterator[list[InputRecord]]:
@@ -163,7 +163,7 @@ _NOWHERE = ShardPosition(clock_ms=0, previous_ms=0, published=-1)
 def seed_blobs(
     newest_by_key: NewestByKey,
     id_pages: Mapping[bytes, bytes],
-    plane: Plane,
+    pipeline: Pipeline,
     shards: int,
     marker: Marker | None,
     replay: Replay | None = None,
@@ -172,18 +172,18 @@ def seed_blobs(
 
     Args:
         id_pages: as the progress topic was read.
-        shards: of the prefix; those of the plane are rebuilt.
-        replay: of a plane whose topics have older states.
+        shards: of the prefix; those of the pipeline are rebuilt.
+        replay: of a pipeline whose topics have older states.
     """
     if marker is None:
         raise StartRefused(
             "There is nothing to rebuild from: the topics have no progress marker.",
-            f"prefix {plane.prefix}",
+            f"prefix {pipeline.prefix}",
             "Start without --rebuild.",
         )
     return {
-        shard: seed_blob(newest_by_key, id_pages, plane, shard, marker, replay)
-        for shard in plane.shards(shards)
+        shard: seed_blob(newest_by_key, id_pages, pipeline, shard, marker, replay)
+        for shard in pipeline.shards(shards)
     }
 
 
@@ -250,41 +250,44 @@ def refuse_cut(
         )
 
 
-def withdrawn(newest_by_key: NewestByKey, plane: Plane, replay: Replay) -> list[Output]:
+def withdrawn(newest_by_key: NewestByKey, pipeline: Pipeline, replay: Replay) -> list[Output]:
     """Tombstones for what shards that began late know nothing of: a dead owner would stand there
     for ever."""
-    if isinstance(plane.restore, Restoring):
+    if isinstance(pipeline.restore, Restoring):
         return []
-    topic = plane.restore.unknown_when_late
+    topic = pipeline.restore.unknown_when_late
     return [
         Output(topic, shard, key, None)
         for shard in sorted(replay.late)
-        for key in sorted(newest_by_key(f"{plane.prefix}.{topic}", shard))
+        for key in sorted(newest_by_key(f"{pipeline.prefix}.{topic}", shard))
     ]
 
 
 def seed_blob(
     newest_by_key: NewestByKey,
     id_pages: Mapping[bytes, bytes],
-    plane: Plane,
+    pipeline: Pipeline,
     shard: int,
     marker: Marker,
     replay: Replay | None = None,
 ) -> bytes:
     """Fold the compacted topics into one shard's state at the marker. Raises StartRefused."""
     began = time.monotonic()
-    prefix = plane.prefix
-    topics = {name: newest_by_key(f"{prefix}.{name}", shard) for name in plane.restored_from}
+    prefix = pipeline.prefix
+    topics = {name: newest_by_key(f"{prefix}.{name}", shard) for name in pipeline.restored_from}
     read = time.monotonic()
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
-        if isinstance(plane.restore, Restoring):
-            blob = plane.restore.restore({**topics, PROGRESS: id_pages}, position)
-            left_out = plane.restore.left_out(topics)
+        if isinstance(pipeline.restore, Restoring):
+            blob = pipeline.restore.restore({**topics, PROGRESS: id_pages}, position)
+            left_out = pipeline.restore.left_out(topics)
         else:
             assert replay is not None, "its input is folded again"
-            judged = marker.next_offsets.get(plane.first_input, {})
-            blob, left_out = replay.brought_up(plane, shard, topics, judged.get(str(shard), 0)), []
+            judged = marker.next_offsets.get(pipeline.first_input, {})
+            blob, left_out = (
+                replay.brought_up(pipeline, shard, topics, judged.get(str(shard), 0)),
+                [],
+            )
     except (UnknownSavedVersion, msgspec.MsgspecError) as problem:
         raise StartRefused(
             f"What is saved of shard {shard} cannot be read: {problem}",

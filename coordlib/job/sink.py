@@ -25,7 +25,7 @@ from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
 from coordlib.job.crash import Crash
-from coordlib.job.pipelines import Plane
+from coordlib.job.pipelines import Pipeline
 from coordlib.job.progress import (
     LAYOUT_KEY,
     NewestByKey,
@@ -102,13 +102,13 @@ class TransactionalProducer(Protocol):
 
 
 def open_producer(
-    plane: Plane, client_options: Mapping[str, str], transaction_timeout_ms: int
+    pipeline: Pipeline, client_options: Mapping[str, str], transaction_timeout_ms: int
 ) -> Producer:
-    """A producer of a plane's one transactional id."""
+    """A producer of a pipeline's one transactional id."""
     return Producer(
         {
             **client_options,
-            "transactional.id": plane.query_name,
+            "transactional.id": pipeline.query_name,
             "transaction.timeout.ms": transaction_timeout_ms,
             **RETRY_OPTIONS,
             "message.max.bytes": limits.OUTPUT_BYTES_MAX,
@@ -139,7 +139,7 @@ class TransactionalSink:
 
     def __init__(
         self,
-        plane: Plane,
+        pipeline: Pipeline,
         open_producer: Callable[[], TransactionalProducer],
         newest_by_key: NewestByKey,
         transaction_timeout_ms: int | None = None,
@@ -148,14 +148,14 @@ class TransactionalSink:
         others: OtherCells | None = None,
     ) -> None:
         self._others = others
-        self._plane, self._options = plane, client_options or {}
+        self._pipeline, self._options = pipeline, client_options or {}
         self._transaction_timeout_ms, self._now_s = transaction_timeout_ms, now_s
         self._began_s = 0.0
         self._is_doubtful = False
         self._open_producer, self._producer = open_producer, open_producer()
         #: What the topic of that name has.
         decided = newest_by_key if others is None else others.newest_decided
-        self.progress = Progress(plane, newest_by_key, decided)
+        self.progress = Progress(pipeline, newest_by_key, decided)
         #: Of topics, noted by whoever lists them.
         self.shown_ids = ShownIds({})
         #: Topic -> partition -> where its log begins: for the first marker of these shards.
@@ -163,7 +163,7 @@ class TransactionalSink:
         #: Where the compacted topics end at least; None: as the marker has it.
         self.saved: Written | None = None
         self._cut: set[tuple[str, int]] = set()
-        self._crash = Crash.from_environment(plane.label)
+        self._crash = Crash.from_environment(pipeline.label)
 
     @property
     def marker(self) -> Marker | None:
@@ -190,10 +190,10 @@ class TransactionalSink:
         try:
             self._producer.init_transactions(_TIMEOUT_S)
         except KafkaException as problem:
-            of_id = Right(Kind.TRANSACTIONAL_ID, self._plane.query_name, Operation.WRITE)
+            of_id = Right(Kind.TRANSACTIONAL_ID, self._pipeline.query_name, Operation.WRITE)
             raise denial(problem, of_id, self._options) or CannotReach(
                 f"The broker gives no transactional id: {problem.args[0].str()}",
-                self._plane.query_name,
+                self._pipeline.query_name,
                 "Check that the broker runs and that this job may write with this id.",
             ) from problem
         return self.progress.read()
@@ -220,7 +220,7 @@ class TransactionalSink:
             DriverFenced: a job with one of these shards has registered since.
             CannotReach, NotAllowed: another job cannot be fenced.
         """
-        owned, progress = self._plane.owned, self.progress
+        owned, progress = self._pipeline.owned, self.progress
         if owned is None and not progress.cells:
             return
         assert self._others is not None, "a sink of cells can fence others"
@@ -237,7 +237,7 @@ class TransactionalSink:
                     it_has=cells.words(each),
                     this_has=cells.words(owned),
                 )
-            self._others.fence(self._plane.id_of(each))
+            self._others.fence(self._pipeline.id_of(each))
         progress.read()  # what they have committed until then
         if left := cells.gaps(progress.cells, shards):
             _log.warning("no job has these shards", shards=", ".join(map(str, left)))
@@ -254,7 +254,7 @@ class TransactionalSink:
 
     def write_keys(self, keys: ControlKeys) -> None:
         """Count a start, and let shards know with what it signs. Raises as `write`."""
-        owned = self._plane.owned
+        owned = self._pipeline.owned
         self._transact([("progress", 0, cells.key_of(KEYS, owned), codec.encode(keys))])
         self.progress.note_keys(keys)
         self._settle()
@@ -265,7 +265,7 @@ class TransactionalSink:
         Raises as `write`.
         """
         value = SetAside(records={**self.progress.set_aside, record: why})
-        key = cells.key_of(SET_ASIDE, self._plane.owned)
+        key = cells.key_of(SET_ASIDE, self._pipeline.owned)
         self._transact([("progress", 0, key, codec.encode(value))])
         self.progress.note_set_aside(value)
         self._settle()
@@ -293,19 +293,19 @@ class TransactionalSink:
             DriverFenced: a newer driver writes for this prefix.
             ReplayDiffers, StartRefused: see `is_repeat`.
         """
-        if is_repeat(self.marker, batch, identity, self._plane.inputs, taken_over):
+        if is_repeat(self.marker, batch, identity, self._pipeline.inputs, taken_over):
             _log.info("batch was committed before; skipped", batch=batch.number)
             return {}
-        marker = next_marker(self.marker, batch, identity, self._plane.inputs, self.starts)
+        marker = next_marker(self.marker, batch, identity, self._pipeline.inputs, self.starts)
         rows = [(o.topic, o.partition, o.key, o.value) for o in batch.outputs]
         rows += [("progress", 0, key, value) for key, value in self.shown_ids.take()]
         ends = self._saved_with(rows)
         marker = msgspec.structs.replace(marker, saved=_by_topic(ends))
-        own_key = cells.key_of(MARKER, self._plane.owned)
+        own_key = cells.key_of(MARKER, self._pipeline.owned)
         rows.append(("progress", 0, own_key, codec.encode(marker)))
         written = self._transact(rows, batch.number)
         self._note_saved(ends, written)
-        self.progress.note_marker(marker, self._plane.owned)
+        self.progress.note_marker(marker, self._pipeline.owned)
         self._settle()
         return written
 
@@ -315,11 +315,11 @@ class TransactionalSink:
         Each batch of a partition stands behind the end of the transaction before it. What others
         have written makes a log longer still.  # INV-153
         """
-        ends, prefix = dict(self.saved or {}), self._plane.prefix
+        ends, prefix = dict(self.saved or {}), self._pipeline.prefix
         if self.saved is None and self.marker is not None:
             saved = self.marker.saved.items()
             ends = {(topic, int(at)): end for topic, each in saved for at, end in each.items()}
-        saving = (row[:2] for row in rows if row[0] in self._plane.restored_from)
+        saving = (row[:2] for row in rows if row[0] in self._pipeline.restored_from)
         for (topic, partition), count in Counter(saving).items():
             place = f"{prefix}.{topic}", partition
             ends[place] = count + (ends[place] + 1 if place in ends else 0)
@@ -352,7 +352,7 @@ class TransactionalSink:
         if not self._is_doubtful:
             return
         _log.info(
-            "a transaction took long: its late requests are fenced", id=self._plane.query_name
+            "a transaction took long: its late requests are fenced", id=self._pipeline.query_name
         )
         known = self.progress.of_this_job
         # One that started while this one was suspended must not be fenced: the newer one wins.
@@ -366,7 +366,7 @@ class TransactionalSink:
             raise CannotReach(
                 "The progress topic does not end with what this driver has written there: another "
                 "driver of this prefix has written since.",
-                self._plane.progress,
+                self._pipeline.progress,
                 "Keep one job per prefix, and start the job again: the batch runs again and is "
                 "written once.",
             )
@@ -384,7 +384,7 @@ class TransactionalSink:
             self._producer.begin_transaction()
             for number, (topic, partition, key, value) in enumerate(rows):
                 note = delivered.note if number in last_numbers else None
-                self._produce(f"{self._plane.prefix}.{topic}", partition, key, value, note)
+                self._produce(f"{self._pipeline.prefix}.{topic}", partition, key, value, note)
             self._crash.strike("in-transaction", batch)
             # What is still queued after this time is flushed by the commit, or fails it.
             self._producer.flush(_TIMEOUT_S)
@@ -398,7 +398,7 @@ class TransactionalSink:
         self._is_doubtful = self._spent_ms() >= DOUBTFUL_AFTER_MS
         newest = delivered.newest
         if ("progress", 0) in last:
-            offset = newest.get((self._plane.progress, 0), self.progress.newest)
+            offset = newest.get((self._pipeline.progress, 0), self.progress.newest)
             self.progress.wrote(offset, *rows[last["progress", 0]][2:])
         return newest
 
@@ -434,7 +434,7 @@ class TransactionalSink:
             return CannotReach(
                 "The batch took longer than its transaction may: the broker gave it up: "
                 + reason_of(reason),
-                self._plane.query_name,
+                self._pipeline.query_name,
                 "Start the job again: the batch runs again and is written once. If that happens "
                 "often, raise engine.transaction_timeout_ms.",
             )
@@ -444,7 +444,7 @@ class TransactionalSink:
             return self._fenced()
         return CannotReach(
             f"The batch could not be committed to Kafka: {reason_of(reason)}",
-            self._plane.query_name,
+            self._pipeline.query_name,
             "Start the job again: the batch runs again and is written once.",
         )
 
@@ -452,14 +452,14 @@ class TransactionalSink:
         self, problem: Exception, reason: Exception, topics: Set[str]
     ) -> CoordError | None:
         """What to raise where a right is missing."""
-        right = Right(Kind.TOPIC, f"{self._plane.prefix}.", Operation.WRITE, is_prefix=True)
+        right = Right(Kind.TOPIC, f"{self._pipeline.prefix}.", Operation.WRITE, is_prefix=True)
         for error in (problem, reason):
             if is_denied(error):
                 return denial(error, right, self._options)
         purged = error_of(problem)
         if purged is None or purged.code() != KafkaError._PURGE_QUEUE or not self._options:
             return None
-        outputs = sorted(f"{self._plane.prefix}.{topic}" for topic in topics)
+        outputs = sorted(f"{self._pipeline.prefix}.{topic}" for topic in topics)
         try:
             lacking = unwritable(self._options, outputs, _LOOK_S)
         except (KafkaException, TimeoutError):
@@ -467,7 +467,7 @@ class TransactionalSink:
         return missing(right, self._options) if lacking else None
 
     def _fenced(self) -> DriverFenced:
-        owned, id_ = self._plane.owned, self._plane.query_name
+        owned, id_ = self._pipeline.owned, self._pipeline.query_name
         if later := self.progress.later_as_read():
             return DriverFenced(
                 f"A later job, with {', '.join(map(cells.words, later))}, has taken over shards of "

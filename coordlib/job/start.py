@@ -21,7 +21,7 @@ from coordlib.errors import StartRefused
 from coordlib.job import rebuild
 from coordlib.job.checkpoint import Begun, CheckpointFolder, Ended, Identity, Planned, Probe
 from coordlib.job.judged_log import JudgedLog, bounds_of
-from coordlib.job.pipelines import Plane
+from coordlib.job.pipelines import Pipeline
 from coordlib.job.process import StopAsked
 from coordlib.job.progress import NewestByKey, check_identity
 from coordlib.job.rebuild import Replay, record_of
@@ -88,7 +88,7 @@ def agree(  # noqa: PLR0913  # the last three have a default
     sink: TransactionalSink,
     folder: Folder,
     layout: Layout,
-    plane: Plane,
+    pipeline: Pipeline,
     newest_by_key: NewestByKey,
     is_rebuild: bool = False,
     replay: Replay | None = None,
@@ -99,7 +99,7 @@ def agree(  # noqa: PLR0913  # the last three have a default
     """Fence older drivers and settle which checkpoint goes on.
 
     Args:
-        replay: of a plane whose rebuild folds its input once more.
+        replay: of a pipeline whose rebuild folds its input once more.
         log: where lost requests are looked for; None: nowhere.
         require_whole: raises StartRefused where the topics lack what a rebuild needs.
 
@@ -107,11 +107,11 @@ def agree(  # noqa: PLR0913  # the last three have a default
         StartRefused: the topics or the checkpoint are not what they must be, or requests are lost.
         CannotReach: no broker answers.
     """
-    _take_over(sink, folder, layout, plane, is_rebuild)
+    _take_over(sink, folder, layout, pipeline, is_rebuild)
     if log is not None:
         log.settle(sink, layout)
     identity, marker = folder.identity(), sink.marker
-    is_anew = must_begin_anew(folder, marker, layout.shards, plane)
+    is_anew = must_begin_anew(folder, marker, layout.shards, pipeline)
     too_much = None if identity is None else ended_with(folder, identity, marker)
     if identity is not None and not is_anew and too_much is None:
         return identity
@@ -119,7 +119,7 @@ def agree(  # noqa: PLR0913  # the last three have a default
     try:
         if too_much is not None and not is_anew:
             require_whole()
-        seeds = _seeds(sink, layout, plane, newest_by_key, replay)
+        seeds = _seeds(sink, layout, pipeline, newest_by_key, replay)
     except StartRefused as problem:
         if identity is None or is_anew:
             raise
@@ -128,18 +128,18 @@ def agree(  # noqa: PLR0913  # the last three have a default
         return identity
     ended = None
     if identity is not None and too_much is not None:
-        ended = _planned_less(identity, marker, too_much, plane)
+        ended = _planned_less(identity, marker, too_much, pipeline)
     elif identity is not None and (probing := folder.ended()) is not None and probing.probes:
         ended = probing  # a start has died in it
-    late = rebuild.withdrawn(newest_by_key, plane, replay) if marker and replay else []
-    return make_anew(sink, folder, layout, plane, seeds, ended, late)
+    late = rebuild.withdrawn(newest_by_key, pipeline, replay) if marker and replay else []
+    return make_anew(sink, folder, layout, pipeline, seeds, ended, late)
 
 
 def make_anew(
     sink: TransactionalSink,
     folder: Folder,
     layout: Layout,
-    plane: Plane,
+    pipeline: Pipeline,
     seeds: Mapping[int, bytes],
     ended: Ended | None,
     late: Iterable[Output] = (),
@@ -162,36 +162,36 @@ def make_anew(
     if marker is not None:
         sink.write_extra(late)
         _log.info("rebuilt from the topics", shards=len(seeds), batch=marker.batch)
-    incarnation = layout.topic_ids[plane.first_input][:8]
-    return folder.create(plane.prefix, layout.shards, incarnation, marker, plane.owned)
+    incarnation = layout.topic_ids[pipeline.first_input][:8]
+    return folder.create(pipeline.prefix, layout.shards, incarnation, marker, pipeline.owned)
 
 
 def _take_over(
-    sink: TransactionalSink, folder: Folder, layout: Layout, plane: Plane, is_rebuild: bool
+    sink: TransactionalSink, folder: Folder, layout: Layout, pipeline: Pipeline, is_rebuild: bool
 ) -> None:
     """Fence older drivers, where topics and checkpoint are what they must be."""
     # Before anybody is fenced: a start with a wrong folder, or of older code, must not end a
     # healthy job.
     sink.read_progress()
-    refuse_other_topics(sink.layout, layout, plane.prefix)
+    refuse_other_topics(sink.layout, layout, pipeline.prefix)
     try:
-        _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+        _refuse_wrong_checkpoint(folder, layout, sink.marker, pipeline, is_rebuild)
     except StartRefused:
         sink.progress.read()  # the marker may stand behind another cell's open transaction
-        _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+        _refuse_wrong_checkpoint(folder, layout, sink.marker, pipeline, is_rebuild)
     sink.open()
     # Nor a healthy cell: until now its marker may have stood behind an open transaction.
-    _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+    _refuse_wrong_checkpoint(folder, layout, sink.marker, pipeline, is_rebuild)
     sink.take_over(layout.shards)
-    _agree_on_layout(sink, layout, plane)
+    _agree_on_layout(sink, layout, pipeline)
     # Once more: the older driver may have committed a batch until it was fenced.
-    _refuse_wrong_checkpoint(folder, layout, sink.marker, plane, is_rebuild)
+    _refuse_wrong_checkpoint(folder, layout, sink.marker, pipeline, is_rebuild)
 
 
 def _seeds(
     sink: TransactionalSink,
     layout: Layout,
-    plane: Plane,
+    pipeline: Pipeline,
     newest_by_key: NewestByKey,
     replay: Replay | None,
 ) -> dict[int, bytes]:
@@ -201,11 +201,11 @@ def _seeds(
     if layout.reply_partitions:
         sink.tell_loading(layout.reply_partitions)
     pages = sink.progress.id_pages
-    return rebuild.seed_blobs(newest_by_key, pages, plane, layout.shards, sink.marker, replay)
+    return rebuild.seed_blobs(newest_by_key, pages, pipeline, layout.shards, sink.marker, replay)
 
 
-def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, plane: Plane) -> bool:
-    """Whether this plane's checkpoint cannot go on, and the state is to be taken from the topics.
+def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, pipeline: Pipeline) -> bool:
+    """Whether this checkpoint cannot go on, and the state is to be taken from the topics.
 
     Older code read partitions that were added to the topics, and Spark refuses to leave them out:
     the source has lost data then.  # INV-115
@@ -217,7 +217,7 @@ def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, plane: P
         return False
     if not folder.has_batches():
         return True
-    recorded = set(plane.shards(shards))
+    recorded = set(pipeline.shards(shards))
     return any(not recorded.issuperset(each) for each in folder.planned_partitions().values())
 
 
@@ -275,7 +275,7 @@ def begun_with(folder: Folder, identity: Identity, planned: Planned, records_max
 
 
 def _planned_less(
-    identity: Identity, marker: Marker | None, too_much: Planned, plane: Plane
+    identity: Identity, marker: Marker | None, too_much: Planned, pipeline: Pipeline
 ) -> Ended | None:
     """Half as many records as were too much, down to one of each partition.  # INV-131"""
     is_committed = marker is not None and marker.checkpoint == identity.checkpoint
@@ -285,7 +285,7 @@ def _planned_less(
     if is_smallest:
         named = [f"{topic}-{at} at {first}" for topic, at, first, _ in too_much.spans[:_NAMED_MAX]]
         mend = "give the job more memory; one of these records needs more than it has"
-        if plane.sets_aside:
+        if pipeline.sets_aside:
             mend = "nothing: each of them is judged by itself, to find the one that is too much"
         _log.error("one record of each partition has ended the job", records=named, mend=mend)
     _log.warning("batches have fewer records: one has ended the job", records=records)
@@ -293,18 +293,18 @@ def _planned_less(
         checkpoint=identity.checkpoint,
         batch=too_much.number,
         records=records,
-        probes=is_smallest and plane.sets_aside,
+        probes=is_smallest and pipeline.sets_aside,
     )
 
 
-def _agree_on_layout(sink: TransactionalSink, layout: Layout, plane: Plane) -> None:
+def _agree_on_layout(sink: TransactionalSink, layout: Layout, pipeline: Pipeline) -> None:
     """Refuse other topics than the recorded ones; record new topics and this job's features.
 
     Features may be more than those of the job before, or fewer where older code is started again.
     Of cells those count that all of them have: a client does not ask which one judges its group.
     """
-    recorded, prefix = sink.layout, plane.prefix
-    features = read_by_all(sink.progress.cells, plane.owned, layout.features)
+    recorded, prefix = sink.layout, pipeline.prefix
+    features = read_by_all(sink.progress.cells, pipeline.owned, layout.features)
     layout = replace(layout, features=features)
     if recorded is None:
         sink.write_layout(layout)
@@ -360,7 +360,7 @@ def _changed_counts(recorded: Layout, layout: Layout) -> Iterator[str]:
 
 
 def _refuse_wrong_checkpoint(
-    folder: Folder, layout: Layout, marker: Marker | None, plane: Plane, is_rebuild: bool
+    folder: Folder, layout: Layout, marker: Marker | None, pipeline: Pipeline, is_rebuild: bool
 ) -> None:
     identity = folder.identity()
     if identity is not None:
@@ -370,7 +370,7 @@ def _refuse_wrong_checkpoint(
                 folder.path,
                 "Name an empty folder, or start without --rebuild.",
             )
-        check_identity(identity, marker, layout, plane, folder.has_committed_batches())
+        check_identity(identity, marker, layout, pipeline, folder.has_committed_batches())
     elif folder.has_batches() and marker is not None:
         raise StartRefused(
             "This folder holds batches of a query, and not the file that says whose they are: the "
@@ -407,7 +407,7 @@ _MORE_MEMORY: Final = "give the job more memory"
 class Probing:
     """The probes of one start, whose checkpoint was made anew and has no batch of Spark's."""
 
-    plane: Plane
+    pipeline: Pipeline
     sink: TransactionalSink
     next_record: NextRecord
     newest_by_key: NewestByKey
@@ -456,12 +456,12 @@ class Probing:
 
         First the one that is noted: others come all the time, and there is one note.
         """
-        noted, shards = self.folder.probe(), self.plane.shards(self.settings.shards)
-        places = [(letter, shard) for letter in self.plane.inputs for shard in shards]
+        noted, shards = self.folder.probe(), self.pipeline.shards(self.settings.shards)
+        places = [(letter, shard) for letter in self.pipeline.inputs for shard in shards]
         if noted is not None:
             places.sort(key=lambda each: not noted.record.startswith("{}{}-".format(*each)))
         for letter, shard in places:
-            topic, marker = self.plane.inputs[letter], self.sink.marker
+            topic, marker = self.pipeline.inputs[letter], self.sink.marker
             judged = marker.next_offsets.get(topic, {}) if marker else {}
             message = self.next_record(Place(topic, shard), judged.get(str(shard), 0))
             if message is not None:
@@ -472,7 +472,7 @@ class Probing:
         if marker is None:
             return None
         pages = self.sink.progress.id_pages
-        return rebuild.seed_blob(self.newest_by_key, pages, self.plane, shard, marker)
+        return rebuild.seed_blob(self.newest_by_key, pages, self.pipeline, shard, marker)
 
     def _number(self) -> int:
         """Of the next batch."""

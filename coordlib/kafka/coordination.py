@@ -1,4 +1,4 @@
-"""The topics of the claims plane: its own below `<prefix>.claims`, and the coordination topic.
+"""The topics of the claims pipeline: its own below `<prefix>.claims`, and the coordination topic.
 
 The coordination topic belongs to its clients: the job reads it, and nothing here changes it once it
 is there. What the engine needs of it is that the brokers stamp its records (LogAppendTime), for
@@ -74,10 +74,10 @@ def require_name(topic: str, named_by: str) -> None:
 
 
 def create(admin_conf: AdminConf, prefix: str, topic: str, replication: int) -> list[str]:
-    """Create the claims plane's topics that are missing; returns their names.
+    """Create the claims pipeline's topics that are missing; returns their names.
 
     Args:
-        prefix: of the groups' plane.
+        prefix: of the groups' pipeline.
         topic: the coordination topic, which gives the number of partitions.
 
     Raises:
@@ -103,7 +103,7 @@ def create(admin_conf: AdminConf, prefix: str, topic: str, replication: int) -> 
 
 
 def check(admin_conf: AdminConf, prefix: str, topic: str) -> Checked:
-    """Compare the claims plane's topics with their plans, and the coordination topic.
+    """Compare the claims pipeline's topics with their plans, and the coordination topic.
 
     Raises:
         CannotReach: no broker answers.
@@ -168,7 +168,7 @@ def followed(admin_conf: AdminConf, prefix: str) -> str | None:
 
 
 def require(admin_conf: AdminConf, prefix: str, topic: str) -> tuple[Layout, tuple[Finding, ...]]:
-    """The claims plane's layout and the warnings.
+    """The claims pipeline's layout and the warnings.
 
     Raises:
         StartRefused: there are fatal findings; the message lists all of them.
@@ -225,4 +225,4 @@ def coordination_findings(topic: str, seen: Seen | None) -> Iterable[Finding]:
 def _plans(prefix: str) -> dict[str, TopicPlan]:
     """By full name."""
     below = claims_prefix(prefix)
-    return {f"{below}.{plan.name}": plan for plan in read_plans(plane=CLAIMS_TABLE)}
+    return {f"{below}.{plan.name}": plan for plan in read_plans(pipeline=CLAIMS_TABLE)}

@@ -170,7 +170,7 @@ def recorded_counts(
     """The counts with which the prefix was made, whatever was added since; None: none are recorded.
 
     Args:
-        prefix: of a plane.
+        prefix: of a pipeline.
         seen: the topics that are there.
         topic: whose partitions are the shards; a record of another one is ignored.
 
@@ -196,12 +196,12 @@ class Grown(NamedTuple):
 
 
 def recorded_partitions(prefix: str, layout: Layout) -> dict[str, int]:
-    """How many partitions each topic of a plane has, by full name, whatever was added.
+    """How many partitions each topic of a pipeline has, by full name, whatever was added.
 
     Args:
-        prefix: of the plane.
+        prefix: of the pipeline.
     """
-    plans = read_plans(plane=CLAIMS_TABLE if layout.input else GROUPS_TABLE)
+    plans = read_plans(pipeline=CLAIMS_TABLE if layout.input else GROUPS_TABLE)
     found = {
         f"{prefix}.{plan.name}": plan.count(layout.shards, layout.reply_partitions)
         for plan in plans
@@ -210,10 +210,10 @@ def recorded_partitions(prefix: str, layout: Layout) -> dict[str, int]:
 
 
 def grown(prefix: str, layout: Layout, partitions: Mapping[str, int]) -> list[Grown]:
-    """The topics of a plane that have more partitions than it was made with.
+    """The topics of a pipeline that have more partitions than it was made with.
 
     Args:
-        prefix: of the plane.
+        prefix: of the pipeline.
         partitions: of each topic that is there, by full name.
     """
     recorded = recorded_partitions(prefix, layout)

@@ -11,9 +11,9 @@ from coordlib.errors import SetupError
 from coordlib.installation import conf_file
 
 #: Topics that may be lost and created again: no decision depends on them. By their names below the
-#: prefix of their plane, and below that of the groups.
+#: prefix of their pipeline, and below that of the groups.
 REPLACEABLE = frozenset({LAG, CLAIMS_LAG})
-#: Tables of topics.toml: the topics of the groups' plane, and those of the claims plane.
+#: Tables of topics.toml: the topics of the groups' pipeline, and those of the claims pipeline.
 GROUPS_TABLE, CLAIMS_TABLE = "topics", "claims"
 
 
@@ -36,8 +36,8 @@ class TopicPlan:
                 return fixed
 
 
-def read_plans(path: Path | None = None, plane: str = GROUPS_TABLE) -> tuple[TopicPlan, ...]:
-    """The plans of one plane in coordlib/conf/topics.toml, or in another file of that form.
+def read_plans(path: Path | None = None, pipeline: str = GROUPS_TABLE) -> tuple[TopicPlan, ...]:
+    """The plans of one pipeline in coordlib/conf/topics.toml, or in another file of that form.
 
     Raises:
         SetupError: there is no such file, or it is not TOML.
@@ -53,7 +53,7 @@ def read_plans(path: Path | None = None, plane: str = GROUPS_TABLE) -> tuple[Top
         ) from error
     return tuple(
         TopicPlan(name, topic["partitions"], table["defaults"] | topic["config"])
-        for name, topic in table[plane].items()
+        for name, topic in table[pipeline].items()
     )
 
 

@@ -143,7 +143,7 @@ class Row:
         name: `{prefix}` is the topics' prefix. A row with another place (`{topic}`, `{group}`,
             `{claims}`, `{transaction}`, `{output}`) is there once for each topic, group,
             coordination topic, transactional id or output topic that is named; if none is, it is
-            not there. Nor are rows of the claims plane's own names without a coordination topic.
+            not there. Nor are rows of the claims pipeline's own names without a coordination topic.
         purpose: what fails without it.
     """
 
@@ -156,7 +156,7 @@ class Row:
 
 #: librdkafka asks for the coordinator of a consumer's group, also where the group is never joined.
 UNUSED_GROUPS: Final = "coordlib-"
-#: How the names of the claims plane begin: its topics, and its transactional id.
+#: How the names of the claims pipeline begin: its topics, and its transactional id.
 _CLAIMS: Final = f"{{prefix}}.{CLAIMS}"
 
 
@@ -164,8 +164,8 @@ def _topic(name: str, operation: Operation, purpose: str) -> Row:
     return Row(Kind.TOPIC, f"{{prefix}}.{name}", operation, purpose)
 
 
-def _every(operation: Operation, purpose: str, plane: str = "") -> Row:
-    below = f"{plane}." if plane else ""
+def _every(operation: Operation, purpose: str, pipeline: str = "") -> Row:
+    below = f"{pipeline}." if pipeline else ""
     return Row(Kind.TOPIC, f"{{prefix}}.{below}", operation, purpose, is_prefix=True)
 
 

@@ -33,7 +33,7 @@ def test_all_protocols_have_recorded_logs() -> None:
     for name in recorded.names():
         log = recorded.load(name)
         for output in recorded.judged(log, [log.records]).outputs:
-            topics.add(f"{log.plane.label}/{output.topic}")
+            topics.add(f"{log.pipeline.label}/{output.topic}")
             errors += b'"error":"' in (output.value or b"")
 
     assert len(recorded.names()) >= 20

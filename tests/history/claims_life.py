@@ -1,4 +1,4 @@
-"""The claims of a group, as the real core tells them, in records of the claims plane's topics."""
+"""The claims of a group, as the real core tells them, in records of the topics of claims."""
 
 from typing import Final
 

@@ -14,7 +14,7 @@ from coordlib.history.plan import (
     commit_in,
     merged,
     plan,
-    untold,
+    unreported,
 )
 from coordlib.kafka.logs import Bounds, Lost, Place, Why
 
@@ -69,8 +69,8 @@ def test_a_hole_is_told_once_and_what_it_grew_by_later() -> None:
     meanwhile retention has taken more."""
     holes = (Hole("lag", 0, 4, 9), Hole("lag", 1, 0, 8))
 
-    assert untold(holes, {}) == holes
-    assert untold(holes, {"lag": {"0": 7, "1": 8}}) == (Hole("lag", 0, 7, 9),)
+    assert unreported(holes, {}) == holes
+    assert unreported(holes, {"lag": {"0": 7, "1": 8}}) == (Hole("lag", 0, 7, 9),)
 
 
 def test_a_log_that_has_lost_its_end_goes_on_there_and_has_its_line() -> None:
@@ -90,7 +90,7 @@ def test_a_log_that_has_lost_its_end_goes_on_there_and_has_its_line() -> None:
     ends = Commit("a", 1, next_).following("a", found.until, 0, found.until, found.holes)
     assert ends.next == {"events": {"0": 4, "1": 12}}
     assert ends.reported == {}, "the next cut of this log has a line, too"
-    assert untold(found.holes, {"events": {"0": 10, "1": 10}}) == found.holes
+    assert unreported(found.holes, {"events": {"0": 10, "1": 10}}) == found.holes
 
 
 def test_a_batch_that_not_all_tables_have_is_completed_first() -> None:
@@ -144,7 +144,7 @@ def test_every_record_is_read_once_or_in_a_hole(
     told: Positions = {}
     for _ in range(200):
         found = plan(next_, bounds, records_max, {})
-        for part in (*untold(found.holes, told), *found.ranges):
+        for part in (*unreported(found.holes, told), *found.ranges):
             seen[part.partition].append((part.first, part.end))
         assert sum(each.end - each.first for each in found.ranges) <= records_max + len(logs)
         told = merged(told, {"events": {str(h.partition): h.end for h in found.holes}})

@@ -75,7 +75,7 @@ def test_partitions_that_were_added_are_not_archived(monkeypatch: pytest.MonkeyP
         "coord.claims": of_claims,
     }
     monkeypatch.setattr(topics_read, "partitions_of", lambda *_: [0, 1, 2])
-    monkeypatch.setattr(topics_read, "recorded_layout", lambda _, plane: recorded[plane])
+    monkeypatch.setattr(topics_read, "recorded_layout", lambda _, pipeline: recorded[pipeline])
 
     found = topics_read.places_of({}, "coord")
 

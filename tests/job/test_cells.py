@@ -65,10 +65,10 @@ class Job:
     """A driver as far as its start and its batches go."""
 
     def __init__(self, prefix: Prefix, owned: Owned) -> None:
-        self.prefix, self.plane = prefix, groups("p", owned)
+        self.prefix, self.pipeline = prefix, groups("p", owned)
         self.commit_takes_s = 0.0
         self.sink = TransactionalSink(
-            self.plane,
+            self.pipeline,
             self._open,
             prefix.read,
             now_s=lambda: prefix.now_s,
@@ -79,7 +79,7 @@ class Job:
 
     def _open(self) -> Any:
         return SimulatedProducer(
-            self.prefix.cluster, self.plane.query_name, self._strike, lambda _: None, Resends()
+            self.prefix.cluster, self.pipeline.query_name, self._strike, lambda _: None, Resends()
         )
 
     def _strike(self, point: str) -> None:
@@ -90,7 +90,7 @@ class Job:
         self.prefix.checkpoints += 1
         self.folder = folder or Checkpoint(f"checkpoint-{self.prefix.checkpoints}")
         self.identity = agree(
-            self.sink, self.folder, LAYOUT, self.plane, self.prefix.read, is_rebuild
+            self.sink, self.folder, LAYOUT, self.pipeline, self.prefix.read, is_rebuild
         )
         return self
 
@@ -99,7 +99,7 @@ class Job:
         assert self.identity is not None
         marker = self.sink.marker
         judged = marker.next_offsets.get("p.requests", {}) if marker else {}
-        reports = [report(s, judged.get(str(s), 0)) for s in shards or self.plane.shards(P)]
+        reports = [report(s, judged.get(str(s), 0)) for s in shards or self.pipeline.shards(P)]
         batch = Batch(number=self.number, outputs=[], reports=reports)
         self.sink.write(batch, self.identity)
         self.folder.commits.add(self.number)
@@ -258,7 +258,7 @@ def test_a_job_over_all_shards_goes_over_into_cells_and_back(prefix: Prefix) -> 
 
     for each in (low, high):
         with pytest.raises(DriverFenced, match="with all shards"):
-            each.judge(each.plane.shards(P)[0])
+            each.judge(each.pipeline.shards(P)[0])
     again.judge(0)
     assert again.positions() == {**dict.fromkeys("12345", 2), "0": 3, "4": 1, "6": 1, "7": 1}
     assert again.sink.marker == prefix.job().start(again.folder).sink.marker

@@ -232,7 +232,7 @@ def test_a_job_of_its_own_looks_at_the_executors_before_anything_else(
         raise SetupError("Executors have other code of coordlib than the driver.")
 
     monkeypatch.setattr(claims, "require_executors", refuse)
-    monkeypatch.setattr(claims, "PlaneQuery", MagicMock(side_effect=CannotReach("no broker")))
+    monkeypatch.setattr(claims, "PipelineQuery", MagicMock(side_effect=CannotReach("no broker")))
 
     with pytest.raises(SetupError if is_alone else CannotReach):
         query_with(is_alone=is_alone).run(threading.Event())

@@ -25,7 +25,7 @@ from tests.tools.simulation.driver_io import Delivered
 Note = Callable[[Any, Any], None]
 Look = Mapping[Place, Bounds | None]
 PLANES = {"groups": groups("p"), "claims": claims("p", "m")}
-TOPICS = [(name, topic) for name, plane in PLANES.items() for topic in plane.restored_from]
+TOPICS = [(name, topic) for name, pipeline in PLANES.items() for topic in pipeline.restored_from]
 
 
 class Logs:
@@ -77,10 +77,10 @@ IDENTITY = Identity(checkpoint="c", prefix="p", shards=2, incarnation="i")
 class Job:
     """Batches of a driver, one after the other; each start goes on from the newest marker."""
 
-    def __init__(self, logs: Logs, plane: str = "groups", topic: str = "groups") -> None:
+    def __init__(self, logs: Logs, pipeline: str = "groups", topic: str = "groups") -> None:
         producer: Any = logs
         self._logs, self._topic = logs, topic
-        self.sink = TransactionalSink(PLANES[plane], lambda: producer, lambda *_: {})
+        self.sink = TransactionalSink(PLANES[pipeline], lambda: producer, lambda *_: {})
         if logs.marker is not None:
             self.sink.progress.note_marker(logs.marker, None)
 
@@ -126,16 +126,16 @@ def test_what_others_write_makes_a_log_longer_and_is_no_loss() -> None:
     assert logs.lacking(), "the end of the transaction, and its record"
 
 
-@pytest.mark.parametrize(("plane", "topic"), TOPICS)
+@pytest.mark.parametrize(("pipeline", "topic"), TOPICS)
 @pytest.mark.parametrize("before", [1, 3, 8])
 def test_records_that_were_removed_at_the_begin_in_the_middle_or_all(
-    plane: str, topic: str, before: int
+    pipeline: str, topic: str, before: int
 ) -> None:
     logs = Logs()
-    job = Job(logs, plane, topic)
+    job = Job(logs, pipeline, topic)
     for _ in range(4):
         job.write(1)
-    place = f"{PLANES[plane].prefix}.{topic}", 1
+    place = f"{PLANES[pipeline].prefix}.{topic}", 1
     logs.starts[place] = before
 
     told = f"{place[0]}, partition 1, begins at offset {before}"
@@ -173,25 +173,25 @@ def test_what_one_look_alone_misses_is_no_reason_to_refuse() -> None:
     assert len(waits) == 1
 
 
-@pytest.mark.parametrize(("plane", "topic"), TOPICS)
+@pytest.mark.parametrize(("pipeline", "topic"), TOPICS)
 @pytest.mark.parametrize("is_running", [False, True])
 @pytest.mark.parametrize("left", [0, 1, 6])
 def test_a_topic_that_has_lost_its_end_is_told_of_for_good(
-    plane: str, topic: str, is_running: bool, left: int
+    pipeline: str, topic: str, is_running: bool, left: int
 ) -> None:
     """Also when it has grown again: by then the job has written on, and nothing in the topic shows
     that it lacks records."""
     logs = Logs()
-    job = Job(logs, plane, topic)
+    job = Job(logs, pipeline, topic)
     for _ in range(4):
         job.write(0, 1)
-    name = f"{PLANES[plane].prefix}.{topic}"
+    name = f"{PLANES[pipeline].prefix}.{topic}"
     logs.ends[name, 1] = left
     (told,) = logs.lacking()
     assert told == f"{name}, partition 1, ends at offset {left}, and 7 was written"
 
     with capture_logs() as logged:
-        job = job if is_running else Job(logs, plane, topic)
+        job = job if is_running else Job(logs, pipeline, topic)
         for _ in range(20):
             job.write(0, 1)
 

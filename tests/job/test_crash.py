@@ -88,9 +88,11 @@ def test_one_plane_is_struck_and_the_other_is_not(
 ) -> None:
     """Two queries run in one process: a test of one of them must not end by the other's batch."""
     monkeypatch.setenv(VARIABLE, given)
-    places = {plane: Crash.from_environment(plane)._place for plane in ("groups", "claims")}
+    places = {
+        pipeline: Crash.from_environment(pipeline)._place for pipeline in ("groups", "claims")
+    }
 
-    assert {plane for plane, place in places.items() if place} == {struck}
+    assert {pipeline for pipeline, place in places.items() if place} == {struck}
 
 
 def test_each_place_says_who_ends_there() -> None:

@@ -1,4 +1,4 @@
-"""Two planes beside each other: the groups' gives what it gave, and they share nothing."""
+"""Two pipelines beside each other: the groups' gives what it gave, and they share nothing."""
 
 import hashlib
 
@@ -21,7 +21,7 @@ from tests.tools.driving import SETTINGS, Conversation, join
 
 GROUPS = groups("coord")
 IDENTITY = Identity(checkpoint="c", prefix="coord", shards=1, incarnation="i")
-#: SHA-256 of state, outputs and marker of twelve joins, by the code that had one plane. Whoever
+#: SHA-256 of state, outputs and marker of twelve joins, by the code that had one pipeline. Whoever
 #: changes one of them changes what checkpoints and topics hold: see INVARIANTS, "What is stored
 #: outlives the code".
 OF_BEFORE = (
@@ -32,7 +32,7 @@ OF_BEFORE = (
 
 
 def test_the_groups_plane_gives_the_bytes_that_it_gave() -> None:
-    """A job goes over to code with two planes in the middle of a batch: it runs again, and the
+    """A job goes over to code with two pipelines in the middle of a batch: it runs again, and the
     marker must know it.  # INV-34"""
     talk = Conversation()
     for number in range(12):
@@ -110,5 +110,5 @@ def test_a_batch_of_claims_has_a_marker_like_any_other() -> None:
 
 def test_executors_get_the_folds_by_their_names() -> None:
     """By value each worker would have a copy of the whole of the core."""
-    for plane in (GROUPS, PLANE):
-        assert cloudpickle.loads(cloudpickle.dumps(plane.fold)) is plane.fold
+    for pipeline in (GROUPS, PLANE):
+        assert cloudpickle.loads(cloudpickle.dumps(pipeline.fold)) is pipeline.fold

@@ -10,7 +10,7 @@ from coordlib.errors import CannotReach
 from coordlib.job import query as plane_query
 from coordlib.job.batch import Batch
 from coordlib.job.pipelines import groups
-from coordlib.job.query import PlaneQuery, QueryOptions
+from coordlib.job.query import PipelineQuery, QueryOptions
 from coordlib.job.workers import LOW_NICENESS, VARIABLE
 
 
@@ -37,19 +37,19 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def query(told: list[str]) -> PlaneQuery:
+def query(told: list[str]) -> PipelineQuery:
     def on_batch(_batch: Batch, written: Any) -> None:
         assert written == "a marker"
         told.append("told")
 
     no_spark: Any = None
     options = QueryOptions(bootstrap_servers="127.0.0.1:1", checkpoint="/nowhere")
-    made = PlaneQuery(no_spark, groups("coord"), options, on_batch)
+    made = PipelineQuery(no_spark, groups("coord"), options, on_batch)
     made.sink = FakeSink(told)  # type: ignore[assignment]
     return made
 
 
-def run(query: PlaneQuery, number: int = 7) -> None:
+def run(query: PipelineQuery, number: int = 7) -> None:
     """A batch in which no shard has anything."""
     frame: Any = SimpleNamespace(toArrow=lambda: SimpleNamespace(to_pydict=dict))
     running: Any = SimpleNamespace(identity=None, taken_over=0, folder=None, size=None)
@@ -57,7 +57,7 @@ def run(query: PlaneQuery, number: int = 7) -> None:
 
 
 def test_feeder_and_ticks_are_told_of_a_batch_that_is_committed(
-    query: PlaneQuery, told: list[str]
+    query: PipelineQuery, told: list[str]
 ) -> None:
     """A message that is fed before it would be acted upon, and another run of the batch, or other
     code, may never send it."""
@@ -67,7 +67,7 @@ def test_feeder_and_ticks_are_told_of_a_batch_that_is_committed(
 
 
 def test_nobody_is_told_of_a_batch_that_could_not_be_committed(
-    query: PlaneQuery, told: list[str]
+    query: PipelineQuery, told: list[str]
 ) -> None:
     """The brokers are away: it runs again, as the next driver's perhaps."""
     query.sink.problem = CannotReach("The batch could not be committed")  # type: ignore[attr-defined]
@@ -93,7 +93,7 @@ def test_only_a_query_that_gives_way_reads_in_one_task_and_judges_in_other_worke
     monkeypatch.setattr(plane_query, "read_inputs", lambda *_: rows)
     monkeypatch.setattr(plane_query, "judge", judge)
     options = QueryOptions(bootstrap_servers="b:1", checkpoint="c", is_low_priority=is_low_priority)
-    query = PlaneQuery(spark, groups("coord"), options, lambda *_: None)
+    query = PipelineQuery(spark, groups("coord"), options, lambda *_: None)
     query._begin(MagicMock(identity=SimpleNamespace(rebuilt_from=None, keys_of_shards=(0,))))
 
     if is_low_priority:

@@ -22,7 +22,7 @@ from coordlib.job import rebuild, start
 from coordlib.job.batch import BatchSize
 from coordlib.job.checkpoint import Begun, Ended, Identity, Planned, Probe
 from coordlib.job.pipelines import groups
-from coordlib.job.query import PlaneQuery, QueryOptions
+from coordlib.job.query import PipelineQuery, QueryOptions
 from coordlib.job.start import _planned_less, agree, ended_with, must_begin_anew
 
 PLANE = groups("p")
@@ -191,12 +191,12 @@ def test_which_planned_batch_is_not_run_again(
 
 
 class Query:
-    """A plane's query whose checkpoint is settled, and which prepares and ends."""
+    """A pipeline's query whose checkpoint is settled, and which prepares and ends."""
 
     def __init__(self, folder: Folder, newest: Marker | None, records_max: int = 50_000) -> None:
         no_spark: Any = None
         options = QueryOptions(bootstrap_servers="127.0.0.1:1", checkpoint="/nowhere")
-        self.query = PlaneQuery(no_spark, PLANE, options, lambda *_: None)
+        self.query = PipelineQuery(no_spark, PLANE, options, lambda *_: None)
         self.query.sink = SimpleNamespace(marker=newest)  # type: ignore[assignment]
         self.query._settled = (folder, folder.known)  # type: ignore[assignment]
         self.size = BatchSize(records_max, 1 << 30)

@@ -72,7 +72,7 @@ class Prefix:
         self.starts += 1
         identity = Identity(checkpoint=f"c{self.starts}", prefix="p", shards=2, incarnation="t")
         probing = Probing(
-            plane=PLANE,
+            pipeline=PLANE,
             sink=_Sink(self),  # type: ignore[arg-type]
             next_record=self.next_record,  # type: ignore[arg-type]
             newest_by_key=self.newest_by_key,

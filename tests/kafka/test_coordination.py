@@ -1,4 +1,4 @@
-"""The coordination topic and the claims plane's own: what is found, and the mend of it."""
+"""The coordination topic and the claims pipeline's own: what is found, and the mend of it."""
 
 import uuid
 from dataclasses import replace

@@ -29,7 +29,7 @@ def topics_with(**more: int) -> dict[str, Any]:
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Layout | None]:
-    """What the progress topic of each plane has."""
+    """What the progress topic of each pipeline has."""
     found: dict[str, Layout | None] = {"coord": RECORD}
     for module in (layout, reading):
         monkeypatch.setattr(module, "recorded_layout", lambda _, prefix, *__: found.get(prefix))
@@ -49,7 +49,7 @@ def test_each_topic_that_has_grown_is_named(name: str) -> None:
 
 def test_of_claims_the_coordination_topic_counts_too() -> None:
     """It is others', and the job has as many shards as it had at first."""
-    names = [f"coord.claims.{plan.name}" for plan in read_plans(plane=CLAIMS_TABLE)]
+    names = [f"coord.claims.{plan.name}" for plan in read_plans(pipeline=CLAIMS_TABLE)]
     counts = dict.fromkeys(names, 4) | {"coord.claims.progress": 1, "c.6s": 5}
 
     assert grown("coord.claims", OF_CLAIMS, counts) == [Grown("c.6s", 5, 4)]

@@ -30,7 +30,7 @@ GOOD = findings.Seen(
 
 
 NEW = findings.Counts(4, 16, "the requests topic")
-RECORDED = replace(NEW, said_by=findings.RECORDED)
+RECORDED = replace(NEW, source=findings.RECORDED)
 
 
 def found(

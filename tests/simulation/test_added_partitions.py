@@ -34,10 +34,10 @@ def test_what_is_read_is_what_the_source_is_told() -> None:
     """The simulated source follows the job's own option."""
     world = World(plan.draw(0, (KIND,)))
     world.cluster.grow(f"{PREFIX}.requests")
-    plane = world.engine.plane
+    pipeline = world.engine.pipeline
     shards = range(world.plan.shards)
 
-    found = driver_io.places_read(plane, shards, world.cluster)
+    found = driver_io.places_read(pipeline, shards, world.cluster)
 
-    named = json.loads(driver_io.chosen(plane.inputs, list(shards))["assign"])
+    named = json.loads(driver_io.chosen(pipeline.inputs, list(shards))["assign"])
     assert found == [(topic, each) for topic in named for each in shards]

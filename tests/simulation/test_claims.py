@@ -228,7 +228,7 @@ def test_a_late_reader_begins_with_all_that_is_left_of_a_short_log() -> None:
 def test_a_job_that_writes_to_the_coordination_topic_is_seen() -> None:
     """INV-66: it reads along, and nothing else."""
     world = begun()
-    transaction = world.cluster.open_transaction(world.engine.plane.query_name)
+    transaction = world.cluster.open_transaction(world.engine.pipeline.query_name)
 
     with pytest.raises(Violation, match="INV-66"):
         world.cluster.append((world.plan.topic, 0), None, b"banana", transaction)

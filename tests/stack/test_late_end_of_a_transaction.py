@@ -188,17 +188,17 @@ class Driver:
     """A sink that has started. Of the same prefix there is one, and then the next."""
 
     def __init__(self, proxy: Proxy, through: dict[str, str], prefix: str) -> None:
-        self.plane = groups(prefix)
+        self.pipeline = groups(prefix)
         self.opened: list[Dying] = []
         self._proxy, self._through = proxy, through
         self._identity = Identity(checkpoint="c", prefix=prefix, shards=1, incarnation="i")
         newest_by_key = partial(reading.newest_by_key, through)
-        self.sink = TransactionalSink(self.plane, self._open, newest_by_key)
+        self.sink = TransactionalSink(self.pipeline, self._open, newest_by_key)
         self.sink.open()
 
     def _open(self) -> Dying:
-        made = open_producer(self.plane, self._through, 60_000)
-        self.opened.append(Dying(made, self._proxy, self.plane.progress))
+        made = open_producer(self.pipeline, self._through, 60_000)
+        self.opened.append(Dying(made, self._proxy, self.pipeline.progress))
         return self.opened[-1]
 
     def write(self, number: int) -> None:

@@ -35,7 +35,7 @@ from coordlib.core.groups.group import GroupSettings
 from coordlib.core.groups.protocol import Groups
 from coordlib.core.transactions.protocol import Transactions, TransactionsSettings
 from coordlib.core.wire.stored import ControlKey, ShardPosition
-from coordlib.job.pipelines import Plane, Restoring, claims, groups
+from coordlib.job.pipelines import Pipeline, Restoring, claims, groups
 from coordlib.testing import signing
 from tests.tools.assigned_logs import brittle
 from tests.tools.core import InputRecord, ShardSettings, compacted
@@ -104,7 +104,7 @@ class Recorded(msgspec.Struct, frozen=True):
     records: list[InputRecord]
 
     @property
-    def plane(self) -> Plane:
+    def pipeline(self) -> Pipeline:
         """Whose fold judges it."""
         of_claims = self.settings.coordination
         return groups(PREFIX) if of_claims is None else claims(PREFIX, of_claims[0])
@@ -173,16 +173,16 @@ def judged(log: Recorded, batches: Iterable[Sequence[InputRecord]]) -> Judged:
 
     Raises AssertionError: a state in pages gives other outputs, or another state.
     """
-    plane, settings = log.plane, log.settings.made()
+    pipeline, settings = log.pipeline, log.settings.made()
     outputs: list[Output] = []
     blob: bytes | None = None
     status: Any = None
     paged: Any = None
     kept: Kept = {}
     for batch in batches:
-        done = plane.fold(blob, batch, settings)
-        if plane.fold_pages is not None:
-            in_pages = plane.fold_pages(paged, batch, settings, PACKING, kept)
+        done = pipeline.fold(blob, batch, settings)
+        if pipeline.fold_pages is not None:
+            in_pages = pipeline.fold_pages(paged, batch, settings, PACKING, kept)
             assert in_pages.outputs == done.outputs, "pages give other outputs than the blob"
             paged = in_pages.stored
             kept.update(in_pages.kept)
@@ -193,12 +193,12 @@ def judged(log: Recorded, batches: Iterable[Sequence[InputRecord]]) -> Judged:
 
 def rebuilt(log: Recorded, done: Judged) -> bytes:
     """The state that the compacted topics give again."""
-    plane = log.plane
-    topics = compacted(done.outputs, plane.restored_from)
-    if isinstance(plane.restore, Restoring):
+    pipeline = log.pipeline
+    topics = compacted(done.outputs, pipeline.restored_from)
+    if isinstance(pipeline.restore, Restoring):
         position: ShardPosition = done.status.position
-        return plane.restore.restore(topics, position)
-    return plane.restore.begin(topics, log.settings.made()) or b""
+        return pipeline.restore.restore(topics, position)
+    return pipeline.restore.begin(topics, log.settings.made()) or b""
 
 
 # -- digests ---------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.cli.kit.listing import AsOf
-from coordlib.core.controller.family import Clusters
+from coordlib.core.controller.protocol import Clusters
 from coordlib.core.engine.effects import CLUSTERS
 from coordlib.core.engine.step import Kind, UnknownSavedVersion
 from coordlib.core.wire import cells

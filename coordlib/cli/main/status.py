@@ -309,11 +309,11 @@ def _added(
     from coordlib.kafka.layout import grown, recorded_layout
     from coordlib.kafka.logs import Place
 
-    planes = {prefix: layout}
+    pipelines = {prefix: layout}
     if f"{(below := claims_prefix(prefix))}.progress" in topics:
-        planes[below] = recorded_layout(client, below, TIMEOUT_S)
+        pipelines[below] = recorded_layout(client, below, TIMEOUT_S)
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
-    rows = [each for at, known in planes.items() if known for each in grown(at, known, counts)]
+    rows = [each for at, known in pipelines.items() if known for each in grown(at, known, counts)]
     places = [
         Place(row.topic, each) for row in rows for each in range(row.recorded, row.partitions)
     ]

@@ -369,7 +369,7 @@ class Claims:
         self._stored.refusals_of = [
             (group, each)
             for group, each in sorted(self._refusals_of.items(), key=lambda item: item[0])
-            if each.window == window or each.untold
+            if each.window == window or each.unreported
         ]
         self._stored.clocks = [
             (client, warned_ms)

@@ -217,7 +217,7 @@ class Refusals(msgspec.Struct, array_like=True, gc=False):
     #: Refusals in that window.
     count: int = 0
     #: Refusals since the newest line that have none.
-    untold: int = 0
+    unreported: int = 0
 
     def line(self, record: History, clock_ms: int) -> History | None:
         """What history keeps of one of REFUSALS; None: nothing, it is only counted."""
@@ -226,12 +226,12 @@ class Refusals(msgspec.Struct, array_like=True, gc=False):
             self.window, self.count = window, 0
         self.count += 1
         if self.count > limits.REFUSALS_TOLD_MAX and self.count % limits.REFUSALS_TOLD_EVERY:
-            self.untold += 1
+            self.unreported += 1
             return None
-        if not self.untold:
+        if not self.unreported:
             return record
-        detail = {**record.detail, "untold": self.untold}
-        self.untold = 0
+        detail = {**record.detail, "unreported": self.unreported}
+        self.unreported = 0
         return msgspec.structs.replace(record, detail=detail)
 
 

@@ -217,7 +217,7 @@ class Outbox:
         """What was made ready last is not said: as if it had never been."""
         self._ordinal = self._ordinal_before
         for refusals, before in reversed(self._refusals_before):
-            refusals.window, refusals.count, refusals.untold = msgspec.structs.astuple(before)
+            refusals.window, refusals.count, refusals.unreported = msgspec.structs.astuple(before)
 
     def _complete(self, effect: fx.Effect, at: At) -> fx.Effect | None:
         """Give a history line its id and time; None: one of a flood, which is only counted."""

@@ -30,7 +30,7 @@ CHECKPOINT: Final = "checkpoint"
 
 
 class Owner(Protocol):
-    """The part of `PlaneQuery` that is used here."""
+    """The part of `PipelineQuery` that is used here."""
 
     def lost_checkpoint(self) -> str: ...
 
@@ -42,7 +42,7 @@ class OwnWatch:
 
     Args:
         owner: the query that runs now; None: none does.
-        word: how the trouble is worded for this plane.
+        word: how the trouble is worded for this pipeline.
     """
 
     def __init__(

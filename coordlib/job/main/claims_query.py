@@ -26,7 +26,7 @@ from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import CheckpointFolder
 from coordlib.job.judged_log import JudgedLog, KafkaInputs
 from coordlib.job.pipelines import claims
-from coordlib.job.query import PlaneQuery, QueryOptions
+from coordlib.job.query import PipelineQuery, QueryOptions
 from coordlib.job.rebuild import KafkaInput, Replay
 from coordlib.job.sink import Written
 from coordlib.job.start import refuse_other_topics
@@ -124,7 +124,7 @@ class ClaimsQuery:
         self._of_query = replace(options.of_query, is_low_priority=not is_alone)
         if not is_alone:
             self._spark.conf.set(*ONE_TASK)
-        self._plane = claims(options.prefix, options.topic)
+        self._pipeline = claims(options.prefix, options.topic)
         self._status, self._troubles, self._is_alone = status, troubles, is_alone
         self._is_rebuild, self._is_cut = options.is_rebuild, False
         #: Batches of all its runs, and how many there were when the log was found cut.
@@ -133,11 +133,11 @@ class ClaimsQuery:
         self._committed_ms = 0
         #: Of each shard that was in a batch.
         self._state_bytes: dict[int, int] = {}
-        self._query: PlaneQuery | None = None
+        self._query: PipelineQuery | None = None
         #: When the coordination topic is looked at next; monotonic.
         self._look_at_s = 0.0
         #: The same, once it has its checkpoint, until it ends.
-        self._settled: PlaneQuery | None = None
+        self._settled: PipelineQuery | None = None
         self._offsets = OffsetWatch(
             self._of_query.client,
             claims_prefix(options.prefix),
@@ -187,8 +187,8 @@ class ClaimsQuery:
     def _run(self, stop: threading.Event) -> None:
         if self._is_alone:  # beside the groups, their query has looked
             require_executors(self._spark, self._options.checkpoint)
-        query = self._query = PlaneQuery(
-            self._spark, self._plane, self._of_query, self._batch_committed
+        query = self._query = PipelineQuery(
+            self._spark, self._pipeline, self._of_query, self._batch_committed
         )
         try:
             self._start(query)
@@ -206,7 +206,7 @@ class ClaimsQuery:
             self._settled = None
             query.close()
 
-    def _start(self, query: PlaneQuery) -> None:
+    def _start(self, query: PipelineQuery) -> None:
         options = self._options
         client = self._of_query.client
         found, warnings = coordination.require(client, options.prefix, options.topic)
@@ -214,10 +214,10 @@ class ClaimsQuery:
             _log.warning(str(warning))
         layout, settings = _layout_of(found), self._settings(found)
         query.sink.read_progress()
-        refuse_other_topics(query.sink.layout, layout, self._plane.prefix)
-        log = JudgedLog(self._plane, KafkaInputs(client, self._plane), mend=_CUT)
+        refuse_other_topics(query.sink.layout, layout, self._pipeline.prefix)
+        log = JudgedLog(self._pipeline, KafkaInputs(client, self._pipeline), mend=_CUT)
         log.settle(query.sink, layout)  # before a checkpoint is removed
-        letter = next(iter(self._plane.inputs))
+        letter = next(iter(self._pipeline.inputs))
         replay = Replay.of(settings, KafkaInput(client, letter, options.topic, found.shards))
         query.settle(layout, self._must_rebuild(query, replay), replay, log)
         query.prepare(settings, replay)
@@ -239,7 +239,7 @@ class ClaimsQuery:
         with suppress(KafkaException):  # the query itself waits for the broker
             coordination.require_count(client, options.prefix, options.topic, layout.shards)
 
-    def _must_rebuild(self, query: PlaneQuery, replay: Replay) -> bool:
+    def _must_rebuild(self, query: PipelineQuery, replay: Replay) -> bool:
         """Whether a new checkpoint begins; one that cannot go on behind a cut is removed."""
         marker, folder = query.sink.marker, query.folder
         gone = replay.cut(marker.next_offsets.get(self._options.topic, {})) if marker else {}
@@ -259,7 +259,7 @@ class ClaimsQuery:
         identity = folder.identity()
         if identity is None:
             return  # there is no checkpoint; whatever else lies there is not this query's
-        if identity.prefix != self._plane.prefix:
+        if identity.prefix != self._pipeline.prefix:
             raise StartRefused(
                 "The log was cut, and this checkpoint is not that of the claims.",
                 f"{self._options.checkpoint}: a checkpoint of {identity.prefix}",

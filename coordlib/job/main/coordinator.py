@@ -44,7 +44,7 @@ from coordlib.job.control import ED25519, Authority, ControlWriter, begin, reque
 from coordlib.job.judged_log import JudgedLog, KafkaInputs
 from coordlib.job.pipelines import groups
 from coordlib.job.process import StartTimes
-from coordlib.job.query import PlaneQuery, QueryOptions
+from coordlib.job.query import PipelineQuery, QueryOptions
 from coordlib.job.sink import ShownIds, Written
 from coordlib.job.workers import require_executors
 from coordlib.kafka import topics
@@ -154,7 +154,7 @@ class Coordinator:
         self._status.write()
         #: When the newest batch was told, or the start.
         self._committed_ms = self._status.status.updated_ms
-        self._query = PlaneQuery(
+        self._query = PipelineQuery(
             spark,
             groups(options.prefix, options.owned),
             options.of_query,
@@ -214,12 +214,12 @@ class Coordinator:
         sink.read_progress()
         if self._options.is_rebuild or self._query.must_begin_anew(layout.shards):
             require_whole()
-        plane = self._query.plane
-        inputs = KafkaInputs(self._client_options, plane)
+        pipeline = self._query.pipeline
+        inputs = KafkaInputs(self._client_options, pipeline)
         folder = self._query.settle(
             layout,
             self._options.is_rebuild,
-            log=JudgedLog(plane, inputs, accepts_loss=self._options.accepts_loss),
+            log=JudgedLog(pipeline, inputs, accepts_loss=self._options.accepts_loss),
             require_whole=require_whole,
         )
         ends = partial(requests_ends, self._client_options, prefix, shards)
@@ -317,7 +317,7 @@ class Coordinator:
         return before != (status.watches_failing, status.offsets_failing)
 
     def note_end(self, reason: Exception | None) -> None:
-        """See `PlaneQuery.note_end`."""
+        """See `PipelineQuery.note_end`."""
         self._query.note_end(reason)
 
     def close(self) -> None:

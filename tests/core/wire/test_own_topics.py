@@ -49,7 +49,7 @@ def test_the_list_is_the_plan() -> None:
     """`coord.lag` came later, and was read by groups that matched everything: each sample of their
     lag was a record more that they were behind."""
     assert tuple(plan.name for plan in read_plans()) == OWN
-    assert tuple(plan.name for plan in read_plans(plane=CLAIMS_TABLE)) == CLAIMS_OWN
+    assert tuple(plan.name for plan in read_plans(pipeline=CLAIMS_TABLE)) == CLAIMS_OWN
 
 
 def test_the_list_is_what_batches_are_written_to_and_what_the_archive_reads() -> None:
@@ -68,7 +68,7 @@ def test_the_page_about_the_wire_has_the_topics_of_the_plan() -> None:
     planned = [
         (f"{below}{plan.name}", of_shards if plan.partitions == "shards" else plan.partitions, plan)
         for table, below, of_shards in (("topics", "", "P"), (CLAIMS_TABLE, "claims.", "N"))
-        for plan in read_plans(plane=table)
+        for plan in read_plans(pipeline=table)
     ]
 
     assert table == [

@@ -27,7 +27,7 @@ from coordlib.core.wire.stored import Layout
 from coordlib.core.wire.transactions import COMMIT, TRANSACTION
 from coordlib.errors import CoordError, NotAllowed
 from coordlib.history.topics_read import ArchivedTopics
-from coordlib.job.pipelines import Plane, claims, groups
+from coordlib.job.pipelines import Pipeline, claims, groups
 from coordlib.job.progress import OtherCells
 from coordlib.job.rebuild import KafkaInput
 from coordlib.job.sink import TransactionalSink, open_producer
@@ -135,10 +135,10 @@ def _follow(scene: Scene, options: Options) -> None:
     assert list(log.read(0, 0, 1))
 
 
-def _opened(plane: Plane, options: Options) -> TransactionalSink:
+def _opened(pipeline: Pipeline, options: Options) -> TransactionalSink:
     sink = TransactionalSink(
-        plane,
-        partial(open_producer, plane, dict(options), 60_000),
+        pipeline,
+        partial(open_producer, pipeline, dict(options), 60_000),
         partial(newest_by_key, options),
         client_options=dict(options),
         others=OtherCells(partial(fence, options), partial(newest_decided, options)),

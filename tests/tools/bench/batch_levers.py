@@ -62,7 +62,7 @@ def _fetching_more(
     return source.read_inputs(spark, inputs, {**options, **_FETCHED}, *others)
 
 
-def _folding(on: Collection[str]) -> Callable[..., pipelines.Plane]:
+def _folding(on: Collection[str]) -> Callable[..., pipelines.Pipeline]:
     fold, fold_pages = batch_worker.fold_thawed, batch_worker.fold_pages_thawed
     if "gc" in on:
         fold, fold_pages = batch_worker.fold_frozen, batch_worker.fold_pages_frozen

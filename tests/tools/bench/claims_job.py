@@ -18,13 +18,13 @@ from unittest.mock import patch
 from py4j.protocol import Py4JError
 
 from coordlib.job.pipelines import CLAIMS
-from coordlib.job.query import PlaneQuery
+from coordlib.job.query import PipelineQuery
 
 #: Batches of claims that take less than the trigger end further apart.
 LOOK_EVERY_S: Final = 0.1
 
 
-def watch(queries: list[PlaneQuery], told: Path) -> None:
+def watch(queries: list[PipelineQuery], told: Path) -> None:
     """Write down each progress that a query tells, until Spark ends."""
     seen = set[str]()
     with told.open("a", buffering=1) as file:
@@ -46,16 +46,16 @@ def main() -> int:
     parser.add_argument("--job", required=True)
     parser.add_argument("--told", type=Path, required=True)
     given, sys.argv[1:] = parser.parse_known_args()
-    queries: list[PlaneQuery] = []
-    begin = PlaneQuery.begin
+    queries: list[PipelineQuery] = []
+    begin = PipelineQuery.begin
 
-    def noted(query: PlaneQuery) -> Any:
-        if query.plane.label == CLAIMS:
+    def noted(query: PipelineQuery) -> Any:
+        if query.pipeline.label == CLAIMS:
             queries.append(query)
         return begin(query)
 
     threading.Thread(target=watch, args=(queries, given.told), daemon=True).start()
-    with patch.object(PlaneQuery, "begin", noted):
+    with patch.object(PipelineQuery, "begin", noted):
         return int(import_module(f"coordlib.job.main.{given.job}").main())
 
 

@@ -96,10 +96,10 @@ class CellsWorld:
         elif driver.was_refused:
             self.count["refused"] += 1
             if self.is_peace:
-                self.start(driver.plane.owned, is_rebuild=True, after_ms=1_000)
+                self.start(driver.pipeline.owned, is_rebuild=True, after_ms=1_000)
         else:
             self.count["died"] += 1
-            owned = driver.plane.owned
+            owned = driver.pipeline.owned
             known = self.folders[owned].identity() is not None
             self.start(owned, not known and self._has_history(), self.luck.uniform(500, 4_000))
 
@@ -127,7 +127,7 @@ class CellsWorld:
         self.world.scheduler.after(self.luck.uniform(20, 200), self._copy)
 
     def _beside(self, driver: Driver) -> Beside:
-        owned = driver.plane.shards(SHARDS)
+        owned = driver.pipeline.shards(SHARDS)
         return CellsBeside(driver, [each for each in range(SHARDS) if each not in owned])
 
     def _disturb(self) -> None:

@@ -28,7 +28,7 @@ class CellsBeside(Beside):
     """One driver's feeder, and the outboxes of the shards of others."""
 
     def __init__(self, driver: "Driver", others: Iterable[int]) -> None:
-        self._driver, self._owned = driver, driver.plane.shards(driver.engine.layout.shards)
+        self._driver, self._owned = driver, driver.pipeline.shards(driver.engine.layout.shards)
         self._cluster, self._topic = driver.engine.cluster, f"{driver.engine.prefix}.{OUTBOX}"
         read = self._cluster.newest_by_key
         self.waiting = waiting_in({shard: read(self._topic, shard) for shard in self._owned})

@@ -234,8 +234,8 @@ class Cluster:
         """All topics of which the brokers tell, by partition count. Raises KafkaException."""
         self.require_up()
         counts = Counter(topic for topic, _ in self.partitions)
-        untold = self.hidden | self.unlisted
-        return {topic: counts[topic] for topic in sorted(counts) if topic not in untold}
+        unreported = self.hidden | self.unlisted
+        return {topic: counts[topic] for topic in sorted(counts) if topic not in unreported}
 
     def move_leaders(self) -> None:
         """Each partition gets a leader by chance: from now on another clock stamps its records."""

@@ -16,7 +16,7 @@ from coordlib.core.wire import codec
 from coordlib.core.wire.api import Control, Tick
 from coordlib.job.background.feeder import Waiting
 from coordlib.job.control import Signer
-from coordlib.job.pipelines import Plane
+from coordlib.job.pipelines import Pipeline
 from coordlib.job.query import chosen
 from coordlib.kafka.transactions import RETRY_BACKOFF_MS
 from tests.tools.core import InputRecord
@@ -224,10 +224,10 @@ class Beside:
         """A batch is there to be seen."""
 
 
-def places_read(plane: Plane, shards: Iterable[int], cluster: Cluster) -> list[Place]:
+def places_read(pipeline: Pipeline, shards: Iterable[int], cluster: Cluster) -> list[Place]:
     """The partitions that the source reads, as the job tells it: those that it names, or all that
     a topic has."""
-    option = chosen(plane.inputs, list(shards))
+    option = chosen(pipeline.inputs, list(shards))
     if "assign" in option:
         named = json.loads(option["assign"])
         return [(topic, each) for topic, partitions in named.items() for each in partitions]
@@ -236,13 +236,13 @@ def places_read(plane: Plane, shards: Iterable[int], cluster: Cluster) -> list[P
 
 
 def rows_of(
-    cluster: Cluster, plane: Plane, ranges: Ranges, shard: int, shards: Iterable[int]
+    cluster: Cluster, pipeline: Pipeline, ranges: Ranges, shard: int, shards: Iterable[int]
 ) -> list[InputRecord]:
     """What a planned batch has for one shard. Raises NoShard: it has records of no shard."""
     known = set(shards)
     if any(first < end for (_, each), (first, end) in ranges.items() if each not in known):
         raise NoShard(f"A batch has records of partitions that are none of {sorted(known)}")
-    letters = {topic: letter for letter, topic in plane.inputs.items()}
+    letters = {topic: letter for letter, topic in pipeline.inputs.items()}
     return [
         InputRecord(letters[place[0]], each.offset, each.timestamp_ms, each.value)
         for place, (first, end) in ranges.items()

@@ -22,7 +22,7 @@ from coordlib.job.checkpoint import Ended, Identity
 from coordlib.job.control import Signatures, begin
 from coordlib.job.judged_log import JudgedLog
 from coordlib.job.main.coordinator import output_partitions, positions_at_start
-from coordlib.job.pipelines import Plane, groups
+from coordlib.job.pipelines import Pipeline, groups
 from coordlib.job.progress import OtherCells, next_marker
 from coordlib.job.sink import TransactionalSink
 from coordlib.job.start import agree, begun_with, ended_before, not_committed
@@ -85,8 +85,8 @@ class Engine:
     resends: Resends = field(default_factory=Resends)
     #: The source brings rows once more that earlier batches had.
     repeats_rows: bool = False
-    #: Makes the plane of a prefix.
-    plane_of: Callable[[str], Plane] = groups
+    #: Makes the pipeline of a prefix.
+    pipeline_of: Callable[[str], Pipeline] = groups
     #: Whether the driver watches the cluster's topics.
     watches: bool = False
     #: Makes what a driver has beside its batches for transactions.
@@ -110,9 +110,9 @@ class Engine:
     clocks: dict[int, int] = field(default_factory=dict)
 
     @property
-    def plane(self) -> Plane:
+    def pipeline(self) -> Pipeline:
         """What the driver's query reads and writes."""
-        return self.plane_of(self.prefix)
+        return self.pipeline_of(self.prefix)
 
     def note_clock(self, shard: int, clock_ms: int) -> None:
         """INV-06: no shard's clock goes back, through rebuilds and all."""
@@ -152,14 +152,14 @@ class Driver(Process):
         super().__init__(engine.scheduler, name)
         self.engine, self.checkpoint = engine, checkpoint
         #: What it reads and writes: of a cell, its shards alone.
-        self.plane = replace(engine.plane, owned=owned)
-        self._shards = self.plane.shards(engine.layout.shards)
+        self.pipeline = replace(engine.pipeline, owned=owned)
+        self._shards = self.pipeline.shards(engine.layout.shards)
         self.ended: CoordError | str | None = None
         self._clock, self._on_end, self._is_rebuild = clock, on_end, is_rebuild
         self._channel = Channel(engine.scheduler, lambda: engine.luck.uniform(1, 20))
         cluster = engine.cluster
         self._sink = TransactionalSink(
-            self.plane,
+            self.pipeline,
             self._open_producer,
             cluster.newest_by_key,
             now_s=lambda: (engine.scheduler.now_ms + engine.resends.waited_ms) / 1000,
@@ -167,7 +167,7 @@ class Driver(Process):
         )
         # An operator who rebuilds accepts what is lost: a plain start has named it.
         inputs = SimulatedInputs(cluster)
-        self._log = JudgedLog(self.plane, inputs, accepts_loss=is_rebuild)
+        self._log = JudgedLog(self.pipeline, inputs, accepts_loss=is_rebuild)
         self.ticks: TickWriter | None = None
         self._beside = Beside()
         where = cluster, engine.prefix, self._channel
@@ -188,7 +188,7 @@ class Driver(Process):
             self._sink,
             self.checkpoint,
             engine.layout,
-            self.plane,
+            self.pipeline,
             engine.cluster.newest_by_key,
             self._is_rebuild,
             log=self._log,
@@ -219,7 +219,7 @@ class Driver(Process):
         self._trigger()
 
     def _planned_size(self, identity: Identity) -> BatchSize:
-        """As PlaneQuery plans. Ends without a word count where memory is short alone: elsewhere
+        """As PipelineQuery plans. Ends without a word count where memory is short alone: elsewhere
         drivers are killed for other reasons."""
         engine, kept, marker = self.engine, self.checkpoint, self._sink.marker
         size = BatchSize(
@@ -237,7 +237,7 @@ class Driver(Process):
         return size
 
     def _open_producer(self) -> SimulatedProducer:
-        cluster, id_ = self.engine.cluster, self.plane.query_name
+        cluster, id_ = self.engine.cluster, self.pipeline.query_name
         return SimulatedProducer(cluster, id_, self.strike, self._give_up, self.engine.resends)
 
     def _begin_to_sign(self, engine: Engine) -> None:
@@ -279,7 +279,7 @@ class Driver(Process):
     # ---- batches ------------------------------------------------------------------------------
 
     def _inputs(self) -> list[Place]:
-        return places_read(self.plane, self._shards, self.engine.cluster)
+        return places_read(self.pipeline, self._shards, self.engine.cluster)
 
     def _wake(self) -> None:
         if self._is_idle:
@@ -394,7 +394,7 @@ class Driver(Process):
 
     def _records(self, number: int, shard: int) -> list[InputRecord]:
         engine, ranges = self.engine, self.checkpoint.offsets[number]
-        found = rows_of(engine.cluster, self.plane, ranges, shard, self._shards)
+        found = rows_of(engine.cluster, self.pipeline, ranges, shard, self._shards)
         # Spark gives the rows of a key in no order.
         engine.luck.shuffle(found)
         return found
@@ -402,7 +402,7 @@ class Driver(Process):
     def _write(self, batch: Batch) -> None:
         assert self._identity is not None
         before = self._sink.marker
-        after = next_marker(before, batch, self._identity, self.plane.inputs)
+        after = next_marker(before, batch, self._identity, self.pipeline.inputs)
         self._log.require_same(before, after)
         written = self._sink.write(batch, self._identity)
         self.engine.note_cut(self._sink.marker)
@@ -443,7 +443,7 @@ class Driver(Process):
             raise Killed
 
     def _give_up(self, transaction: Transaction) -> None:
-        time_out, id_ = self.engine.cluster.time_out, self.plane.query_name
+        time_out, id_ = self.engine.cluster.time_out, self.pipeline.query_name
         self.scheduler.after(TRANSACTION_TIMEOUT_MS, lambda: time_out(id_, transaction))
 
     def _guard(self, step: Callable[[], None]) -> None:

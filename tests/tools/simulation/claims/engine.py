@@ -1,4 +1,4 @@
-"""The claims query in the simulated world: the plane, the sink and the rebuild are the real ones.
+"""The claims query in the simulated world: pipeline, sink and the rebuild are the real ones.
 
 What differs from the drivers of groups: no ticks, a state that a snapshot and the log behind it
 give again, and an input that its owner may cut.
@@ -16,7 +16,7 @@ from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.wire.stored import Layout
 from coordlib.errors import LogCut
 from coordlib.job.operator import judge_rows
-from coordlib.job.pipelines import Plane, claims, fold_claims
+from coordlib.job.pipelines import Pipeline, claims, fold_claims
 from coordlib.job.rebuild import Replay
 from coordlib.job.start import agree
 from tests.tools.defects import Defect
@@ -30,7 +30,7 @@ from tests.tools.simulation.inspection import Inspector
 
 PREFIX = "coord"
 TOPIC_ID = "SimulatedClaims0"
-#: Topics of the plane, without its prefix, and whether they have one partition alone.
+#: Topics of the pipeline, without its prefix, and whether they have one partition alone.
 OUTPUTS = ("assignments", "committed", "events", SNAPSHOTS)
 
 
@@ -73,7 +73,7 @@ def engine_of(
         checks_invariants=True,
     )
     engine = Engine(cluster.scheduler, cluster, luck, PREFIX, layout, settings)
-    engine.plane_of = lambda prefix: claims(prefix, topic)
+    engine.pipeline_of = lambda prefix: claims(prefix, topic)
     engine.inspector = ClaimsInspector(ledger)
     return engine
 
@@ -91,17 +91,17 @@ class ClaimsDriver(Driver):
         return self.checkpoint.known is not None and self.checkpoint.known.rebuilt_from is not None
 
     def _begin(self) -> None:
-        engine, plane = self.engine, self.engine.plane
-        topic, shards = plane.first_input, engine.layout.shards
+        engine, pipeline = self.engine, self.engine.pipeline
+        topic, shards = pipeline.first_input, engine.layout.shards
         replay = Replay.of(engine.settings, SimulatedInput(engine.cluster, topic, shards))
         self._starts = replay.starts
         self._sink.read_progress()
-        is_rebuild = self._must_rebuild(replay, plane)
+        is_rebuild = self._must_rebuild(replay, pipeline)
         self._identity = agree(
             self._sink,
             self.checkpoint,
             engine.layout,
-            plane,
+            pipeline,
             engine.cluster.newest_by_key,
             is_rebuild,
             replay,
@@ -116,10 +116,10 @@ class ClaimsDriver(Driver):
             engine.cluster.partitions[place].appended.append(self._wake)
         self._trigger()
 
-    def _must_rebuild(self, replay: Replay, plane: Plane) -> bool:
+    def _must_rebuild(self, replay: Replay, pipeline: Pipeline) -> bool:
         """As `ClaimsQuery`: a checkpoint that cannot go on behind a cut is removed."""
         marker = self._sink.marker
-        judged = marker.next_offsets.get(plane.first_input, {}) if marker else {}
+        judged = marker.next_offsets.get(pipeline.first_input, {}) if marker else {}
         if marker is not None and (replay.cut(judged) or self.is_cut):
             clear(self.checkpoint)
             return True
