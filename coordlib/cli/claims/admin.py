@@ -180,7 +180,7 @@ def pause(
     for_: Annotated[Duration, Parameter(name="--for")],
     where: WhereClaims = CLAIMS_HERE,
 ) -> int:
-    """Let a group's consumers release everything, and claim nothing for a while.
+    """Pause a group: consumers release all claims until it ends or `resume`.
 
     Parameters
     ----------

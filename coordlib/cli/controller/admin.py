@@ -35,7 +35,7 @@ def remove_broker(
     yes: bool = False,
     where: Where = HERE,
 ) -> int:
-    """Make a broker Inactive that hangs, or that sends no heartbeats by its version.
+    """Mark a hung broker Inactive.
 
     Stop its process first: one that still runs comes back. What it led is led by others when it
     reports that it has stopped, or must have stopped. It stays registered: see unregister.

@@ -208,7 +208,7 @@ def _numbers(some: tuple[int, ...]) -> str | None:
 
 
 def list_clusters(*, where: Where = HERE) -> int:
-    """List the clusters of brokers with state, brokers and partitions.
+    """List the clusters with state, brokers and partitions.
 
     States: Stable (no broker has to let go, to stop or to delete replicas), Reconciling (some
     have), Empty (no brokers). Partitions of a Stable cluster may still wait, for brokers that are
@@ -297,8 +297,8 @@ def partitions(
 ) -> int:
     """Show the partitions of a cluster: leaders, epochs, replicas, and those in sync.
 
-    NOTE tells what goes on: a move, with the brokers that it adds (+) and removes (-), a deletion,
-    an unclean election from which the leader recovers.
+    NOTE: a reassignment in progress (+ added, - removed), a deletion, or recovery from an unclean
+    election.
 
     Parameters
     ----------
@@ -348,7 +348,7 @@ def _as_of(view: "ClusterView", asked: datetime) -> str:
 
 def build() -> App:
     """`coord cluster`."""
-    app = App(name="cluster", help="Inspect and administer clusters of brokers.")
+    app = App(name="cluster", help="Inspect and administer worker fleets: clusters of your brokers, not Kafka's.")
     app.command(list_clusters, name="list")
     app.command(describe, name="describe")
     app.command(brokers, name="brokers")

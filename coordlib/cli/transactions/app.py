@@ -54,10 +54,10 @@ def list_ids(
 ) -> int:
     """List the transactional ids of the coordinator with producer, state and open transaction.
 
-    States: Empty (nothing was begun), Ongoing, PrepareCommit and PrepareAbort (decided, and groups
-    or partitions have to be told yet), CompleteCommit, CompleteAbort. UNWRITTEN: partitions that
-    lack the marker of the transaction that ended. Transactions that Kafka itself decides are not
-    here; their offsets are in `coord transactions pending`.
+    States: Empty (nothing was begun), Ongoing, PrepareCommit and PrepareAbort (decided, and some
+    groups or partitions lack the decision), CompleteCommit, CompleteAbort. UNWRITTEN: partitions
+    that lack the marker of the transaction that ended. Transactions that Kafka itself decides are
+    not here; their offsets are in `coord transactions pending`.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def list_ids(
 
 
 def describe(transactional_id: TransactionalId, /, *, where: Where = HERE) -> int:
-    """Show a transactional id: its producer, its transaction, and what is not told of its end.
+    """Show a transactional id: its producer, its transaction, and which markers it lacks.
 
     PENDING: partitions of the group whose offsets wait for this transaction. MARKER: open, while
     the transaction is; missing, where its end is not written. Read from the topics, so this works
