@@ -348,7 +348,10 @@ def _as_of(view: "ClusterView", asked: datetime) -> str:
 
 def build() -> App:
     """`coord cluster`."""
-    app = App(name="cluster", help="Inspect and administer worker fleets: clusters of your brokers, not Kafka's.")
+    app = App(
+        name="cluster",
+        help="Inspect and administer worker fleets: clusters of your brokers, not Kafka's.",
+    )
     app.command(list_clusters, name="list")
     app.command(describe, name="describe")
     app.command(brokers, name="brokers")
