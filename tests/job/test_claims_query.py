@@ -188,7 +188,7 @@ def test_a_job_of_its_own_has_the_state_of_its_query(tmp_path: Path) -> None:
     """Whoever has started it waits for `running`."""
     path = tmp_path / "job.json"
     query = query_with(path, is_alone=True)
-    query._tell_state("running")
+    query._show_state("running")
 
     assert json.loads(path.read_bytes())["state"] == "running"
 
