@@ -34,7 +34,7 @@ from typing import Final, Protocol, runtime_checkable
 from coordlib import limits
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.config import require_name
-from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.events import Partitions, TopicPartition, by_topic
 from coordlib.core.groups.assignors import model, ownership, range_roundrobin, sticky
 from coordlib.core.groups.assignors import range_roundrobin as range_assignor
 from coordlib.core.groups.assignors.model import ReplicaRacks
@@ -303,14 +303,6 @@ def flat(rows: Mapping[str, Iterable[int]]) -> Partitions:
     return tuple(
         TopicPartition(topic, each) for topic in sorted(rows) for each in sorted(rows[topic])
     )
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    """Rows, as partitions by topic."""
-    topics: dict[str, list[int]] = {}
-    for each in partitions:
-        topics.setdefault(each.topic, []).append(each.partition)
-    return {topic: tuple(some) for topic, some in topics.items()}
 
 
 def views(members: Iterable[rs.JoinedMember]) -> dict[str, GroupMemberView]:

@@ -160,19 +160,17 @@ class ClassicMembership(Life):
         self._claimed = me.held.begin_join(now_ms, me.keeps)
         state = SubscriptionState(topics, self._claimed, me.generation, me.identity.rack)
         try:
-            request = me.wording.join(me.member, me.assignors, state, me.rejoin_reason)
+            offered = tuple(rq.Protocol(each.name, each.metadata(state)) for each in me.assignors)
         except Exception as problem:  # noqa: BLE001  # an assignor may be a user's own
-            self._assignor_raised(problem)
+            error = AssignorFailed(f"An assignor failed: {problem!r}", me.where)
+            self._leaving.owe("its assignor failed", error)
             return
+        request = me.wording.join(me.member, me.generation, offered, me.rejoin_reason)
         me.become(State.JOINING)
         me.rejoin_reason, self._joined_topics = None, topics
         self._retry_ms = self._failed = None
         me.say_all(self._asks.repeat_commits())  # their generation ends with this join
         me.take(now_ms, sg.Send(request))
-
-    def _assignor_raised(self, problem: Exception) -> None:
-        error = AssignorFailed(f"An assignor failed: {problem!r}", self._me.where)
-        self._leaving.owe("its assignor failed", error)
 
     # ---- answers to JoinGroup and SyncGroup -----------------------------------------------------
 

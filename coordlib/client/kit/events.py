@@ -4,7 +4,7 @@ Inputs are things that happened; `now_ms` is the moment, on the clock of `fence`
 things to do, in order. The shell around the state machine does them and feeds back their outcome.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -23,6 +23,14 @@ class TopicPartition(NamedTuple):
 
 
 Partitions = tuple[TopicPartition, ...]
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    """Rows, as partitions by topic."""
+    topics: dict[str, list[int]] = {}
+    for each in partitions:
+        topics.setdefault(each.topic, []).append(each.partition)
+    return {topic: tuple(some) for topic, some in topics.items()}
 
 
 class Callback(Enum):

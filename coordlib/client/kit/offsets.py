@@ -12,8 +12,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.client.groups.assignors import by_topic
-from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.events import Partitions, TopicPartition, by_topic
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec

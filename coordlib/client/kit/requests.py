@@ -25,7 +25,6 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from coordlib.client.groups.assignors import Assignor, SubscriptionState
 from coordlib.client.kit.events import Answer, Divide, Output, Send, Subscription, WhyNot
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
@@ -105,24 +104,21 @@ class Wording:
     def join(
         self,
         member: str,
-        assignors: tuple[Assignor, ...],
-        state: SubscriptionState,
+        generation: int,
+        protocols: tuple[rq.Protocol, ...],
         reason: str | None,
     ) -> rq.JoinGroup:
-        offered = tuple(
-            rq.Protocol(name=each.name, metadata=each.metadata(state)) for each in assignors
-        )
         return rq.JoinGroup(
             **self._envelope(),
             member=member,
-            generation=state.generation,
+            generation=generation,
             instance=self.identity.instance,
             session_timeout_ms=self.timing.session_timeout_ms,
             rebalance_timeout_ms=self.timing.rebalance_timeout_ms,
             protocol_type=self.identity.protocol_type,
-            protocols=offered,
+            protocols=protocols,
             reason=reason,
-            host=self._host(state.generation),
+            host=self._host(generation),
         )
 
     def sync(
