@@ -14,9 +14,9 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client import ClassicMember
 from coordlib.client.groups import member
 from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, Partitions
-from coordlib.client.kit.requests import State
 from coordlib.core.wire import api as rq
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport

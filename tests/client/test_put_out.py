@@ -6,9 +6,9 @@ after an operator removed it. S = 8 s, RT = 12 s.
 
 import pytest
 
+from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback
-from coordlib.client.kit.requests import State
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode, GroupError

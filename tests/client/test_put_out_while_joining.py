@@ -5,7 +5,7 @@ given their partitions before they let go, or their fence has stopped them. `Wor
 owners at any time. S = 8 s, RT = 12 s.
 """
 
-from coordlib.client.kit.requests import State
+from coordlib.client.groups.state import State
 from coordlib.core.wire import api as rq
 from coordlib.errors import GroupError
 from tests.client.world import User, World, t

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coordlib.client.groups.assignors import AssignorFailed
+from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
-from coordlib.client.kit.requests import State
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp

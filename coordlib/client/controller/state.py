@@ -23,8 +23,8 @@ from typing import ClassVar, Final
 from coordlib import limits
 from coordlib.client.controller import requests as bs
 from coordlib.client.controller.requests import BrokerTiming, BrokerWording, Registration, Target
-from coordlib.client.groups.state import BaseStanding
 from coordlib.client.kit import events as sg
+from coordlib.client.kit.fence import BaseStanding
 from coordlib.client.kit.requests import Identity, Step
 
 

@@ -30,15 +30,13 @@ import msgspec
 
 from coordlib import limits
 from coordlib.client.groups.machine import Life
-from coordlib.client.groups.state import Ownership, Standing, without
+from coordlib.client.groups.state import ENDED, Ownership, Standing, State, without
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, Partitions, TopicPartition
 from coordlib.client.kit.fence import Fence, MemberFenced
 from coordlib.client.kit.requests import (
-    ENDED,
     Asks,
     Identity,
-    State,
     Step,
     Timing,
     error_of,

@@ -27,11 +27,11 @@ from typing import Final
 
 from msgspec import UNSET
 
-from coordlib.client.groups.state import Ownership, Standing
+from coordlib.client.groups.state import ACTIVE, ENDED, Ownership, Standing, State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import LookInto, Partitions, TopicPartition
 from coordlib.client.kit.fence import Fence, MemberFenced
-from coordlib.client.kit.requests import ACTIVE, ENDED, Asks, State, Step, error_of
+from coordlib.client.kit.requests import Asks, Step, error_of
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.offsets import DELTA
 from coordlib.core.wire.transactions import ABORT

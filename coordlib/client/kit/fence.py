@@ -48,11 +48,14 @@ holds nothing between two generations; these do not stop at a JoinGroup. What th
 a broker that comes back must not find a queue of old ones.
 """
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
 
 from coordlib.client.kit.events import Acknowledged
+from coordlib.client.kit.requests import Identity, Step
 from coordlib.core.wire.codec import printable
-from coordlib.errors import ErrorCode, GroupError
+from coordlib.errors import CoordError, ErrorCode, GroupError
 
 MARGIN_MIN_MS = 1_000
 #: So many readings fit into the time after which a member stops without one.
@@ -310,6 +313,62 @@ class Heartbeats:
     def not_written(self) -> None:
         """The next one comes at its time."""
         self._open_id = None
+
+
+StateT = TypeVar("StateT", bound=Enum)
+OutputT = TypeVar("OutputT")
+
+
+class BaseStanding(Generic[StateT, OutputT]):
+    """What members of groups and brokers of clusters have in common.
+
+    Args:
+        state: the first one.
+        release_timeout_ms: how long its user may take to let go.
+    """
+
+    #: What it is, for errors.
+    NOUN: ClassVar[str]
+    #: Which states may come before which.
+    VALID_PREVIOUS_STATES: ClassVar[Mapping[Any, frozenset[Any]]]
+
+    def __init__(
+        self,
+        identity: Identity,
+        state: StateT,
+        session_timeout_ms: int,
+        release_timeout_ms: int,
+        heartbeat_interval_ms: int,
+    ) -> None:
+        self.identity = identity
+        self.fence = Fence(session_timeout_ms, release_timeout_ms)
+        self.beats = Heartbeats(heartbeat_interval_ms, self.fence)
+        self.state = state
+        self.member = ""
+        #: The step of the protocol that has no answer yet: at most one is under way.
+        self.step: Step | None = None
+        #: Why it has failed for good.
+        self.failure: CoordError | None = None
+        self._out: list[OutputT] = []
+
+    def own_id(self) -> str:
+        """The member id: as answered, or as the place of its first request will give it."""
+        if not self.member and self.step is not None and self.step.offset is not None:
+            return self.identity.member_at(self.step.offset)
+        return self.member
+
+    def become(self, state: StateT) -> None:
+        if self.state not in self.VALID_PREVIOUS_STATES[state]:
+            raise AssertionError(f"{self.state} -> {state} is no transition of a {self.NOUN}")
+        self.state = state
+
+    def say(self, *outputs: OutputT) -> None:
+        self._out += outputs
+
+    def outputs(self) -> list[OutputT]:
+        """What was said since the last call."""
+        out, self._out = self._out, []
+        return out
 
 
 class AssignmentFailed(GroupError):

@@ -19,7 +19,6 @@ before its brokers' reports of deletions are judged.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
 import msgspec
@@ -574,45 +573,6 @@ class Asks:
 
 def _place(row: rq.CommittedOffset) -> tuple[str, int]:
     return row.topic, row.partition
-
-
-class State(Enum):
-    """Where a member stands in the protocol."""
-
-    #: action: nothing is asked. transition: a subscription and nothing held -> JOINING
-    IDLE = "Idle"
-    #: action: JoinGroup unanswered, no heartbeats. transition: answer -> DIVIDING, SYNCING, IDLE
-    JOINING = "Joining"
-    #: action: this leader's assignor runs. transition: result -> SYNCING; notice -> JOINING
-    DIVIDING = "Dividing"
-    #: action: SyncGroup unanswered. transition: answer -> STABLE; notice, refusal -> JOINING, IDLE
-    SYNCING = "Syncing"
-    #: action: heartbeats; the user works. transition: notice and let go -> JOINING; removed -> IDLE
-    STABLE = "Stable"
-    #: action: every poll raises. transition: close -> LEAVING
-    FAILED = "Failed"
-    #: action: LeaveGroup is being written. transition: acknowledged or given up -> LEFT
-    LEAVING = "Leaving"
-    #: action: none. transition: none
-    LEFT = "Left"
-
-
-#: The member has a generation: it heartbeats, and notices concern it.
-IN_GENERATION = frozenset({State.DIVIDING, State.SYNCING, State.STABLE})
-#: Others wait for this member: it must show that its user is alive.
-ACTIVE = IN_GENERATION | {State.JOINING}
-#: No question is taken any more.
-ENDED = frozenset({State.FAILED, State.LEAVING, State.LEFT})
-VALID_PREVIOUS_STATES: dict[State, frozenset[State]] = {
-    State.IDLE: ACTIVE,
-    State.JOINING: IN_GENERATION | {State.IDLE},
-    State.DIVIDING: frozenset({State.JOINING}),
-    State.SYNCING: frozenset({State.JOINING, State.DIVIDING}),
-    State.STABLE: frozenset({State.SYNCING}),
-    State.FAILED: ACTIVE | {State.IDLE},
-    State.LEAVING: ACTIVE | {State.IDLE, State.FAILED},
-    State.LEFT: frozenset({State.LEAVING}),
-}
 
 
 @dataclass(slots=True)

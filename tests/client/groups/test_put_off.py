@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from coordlib.client.groups import member as shell_member
+from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback
-from coordlib.client.kit.requests import State
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import CannotReach, ErrorCode, GroupError

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from coordlib.client.kit.requests import ACTIVE
+from coordlib.client.groups.state import ACTIVE
 from coordlib.demo.history import Happened
 from coordlib.errors import CoordError
 from tests.tools.simulation.cluster import Cluster

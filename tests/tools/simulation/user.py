@@ -16,8 +16,8 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client import AssignedMember, AssignmentFailed
 from coordlib.client.groups.assignors import AssignorFailed
 from coordlib.client.groups.consumer import CoordinatedConsumer
+from coordlib.client.groups.state import State
 from coordlib.client.kit.events import Partitions, TopicPartition
-from coordlib.client.kit.requests import State
 from coordlib.demo.history import Happened
 from coordlib.errors import CoordError
 from tests.tools.simulation import waiting

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from coordlib.client.groups.assigned import KEPT_MS
+from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, TopicPartition
 from coordlib.client.kit.fence import Stop
-from coordlib.client.kit.requests import State
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError, ErrorCode, GroupError

@@ -21,9 +21,9 @@ from coordlib.client.groups.assignors import (
 )
 from coordlib.client.groups.classic import RETRY_MS
 from coordlib.client.groups.member import ClassicMember
+from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Partitions
-from coordlib.client.kit.requests import State
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec

@@ -5,10 +5,11 @@ from typing import Any
 
 from coordlib.client.groups.assignors import BUILT_IN, Assignor
 from coordlib.client.groups.classic import ClassicMembership
+from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, TopicPartition
 from coordlib.client.kit.fence import MemberFenced, Stop
-from coordlib.client.kit.requests import Identity, State, Timing
+from coordlib.client.kit.requests import Identity, Timing
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp

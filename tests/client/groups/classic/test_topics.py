@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordlib.client.groups.state import MISSING_REFRESH_MS, Topics
+from coordlib.client.groups.classic import MISSING_REFRESH_MS, Topics
 from coordlib.core.wire import api as rq
 from coordlib.core.wire.topics import own_topics
 from coordlib.errors import SetupError

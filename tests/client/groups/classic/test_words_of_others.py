@@ -23,9 +23,9 @@ from coordlib.client.groups.assignors import (
     look_up,
 )
 from coordlib.client.groups.classic import RETRY_MS
+from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Partitions, TopicPartition
-from coordlib.client.kit.requests import State
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import NotAllowed, SetupError

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from coordlib.client.groups.member import AssignedMember
 from coordlib.client.groups.reading import TopicIds
+from coordlib.client.groups.state import State
 from coordlib.client.kit.events import Partitions, TopicPartition
-from coordlib.client.kit.requests import State, Timing
+from coordlib.client.kit.requests import Timing
 from coordlib.client.spark.delta_writes import Share, Tables, Writes
 from coordlib.client.transactions.delta_commits import DeltaFiles, Table
 from coordlib.errors import CoordError

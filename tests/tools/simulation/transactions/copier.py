@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from coordlib.client import CoordinatedConsumer, CoordinatedProducer, TransactionError, exactly_once
-from coordlib.client.kit.requests import State as MemberState
+from coordlib.client.groups.state import State as MemberState
 from coordlib.client.transactions.machine import State
 from coordlib.demo.history import Happened
 from coordlib.errors import CoordError
