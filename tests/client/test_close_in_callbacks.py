@@ -82,7 +82,7 @@ def test_close_in_on_assign_lets_go_and_leaves(log: FakeLog, mode: str) -> None:
     assert a.told == [("assign", [0, 1]), ("revoke", [0, 1]), ("closed", [])]
     (left,) = [each for each in requests_of(log, "a") if isinstance(each, rq.LeaveGroup)]
     assert left is requests_of(log, "a")[-1]
-    assert a.consumer.member._membership.state is State.LEFT
+    assert a.consumer.member._machine.state is State.LEFT
     assert a.reader.started == []
 
     b = Program(log, "b", **MODES[mode])

@@ -35,7 +35,7 @@ def joining_beside_one_that_is_cut_off(world: World) -> tuple[User, User, User]:
     b.transport.is_cut = True
     c = newcomer(world, "c")
     world.log.pump()
-    assert a.member._membership.state is State.JOINING
+    assert a.member._machine.state is State.JOINING
     assert len(a.owns) == 2
     return a, b, c
 
@@ -91,7 +91,7 @@ def test_an_operator_removes_a_member_whose_sync_is_parked() -> None:
     world.log._judge()
     leader.transport.is_cut = True
     world.log.pump()
-    assert a.member._membership.state is State.SYNCING
+    assert a.member._machine.state is State.SYNCING
     kept = a.owns
     a.transport.is_deaf = True
     remove(world, a)

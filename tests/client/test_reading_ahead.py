@@ -98,7 +98,7 @@ def test_what_is_at_hand_is_not_returned_once_a_partition_is_to_be_revoked(a: Pr
 
 def test_what_is_at_hand_is_not_returned_behind_the_fence(a: Program) -> None:
     """It closes by time alone, sooner than another look is due."""
-    fence = a.consumer.member._membership.fence
+    fence = a.consumer.member._machine.fence
     a.transport.is_cut = True
     while fence.is_open(a.log.now_ms + FRESH_MS // 2):
         a.log.now_ms += 1

@@ -55,8 +55,8 @@ def test_a_commit_that_cannot_be_written_is_refused_before_it_is_counted(
         a.consumer.member.commit([row(0, **BAD[bad])])
 
     assert refused.value.code is ErrorCode.INVALID_REQUEST
-    assert not a.consumer.member._answers.commits_are_open
-    assert not a.consumer.member._membership._asks.are_open()
+    assert not a.consumer.member._open_commits
+    assert not a.consumer.member._machine._asks.are_open()
 
 
 @pytest.mark.parametrize("bad", BAD)

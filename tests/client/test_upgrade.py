@@ -23,7 +23,7 @@ def bounce(world: World, user: User, name: str, assignors: Any) -> User:
 
 
 def protocol_of(world: World) -> set[str]:
-    return {user.member._membership._me.protocol for user in world.users}
+    return {user.member._machine._me.protocol for user in world.users}
 
 
 def test_from_range_to_cooperative_sticky_in_two_bounces() -> None:
@@ -35,11 +35,11 @@ def test_from_range_to_cooperative_sticky_in_two_bounces() -> None:
 
     both.append(bounce(world, old[2], "c2", NEW_AND_OLD))
     assert protocol_of(world) == {"cooperative-sticky"}
-    assert not any(user.member._membership._me.keeps for user in both)
+    assert not any(user.member._machine._me.keeps for user in both)
 
     new = [bounce(world, user, f"{user.member.identity.client}3", NEW) for user in both]
     assert protocol_of(world) == {"cooperative-sticky"}
-    assert all(user.member._membership._me.keeps for user in new)
+    assert all(user.member._machine._me.keeps for user in new)
 
     told = {user.member.identity.client: len(user.told) for user in new}
     (d,) = world.join("d", assignors=NEW)

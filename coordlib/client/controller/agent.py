@@ -29,257 +29,22 @@ from coordlib.client.controller.requests import (
     check_named,
 )
 from coordlib.client.controller.state import State
-from coordlib.client.groups.member import WAIT_S
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.calls import Callbacks, UserCall, uninterrupted, weakly
-from coordlib.client.kit.driver import Driven, OpenFutures
+from coordlib.client.kit.driver import WAIT_S, Driver, OpenFutures
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.fence import Stop
 from coordlib.client.kit.transport import KafkaTransport, Name, Transport, default_client_id
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
-from coordlib.errors import CannotReach, CoordError, SetupError
-
-
-class Futures:
-    """Open futures by ticket."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._futures: OpenFutures[rs.AlteredRow, Altered] = OpenFutures(self._complete)
-
-    def expect(self) -> "tuple[int, Future[rs.AlteredRow]]":
-        """A ticket for a new question, and the future of its answer."""
-        return self._futures.expect()
-
-    def settle(self, answer: Altered) -> None:
-        """Note the answer of a future; one without an open future is dropped."""
-        self._futures.settle(answer.ticket, answer)
-
-    def abandon(self, broken: CoordError | None) -> None:
-        """Fail all open futures: no answer will come any more."""
-        closed = CannotReach("Closed before the answer came.", self._where)
-        for ticket in self._futures.tickets:
-            self.settle(Altered(ticket, error=broken or closed))
-
-    def tell(self) -> None:
-        """Complete those whose answer is here. To be called without the agent's lock."""
-        self._futures.tell()
-
-    def _complete(self, future: "Future[rs.AlteredRow]", answer: Altered) -> None:
-        if answer.row is not None:
-            future.set_result(answer.row)
-        else:
-            future.set_exception(answer.error or CoordError("There is no answer.", self._where))
-
+from coordlib.errors import CoordError, SetupError
 
 #: How long `close` waits until the log has its last word.
 LEAVE_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 30.0
 
 
-class Running(Driven[sg.Input | bs.OwnInput, bs.Output]):
-    """The base of `BrokerAgent`.
-
-    Args:
-        life: the state machine.
-        transport: delivers to it.
-        home: its folder.
-        callbacks: the user's.
-        stop_timeout_s: how long `close` lets others take over.
-    """
-
-    NOUN = "agent"
-
-    def __init__(
-        self,
-        life: BrokerMachine,
-        transport: Transport,
-        home: Home,
-        callbacks: Mapping[Callback, Callable[..., None] | None],
-        stop_timeout_s: float,
-    ) -> None:
-        super().__init__(life)  # type: ignore[arg-type]  # members' own inputs are not fed
-        self.identity = life.identity
-        self._life, self._transport, self._home = life, transport, home
-        self._users, self._stop_timeout_s = callbacks, stop_timeout_s
-        self._owns_transport = False
-        self._callbacks = Callbacks(weakly(self._users_of), weakly(self._called_back))
-        self._raised: CoordError | None = None
-        self._is_left = self._is_closed = self._has_ended = False
-        self._futures = Futures(self._where)
-
-    def _begin(self, owns_transport: bool) -> None:
-        """Register. The transport is closed with the agent if it is its own."""
-        self._owns_transport = owns_transport
-        try:
-            self._transport.attach(self)
-            self._give(bs.Begin(self._transport.now_ms()))
-        except BaseException:
-            self._transport.detach(self)
-            raise
-
-    # ---- what the user does -------------------------------------------------------------------
-
-    def ready(self) -> None:
-        """Be Active: what it has is loaded. One that stops goes on."""
-        self._give(bs.Ready(self._transport.now_ms()))
-
-    def stop(self) -> None:
-        """Let others lead what this broker leads; from any thread, callbacks and signal handlers.
-
-        `poll` goes on, and returns False when nothing is left that another could lead.
-        """
-        self._give(bs.Stop(self._transport.now_ms()))
-
-    def poll(self, timeout_s: float = 0.0) -> bool:
-        """Run the callbacks that are due; wait for one up to `timeout_s`.
-
-        Must be called more often than the release timeout, or the broker goes: it leads nothing
-        until it is polled again.
-
-        Returns whether to go on: False once `stop` was called and nothing is left to be let go of.
-
-        Raises:
-            BrokerReplaced: a newer process is registered as this broker.
-            GroupError: the controller refused this broker for good.
-            CannotReach, CoordError: the transport, or this agent, has failed.
-        """
-        until = time.monotonic() + timeout_s
-        while True:
-            self._transport.check()
-            has_run = self._poll_once()
-            if self._life.is_done:
-                return False
-            left_s = until - time.monotonic()
-            if left_s <= 0 and not has_run:
-                return True
-            if not has_run:
-                self.wait_for_change(min(WAIT_S, left_s))
-
-    def close(self, timeout_s: float | None = None) -> None:
-        """Let others lead, then on_fenced, leave, and end. A second call does nothing.
-
-        Not in a callback: call `stop` there.
-
-        Args:
-            timeout_s: how long others may take to lead what it leads; None: `stop_timeout_s`. 0:
-                nothing is waited for.
-
-        Raises what a callback raises, when all else is done. One that was interrupted goes on when
-        it is called again.
-        """
-        if self._callbacks.is_inside(threading.get_ident()):
-            raise CoordError("close was called in a callback.", self._where, "Call stop there.")
-        if self._has_ended:
-            return
-        patience_s = self._stop_timeout_s if timeout_s is None else timeout_s
-        raised: Exception | None = None
-        for step, most_s in (
-            (self._stop_in_order, patience_s),
-            (self._leave, LEAVE_TIMEOUT_S if patience_s > 0 else 0.0),
-        ):
-            try:
-                step(most_s)
-            except Exception as problem:  # noqa: BLE001  # raised when all else is done
-                raised = raised or problem
-        self._end()
-        self._futures.tell()
-        if raised is not None:
-            raise raised
-
-    def _stop_in_order(self, timeout_s: float) -> None:
-        if self._is_closed:
-            return  # in a close that was interrupted later
-        self.stop()
-        until = time.monotonic() + timeout_s
-        while time.monotonic() < until and self._broken is None and not self._life.is_done:
-            if self._is_cut_off():
-                return
-            if not self._poll_once(raises=False):
-                self.wait_for_change(WAIT_S)
-
-    def _is_cut_off(self) -> bool:
-        """Whether the transport has failed: nobody will answer any more."""
-        try:
-            self._transport.check()
-        except CoordError:
-            return True
-        return False
-
-    def _leave(self, timeout_s: float) -> None:
-        self._is_closed = True
-        self._give(bs.Close(self._transport.now_ms()))
-        if self._broken is None:
-            self._poll_once(raises=False)
-        # Whose user could not be told does not leave: nothing is to be waited for.
-        wait_s = timeout_s if self._life.state is State.LEAVING else 0.0
-        self._wait_until(wait_s, lambda: self._is_left or self._broken is not None)
-
-    @uninterrupted
-    def _end(self) -> None:
-        if self._has_ended:
-            return
-        self._has_ended = True
-        with self._changed:
-            self._abandon()
-        self._transport.detach(self)
-        self._home.close(has_stopped=self._life.state in (State.LEAVING, State.LEFT))
-        if self._owns_transport:
-            self._transport.close()
-
-    # ---- the transport's side -----------------------------------------------------------------
-
-    def _tell(self) -> None:
-        self._futures.tell()
-
-    def _do(self, output: bs.Output) -> None:
-        match output:
-            case sg.Send(request):
-                self._transport.send(self, request)
-            case Call():
-                self._callbacks.due.append(output)
-            case bs.Altered():
-                self._futures.settle(output)
-            case bs.Registered(incarnation):
-                keep = partial(self._home.keep, self.identity, self._life.broker, incarnation)
-                self._transport.beside(self, keep)
-            case sg.Raise(error):
-                self._raised = error
-            case sg.Left():
-                self._is_left = True
-
-    # ---- small things -------------------------------------------------------------------------
-
-    def _poll_once(self, raises: bool = True) -> bool:
-        """Run all callbacks that are due by now; whether there was one."""
-        has_run = False
-        while True:
-            self._give(sg.Polled(self._transport.now_ms()))
-            raised = self._broken or self._raised
-            if raises and raised is not None:
-                self._raised = None
-                raise raised
-            if not self._callbacks.run():
-                return has_run
-            has_run = True
-            self._tell()
-
-    def _users_of(self, call: Call) -> UserCall:
-        return self._users[call.callback], call.arguments
-
-    def _called_back(self, call: Call, has_raised: bool) -> None:
-        self._step(bs.CalledBack(self._transport.now_ms(), call, has_raised))
-
-    def _abandon(self) -> None:
-        self._futures.abandon(self._broken)
-
-    @property
-    def _where(self) -> str:
-        return f"cluster {self.identity.group}, broker {self._life.broker}"
-
-
-class BrokerAgent(Running):
+class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
     """A broker of a cluster: it leads and follows partitions as the controller says.
 
     It registers at once, and is Inactive until `ready`. Leaving its `with` block is a controlled
@@ -318,6 +83,8 @@ class BrokerAgent(Running):
 
     Source: KIP-343 (seed 001); TIME-AND-FENCING.md, rules 8 to 12, 15 and 16.
     """
+
+    NOUN = "agent"
 
     def __init__(  # noqa: PLR0913  # all but the cluster by keyword, most with a default
         self,
@@ -365,34 +132,54 @@ class BrokerAgent(Running):
                 over = KafkaTransport(config or {}, prefix, own_client)
                 undone.callback(over.close)
             identity = name.identity(own_client, over)
-            registration = Registration(
+            said = Registration(
                 broker=broker,
                 endpoints=tuple(endpoints),
                 rack=rack,
                 storage=home.storage,
                 previous=home.previous(identity, broker),
             )
-            life = BrokerMachine(identity, timing, registration)
-            super().__init__(life, over, home, callbacks, stop_timeout_s)
-            self._begin(owns_transport=transport is None)
+            where = f"cluster {cluster}, broker {broker}"
+            super().__init__(
+                BrokerMachine(identity, timing, said),
+                identity,
+                over,
+                transport is None,
+                Callbacks(weakly(self._users_of), weakly(self._called_back)),
+                OpenFutures(
+                    partial(_complete, where=where),
+                    lambda ticket, error: Altered(ticket, error=error),
+                    where,
+                ),
+            )
+            self._home, self._users, self._stop_timeout_s = home, callbacks, stop_timeout_s
+            self._register()
             undone.pop_all()
+
+    def _register(self) -> None:
+        try:
+            self._transport.attach(self)
+            self._give(bs.Begin(self._transport.now_ms()))
+        except BaseException:
+            self._transport.detach(self)
+            raise
 
     # ---- what it may do, from any thread ------------------------------------------------------
 
     @property
     def incarnation(self) -> int:
         """What names this process of the broker: followers tell it their leader; -1: not yet."""
-        return self._life.incarnation
+        return self._machine.incarnation
 
     @property
     def member_id(self) -> str:
         """The controller's name for this process; empty before it was registered."""
-        return self._life.member
+        return self._machine.member
 
     @property
     def state(self) -> str:
         """Initial, Inactive, Active or Stopping, as it has read; then Failed, Leaving, Left."""
-        return self._life.state.value
+        return self._machine.state.value
 
     @uninterrupted
     def may_lead(self, topic: str, partition: int, epoch: int | None = None) -> bool:
@@ -405,7 +192,7 @@ class BrokerAgent(Running):
         with self._changed:
             is_broken = self._broken is not None
             now_ms = self._transport.now_ms()
-            return not is_broken and self._life.may_lead(now_ms, place, epoch)
+            return not is_broken and self._machine.may_lead(now_ms, place, epoch)
 
     @uninterrupted
     def must_acknowledge(self, topic: str, partition: int) -> frozenset[int]:
@@ -416,7 +203,7 @@ class BrokerAgent(Running):
         nothing once the newer one has fetched. Empty: it does not lead.
         """
         with self._changed:
-            return self._life.must_acknowledge(TopicPartition(topic, partition))
+            return self._machine.must_acknowledge(TopicPartition(topic, partition))
 
     def alter_isr(
         self, topic: str, partition: int, isr: Mapping[int, int], has_recovered: bool = False
@@ -444,21 +231,9 @@ class BrokerAgent(Running):
         """
         place = TopicPartition(topic, partition)
         named = {index(broker): index(incarnation) for broker, incarnation in isr.items()}
-        future = self._alter_isr(place, named, bool(has_recovered))
-        self._futures.tell()
-        return future
-
-    @uninterrupted
-    def _alter_isr(
-        self, place: TopicPartition, isr: Mapping[int, int], has_recovered: bool
-    ) -> "Future[rs.AlteredRow]":
-        with self._changed:
-            ticket, future = self._futures.expect()
-            now_ms = self._transport.now_ms()
-            self._step(bs.AlterIsr(now_ms, ticket, place, isr, has_recovered))
-            if self._broken is not None or self._is_closed:
-                self._futures.abandon(self._broken)
-        return future
+        return self.ask(
+            lambda now_ms, ticket: bs.AlterIsr(now_ms, ticket, place, named, bool(has_recovered))
+        )
 
     @property
     @uninterrupted
@@ -466,7 +241,7 @@ class BrokerAgent(Running):
         """Whether its door is closed: it takes no requests and shows no metadata."""
         with self._changed:
             is_broken = self._broken is not None
-            return is_broken or self._life.is_fenced(self._transport.now_ms())
+            return is_broken or self._machine.is_fenced(self._transport.now_ms())
 
     @uninterrupted
     def metadata(self) -> ClusterMetadata:
@@ -481,10 +256,153 @@ class BrokerAgent(Running):
         with self._changed:
             if self._broken is not None:
                 raise self._broken
-            return self._life.metadata(self._transport.now_ms())
+            return self._machine.metadata(self._transport.now_ms())
 
     @uninterrupted
     def stopped_by(self) -> Stop | None:
         """The rule by which it leads nothing at this moment; None: it may, or is not Active."""
         with self._changed:
-            return self._life.stopped_by(self._transport.now_ms())
+            return self._machine.stopped_by(self._transport.now_ms())
+
+    # ---- what the user does -------------------------------------------------------------------
+
+    def ready(self) -> None:
+        """Be Active: what it has is loaded. One that stops goes on."""
+        self._give(bs.Ready(self._transport.now_ms()))
+
+    def stop(self) -> None:
+        """Let others lead what this broker leads; from any thread, callbacks and signal handlers.
+
+        `poll` goes on, and returns False when nothing is left that another could lead.
+        """
+        self._give(bs.Stop(self._transport.now_ms()))
+
+    def poll(self, timeout_s: float = 0.0) -> bool:
+        """Run the callbacks that are due; wait for one up to `timeout_s`.
+
+        Must be called more often than the release timeout, or the broker goes: it leads nothing
+        until it is polled again.
+
+        Returns whether to go on: False once `stop` was called and nothing is left to be let go of.
+
+        Raises:
+            BrokerReplaced: a newer process is registered as this broker.
+            GroupError: the controller refused this broker for good.
+            CannotReach, CoordError: the transport, or this agent, has failed.
+        """
+        until = time.monotonic() + timeout_s
+        while True:
+            self._transport.check()
+            has_run = self._poll_once()
+            if self._machine.is_done:
+                return False
+            left_s = until - time.monotonic()
+            if left_s <= 0 and not has_run:
+                return True
+            if not has_run:
+                self.wait_for_change(min(WAIT_S, left_s))
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Let others lead, then on_fenced, leave, and end. A second call does nothing.
+
+        Not in a callback: call `stop` there.
+
+        Args:
+            timeout_s: how long others may take to lead what it leads; None: `stop_timeout_s`. 0:
+                nothing is waited for.
+
+        Raises what a callback raises, when all else is done. One that was interrupted goes on when
+        it is called again.
+        """
+        if self._callbacks.is_inside(threading.get_ident()):
+            raise CoordError("close was called in a callback.", self._where, "Call stop there.")
+        if self.has_ended:
+            return
+        patience_s = self._stop_timeout_s if timeout_s is None else timeout_s
+        raised: Exception | None = None
+        for step, most_s in (
+            (self._stop_in_order, patience_s),
+            (self._leave, LEAVE_TIMEOUT_S if patience_s > 0 else 0.0),
+        ):
+            try:
+                step(most_s)
+            except Exception as problem:  # noqa: BLE001  # raised when all else is done
+                raised = raised or problem
+        self._end()
+        self._futures.complete()
+        if raised is not None:
+            raise raised
+
+    def _stop_in_order(self, timeout_s: float) -> None:
+        if self._is_closed:
+            return  # in a close that was interrupted later
+        self.stop()
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until and self._broken is None and not self._machine.is_done:
+            if self._is_cut_off():
+                return
+            if not self._poll_once(raises=False):
+                self.wait_for_change(WAIT_S)
+
+    def _is_cut_off(self) -> bool:
+        """Whether the transport has failed: nobody will answer any more."""
+        try:
+            self._transport.check()
+        except CoordError:
+            return True
+        return False
+
+    def _leave(self, timeout_s: float) -> None:
+        self._is_closed = True
+        self._give(bs.Close(self._transport.now_ms()))
+        if self._broken is None:
+            self._poll_once(raises=False)
+        # Whose user could not be told does not leave: nothing is to be waited for.
+        wait_s = timeout_s if self._machine.state is State.LEAVING else 0.0
+        self._wait_until(wait_s, lambda: self._is_left or self._broken is not None)
+
+    def _free(self) -> None:
+        self._home.close(has_stopped=self._machine.state in (State.LEAVING, State.LEFT))
+
+    # ---- the transport's side -----------------------------------------------------------------
+
+    def _do(self, output: bs.Output) -> None:
+        match output:
+            case Call():
+                self._callbacks.due.append(output)
+            case Altered():
+                self._futures.settle(output.ticket, output)
+            case bs.Registered(incarnation):
+                keep = partial(self._home.keep, self.identity, self._machine.broker, incarnation)
+                self._transport.beside(self, keep)
+
+    # ---- small things -------------------------------------------------------------------------
+
+    def _poll_once(self, raises: bool = True) -> bool:
+        """Run all callbacks that are due by now; whether there was one."""
+        has_run = False
+        while True:
+            self._give(sg.Polled(self._transport.now_ms()))
+            if raises:
+                self._raise_failure()
+            if not self._callbacks.run():
+                return has_run
+            has_run = True
+            self._futures.complete()
+
+    def _users_of(self, call: Call) -> UserCall:
+        return self._users[call.callback], call.arguments
+
+    def _called_back(self, call: Call, has_raised: bool) -> None:
+        self._step(bs.CalledBack(self._transport.now_ms(), call, has_raised))
+
+    @property
+    def _where(self) -> str:
+        return f"cluster {self.identity.group}, broker {self.broker}"
+
+
+def _complete(future: "Future[rs.AlteredRow]", answer: Altered, where: str) -> None:
+    if answer.row is not None:
+        future.set_result(answer.row)
+    else:
+        future.set_exception(answer.error or CoordError("There is no answer.", where))

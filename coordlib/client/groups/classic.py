@@ -53,7 +53,7 @@ from coordlib.client.kit.requests import (
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire.own_topics import is_users, own_topics
+from coordlib.core.wire.topics import is_users, own_topics
 from coordlib.errors import CoordError, ErrorCode, SetupError
 
 #: How often a leader looks while a topic of its group is missing: as the job does for others.

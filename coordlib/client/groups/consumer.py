@@ -20,7 +20,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.groups.member import Member
 from coordlib.client.groups.reading import COMMITS_MS, Reading, TopicIds
-from coordlib.client.groups.settings import ASSIGNED_KIND, Settings, member_of, read_settings
+from coordlib.client.groups.settings import ASSIGNED_KIND, member_of, read_settings
 from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.calls import OnePoller, UserCall, uninterrupted
@@ -36,30 +36,6 @@ from coordlib.client.transactions.machine import Severity, TransactionError
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError, ErrorCode
-
-
-def data_consumer_of(settings: Settings, transport: Transport, given: Any = None) -> Any:
-    """What reads the messages of a group's consumer.
-
-    Args:
-        given: by the program, in place of a confluent-kafka Consumer.
-    """
-    options = {
-        **settings.common,
-        **({"client.id": settings.client} if settings.client else {}),
-        "auto.offset.reset": settings.auto_offset_reset,
-    }
-    if settings.is_decided_here:
-        return CommittedReader(options, transport=transport, data_consumer=given)
-    return given or open_reader(options)
-
-
-def give_up_in(data: Any, torn: TornTransaction, partition: KafkaTopicPartition) -> None:
-    """Go on without a torn transaction. Raises CoordError: records are read as they are."""
-    if not isinstance(data, CommittedReader):
-        raise CoordError("Only a consumer with coord.decided.by=coordinator has torn transactions.")
-    data.give_up(torn, partition)
-
 
 _ABORT = "Abort the transaction: the consumer begins the topic anew."
 OnCommit = Callable[[Any, list[Any]], None]
@@ -213,7 +189,7 @@ class CoordinatedConsumer(AsksCluster, Closing):
         used = weakref.ref(self)
         self.member.users_of = lambda call: _users_of(used(), call)
         weakref.finalize(self, while_used(Member.drop, self.member)).atexit = False
-        self._data = data_consumer_of(self._settings, self.member.transport, data_consumer)
+        self._data = self._open_data(data_consumer)
         self._reading = Reading(
             self._data,
             self.member.committed_async,
@@ -420,7 +396,10 @@ class CoordinatedConsumer(AsksCluster, Closing):
 
     def give_up(self, torn: TornTransaction, partition: KafkaTopicPartition) -> None:
         """Go on without the rest of a torn transaction, which `poll` has raised."""
-        give_up_in(self._data, torn, partition)
+        if not isinstance(self._data, CommittedReader):
+            what = "Only a consumer with coord.decided.by=coordinator has torn transactions."
+            raise CoordError(what)
+        self._data.give_up(torn, partition)
 
     # ---- positions ----------------------------------------------------------------------------
 
@@ -522,6 +501,19 @@ class CoordinatedConsumer(AsksCluster, Closing):
         self._reading.resume(partitions)
 
     # ---- small things -------------------------------------------------------------------------
+
+    def _open_data(self, given: Any) -> Any:
+        """What reads the messages; `given`: in place of a confluent-kafka Consumer."""
+        settings = self._settings
+        options = {
+            **settings.common,
+            **({"client.id": settings.client} if settings.client else {}),
+            "auto.offset.reset": settings.auto_offset_reset,
+        }
+        if settings.is_decided_here:
+            transport = self.member.transport
+            return CommittedReader(options, transport=transport, data_consumer=given)
+        return given or open_reader(options)
 
     def _rows(
         self, message: Message | None, offsets: Sequence[KafkaTopicPartition] | None

@@ -13,7 +13,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any, Generic, TypeVar
+from itertools import count
+from typing import Any, TypeVar
 
 from coordlib import limits
 from coordlib.client.groups.assigned import AssignedMembership
@@ -32,8 +33,8 @@ from coordlib.client.groups.looker import Looker
 from coordlib.client.groups.machine import Life
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.calls import Callbacks, UserCall, uninterrupted
-from coordlib.client.kit.config import is_pool, topics_of
-from coordlib.client.kit.driver import WAIT_SLICE_S, Answers, Driven, of_all
+from coordlib.client.kit.config import SHOWN_MAX
+from coordlib.client.kit.driver import WAIT_S, WAIT_SLICE_S, Driver, OpenFutures
 from coordlib.client.kit.events import Callback, Partitions, TopicPartition
 from coordlib.client.kit.fence import MemberFenced, Stop
 from coordlib.client.kit.offsets import once, parts_of_commit, parts_of_fetch, rows_fault
@@ -49,19 +50,19 @@ from coordlib.client.kit.unit import GroupMetadata
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
+from coordlib.core.wire.envelope import is_name, is_topic
+from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 
 OnPartitions = Callable[[Partitions], None]
 OnCall = Callable[[Callback, Partitions], None]
 Offsets = Mapping[TopicPartition, int] | Iterable[rq.CommittedOffset]
 LifeT = TypeVar("LifeT", bound=Life)
-WAIT_S = 0.05
 COMMIT_RETRY_S = 0.2
 #: The coordinator has too much to write: as long as it asks to wait.
 COMMIT_PUT_OFF_S = 1.0
 
 
-class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
+class Member(Driver[LifeT, sg.Input, sg.Output]):
     """The base of members of both kinds of groups.
 
     Args:
@@ -83,24 +84,31 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         life_of: Callable[[Identity], LifeT],
     ) -> None:
         client = name.client or default_client_id()
-        self._own = transport is None
-        self._transport = transport or KafkaTransport(config or {}, name.prefix, client)
-        self.identity = name.identity(client, self._transport)
-        self._users = callbacks
+        over = transport or KafkaTransport(config or {}, name.prefix, client)
+        identity = name.identity(client, over)
         #: What a callback calls; a consumer has other arguments.
-        self.users_of: Callable[[sg.Call], UserCall] = self._users_of
+        self.users_of: Callable[[sg.Call], UserCall] = lambda call: (
+            callbacks[call.callback],
+            (call.partitions,),
+        )
         #: What a consumer does itself before and after the user's callback; done whole.
         self.before_callback: OnCall = lambda *_: None
         self.after_callback: OnCall = lambda *_: None
-        self._membership = life_of(self.identity)
-        super().__init__(self._membership)
-        users: Callable[[sg.Call], UserCall] = lambda call: self.users_of(call)  # noqa: E731
-        self._callbacks = Callbacks(users, self._called_back, self._calls_back)
-        self._raised: CoordError | None = None
-        self._is_left = self._is_closing = False
-        #: Whether `close` has come to its end.
-        self.has_ended = False
-        self._answers = Answers()
+        super().__init__(
+            life_of(identity),
+            identity,
+            over,
+            transport is None,
+            Callbacks(lambda call: self.users_of(call), self._called_back, self._calls_back),
+            OpenFutures(
+                Future.set_result,
+                lambda ticket, error: sg.Answer(ticket, error=error),
+                f"group {identity.group}",
+            ),
+        )
+        #: Tickets of commits without an answer.
+        self._open_commits: set[int] = set()
+        self._is_closing = False
         #: Looks into Delta tables for this member; a reader with Spark gives it another opener.
         self.looker = Looker(
             self.identity,
@@ -122,7 +130,7 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         """What may be worked on at this moment; empty while the member is fenced."""
         with self._changed:
             is_broken = self._broken is not None
-            return () if is_broken else self._membership.assignment(self._transport.now_ms())
+            return () if is_broken else self._machine.assignment(self._transport.now_ms())
 
     @property
     def transport(self) -> Transport:
@@ -132,30 +140,30 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
     @property
     def member_id(self) -> str:
         """The coordinator's name for this member; empty before it joined."""
-        return self._membership.member
+        return self._machine.member
 
     @property
     def generation(self) -> int:
         """The generation that this member belongs to; -1: none."""
-        return self._membership.generation
+        return self._machine.generation
 
     @property
     def fence_token(self) -> int | None:
         """A number that rises with every assignment, for systems that refuse older ones."""
-        return self._membership.held.fence_token
+        return self._machine.held.fence_token
 
     @uninterrupted
     def may_work(self) -> bool:
         """Whether acting on the assignment is safe at this moment (rules 8 to 11)."""
         with self._changed:
             is_broken = self._broken is not None
-            return not is_broken and self._membership.fence.may_work(self._transport.now_ms())
+            return not is_broken and self._machine.fence.may_work(self._transport.now_ms())
 
     @uninterrupted
     def stopped_by(self) -> Stop | None:
         """The rule that fenced the member; None while it works or holds nothing."""
         with self._changed:
-            return self._membership.fence.stopped_by(self._transport.now_ms())
+            return self._machine.fence.stopped_by(self._transport.now_ms())
 
     @uninterrupted
     def metadata(self) -> GroupMetadata:
@@ -209,10 +217,10 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
 
     def run_calls(self) -> bool:
         """The second part, in the user's thread; whether a callback was run. Raises as `poll`."""
-        self._tell()
+        self._futures.complete()
         self._raise_failure()
         has_run = self._callbacks.run()  # outside the lock: it may commit, and wait for it
-        self._tell()
+        self._futures.complete()
         return has_run
 
     def works_until_ms(self, most_ms: int) -> int:
@@ -220,7 +228,7 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         now_ms = self._transport.now_ms()
         until_ms = now_ms + most_ms
         with self._changed:
-            return until_ms if self._membership.fence.is_open(until_ms) else now_ms
+            return until_ms if self._machine.fence.is_open(until_ms) else now_ms
 
     def commit(self, offsets: Offsets, timeout_s: float = 60.0) -> tuple[rs.FailedPartition, ...]:
         """Commit next offsets to read, and wait for the answer. Returns partitions refused.
@@ -288,7 +296,7 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
         inside = self._begin_close(reason, me)
         raised = self._let_go(inside, timeout_s)
         self._end()
-        self._answers.tell()
+        self._futures.complete()
         if raised is not None:
             raise raised
 
@@ -320,71 +328,41 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
             ):
                 return raised
 
-    @uninterrupted
-    def _end(self) -> None:
-        if self.has_ended:
-            return
-        self.has_ended = True
-        with self._changed:
-            self._abandon()
-        self._transport.detach(self)
-        if self._own:
-            self._transport.close()
-
     def drop(self) -> None:
         """Its program has dropped what it had it by. Takes no lock: it may come anywhere."""
         self.is_dropped = True
-        if self._own and isinstance(self._transport, FailingTransport):
+        if self._owns_transport and isinstance(self._transport, FailingTransport):
             self._transport.is_dropped = True
 
     # ---- the transport's side -----------------------------------------------------------------
 
     def _do(self, output: sg.Output) -> None:
         match output:
-            case sg.Send(request):
-                self._transport.send(self, request)
             case sg.Call():
                 self._callbacks.due.append(output)
             case sg.Answer():
-                self._answers.settle(output)
+                self._open_commits.discard(output.ticket)
+                self._futures.settle(output.ticket, output)
             case sg.LookInto():
                 self.looker.begin(output)
-            case sg.Raise(error):
-                self._raised = error
-            case sg.Left():
-                self._is_left = True
 
     # ---- small things -------------------------------------------------------------------------
 
     def _calls_back(self, call: sg.Call) -> None:
         self.before_callback(call.callback, call.partitions)
 
-    def _users_of(self, call: sg.Call) -> UserCall:
-        return self._users[call.callback], (call.partitions,)
-
     def _called_back(self, call: sg.Call, _has_raised: bool) -> None:
         self.after_callback(call.callback, call.partitions)
         self._step(sg.CalledBack(self._transport.now_ms(), call.callback))
 
-    def _tell(self) -> None:
-        self._answers.tell()
-
     def _is_over(self, inside: sg.Call | None) -> bool:
         """Whether `close` need not wait any more."""
-        is_written = inside is not None and not self._answers.commits_are_open
+        is_written = inside is not None and not self._open_commits
         return self._is_left or self._broken is not None or is_written
 
     @property
     def _where(self) -> str:
         return f"group {self.identity.group}, client {self.identity.client}"
-
-    def _raise_failure(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-        raised = self._raised
-        if raised is not None:
-            self._raised = None
-            raise raised
 
     def _commit(
         self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool, first: int = 0
@@ -395,36 +373,13 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
             return refused
 
         def written(part: tuple[rq.CommittedOffset, ...]) -> "Future[sg.Answer]":
-            return self.ask(
-                lambda now_ms, ticket: sg.CommitOffsets(now_ms, ticket, part, is_waited, first),
-                is_commit=True,
-            )
+            def event(now_ms: int, ticket: int) -> sg.Input:
+                self._open_commits.add(ticket)
+                return sg.CommitOffsets(now_ms, ticket, part, is_waited, first)
+
+            return self.ask(event)
 
         return of_all([written(part) for part in parts_of_commit(rows)])
-
-    def ask(
-        self, event: Callable[[int, int], sg.Input], is_commit: bool = False
-    ) -> "Future[sg.Answer]":
-        """Feed an event made of the time and a ticket; the future ends with its Answer."""
-        future = self._expect(event, is_commit)
-        self._answers.tell()
-        return future
-
-    @uninterrupted
-    def _expect(
-        self, event: Callable[[int, int], sg.Input], is_commit: bool
-    ) -> "Future[sg.Answer]":
-        with self._changed:
-            ticket, future = self._answers.expect(is_commit)
-            self._step(event(self._transport.now_ms(), ticket))
-            if self._broken is not None or self.has_ended:
-                self._abandon()
-        return future
-
-    def _abandon(self) -> None:
-        """No answer will come any more."""
-        closed = CannotReach("Closed before the answer came.", f"group {self.identity.group}")
-        self._answers.abandon(self._broken or closed)
 
     def _await(self, future: "Future[sg.Answer]", timeout_s: float) -> sg.Answer:
         until = time.monotonic() + timeout_s
@@ -443,6 +398,59 @@ class Member(Driven[sg.Input, sg.Output], Generic[LifeT]):
     @uninterrupted
     def _is_done(future: "Future[sg.Answer]", timeout_s: float) -> bool:
         return bool(wait([future], timeout_s).done)
+
+
+def of_all(parts: "Sequence[Future[sg.Answer]]") -> "Future[sg.Answer]":
+    """One answer for questions that were asked in several requests: all rows, or the first error.
+
+    It is there when all of theirs are, under the first one's ticket.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    whole: Future[sg.Answer] = Future()
+    left = count(len(parts) - 1, -1)  # `next` of it is one step for all threads
+
+    def note(_: "Future[sg.Answer]") -> None:
+        if next(left) == 0 and whole.set_running_or_notify_cancel():
+            answers = [each.result() for each in parts]
+            error = next((each.error for each in answers if each.error is not None), None)
+            offsets = tuple(row for each in answers for row in each.offsets)
+            failed = tuple(row for each in answers for row in each.failed)
+            whole.set_result(sg.Answer(answers[0].ticket, offsets, failed, error))
+
+    for each in parts:
+        each.add_done_callback(note)
+    return whole
+
+
+def topics_of(
+    topics: Any, can_be: Callable[[str], bool] = is_topic, what: str = "topic"
+) -> tuple[str, ...]:
+    """The topics and expressions of a subscription, each once.
+
+    A name that no topic can have is an empty variable or a slip, and never comes into being.
+
+    Args:
+        topics: as the program gave them.
+        can_be: whether there can be one of this name.
+        what: of what they are names.
+
+    Raises:
+        SetupError: they are no list, or one of them can be no name.
+    """
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
+        raise SetupError(f"subscribe needs a list of {what}s.", repr(topics)[:SHOWN_MAX])
+    given = tuple(topics)
+    for each in given:
+        if not isinstance(each, str) or not (each.startswith("^") or can_be(each)):
+            mend = f"Give names of 1 to {limits.NAME_LENGTH_MAX} letters, digits, . _ and -"
+            raise SetupError(f"No {what} can have this name.", repr(each)[:SHOWN_MAX], mend)
+    return tuple(dict.fromkeys(given))
+
+
+def is_pool(name: str) -> bool:
+    """Whether tasks can have a pool of this name."""
+    return is_name(name, limits.NAME_LENGTH_MAX)
 
 
 def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
@@ -619,7 +627,7 @@ class AssignedMember(Member[AssignedMembership]):
     @property
     def strategy(self) -> str:
         """The group's strategy; empty before the member joined."""
-        return self._membership.strategy
+        return self._machine.strategy
 
     @uninterrupted
     def fence_of(self, topic: str, partition: int) -> int | None:
@@ -629,7 +637,7 @@ class AssignedMember(Member[AssignedMembership]):
         partition. None: the member does not own it.
         """
         with self._changed:
-            return self._membership.fence_of(TopicPartition(topic, partition))
+            return self._machine.fence_of(TopicPartition(topic, partition))
 
     def subscribe(
         self,

@@ -12,49 +12,60 @@ import threading
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from threading import get_ident
-from typing import ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
-from coordlib.client.kit.calls import may_call_user, uninterrupted
-from coordlib.client.kit.events import Answer
+from coordlib.client.kit.calls import Callbacks, may_call_user, uninterrupted
+from coordlib.client.kit.events import Left, Raise, Send
 from coordlib.client.kit.process import Closing
-from coordlib.errors import CoordError, NotAllowed
+from coordlib.client.kit.requests import Identity
+from coordlib.client.kit.transport import Transport
+from coordlib.errors import CannotReach, CoordError, NotAllowed
 
 Result = TypeVar("Result")
-Given = TypeVar("Given")
+AnswerT = TypeVar("AnswerT")
+InputT = TypeVar("InputT")
+OutputT = TypeVar("OutputT")
+In_contra = TypeVar("In_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
+#: How long one wait for a change lasts.
+WAIT_S: Final = 0.05
+#: A call that is interrupted may wait so long still, and the next one waits for it.
+WAIT_SLICE_S: Final = 0.2
 
 
 @dataclass(slots=True, eq=False)
-class _Answered(Generic[Result, Given]):
+class _Answered(Generic[Result, AnswerT]):
     future: "Future[Result]"
-    answer: Given
+    answer: AnswerT
     #: The thread that completes it.
-    teller: int | None = None
+    thread: int | None = None
 
 
-class OpenFutures(Generic[Result, Given]):
+class OpenFutures(Generic[Result, AnswerT]):
     """Open futures by ticket. Callers have them, so any of them may be cancelled already.
 
     Args:
-        complete: ends a future with what was answered.
+        complete: ends a future with its answer.
+        failed: the answer to a ticket that has none but this error.
+        where: for errors.
     """
 
-    def __init__(self, complete: Callable[["Future[Result]", Given], None]) -> None:
-        self._complete = complete
+    def __init__(
+        self,
+        complete: Callable[["Future[Result]", AnswerT], None],
+        failed: Callable[[int, CoordError], AnswerT],
+        where: str,
+    ) -> None:
+        self._complete, self._failed, self._where = complete, failed, where
         self._tickets = count(1)
         self._open: dict[int, Future[Result]] = {}
-        #: Those whose answer is here, and is to be told.
-        self._answered: deque[_Answered[Result, Given]] = deque()
-
-    @property
-    def tickets(self) -> list[int]:
-        """Of the questions without an answer."""
-        return list(self._open)
+        #: Those whose answer is here, and that are to be completed.
+        self._answered: deque[_Answered[Result, AnswerT]] = deque()
 
     def expect(self) -> "tuple[int, Future[Result]]":
         """A ticket for a new question, and the future of its answer."""
@@ -62,96 +73,37 @@ class OpenFutures(Generic[Result, Given]):
         future = self._open[ticket] = Future()
         return ticket, future
 
-    def settle(self, ticket: int, answer: Given) -> None:
+    def settle(self, ticket: int, answer: AnswerT) -> None:
         """Note the answer of a future; one without an open future is dropped."""
         future = self._open.pop(ticket, None)
         if future is not None:
             self._answered.append(_Answered(future, answer))
 
-    def tell(self) -> None:
+    def abandon(self, broken: CoordError | None) -> None:
+        """Fail all open futures: no answer will come any more."""
+        closed = CannotReach("Closed before the answer came.", self._where)
+        for ticket in list(self._open):
+            self.settle(ticket, self._failed(ticket, broken or closed))
+
+    def complete(self) -> None:
         """Complete those whose answer is here, unless that is for another thread to do.
 
         To be called without the client's lock.
 
         One stays here until it is complete: a thread that was interrupted goes on with it.
         """
-        me = get_ident()
-        if not may_call_user():
+        if not self._answered or not may_call_user():
             return
+        me = threading.get_ident()
         for each in list(self._answered):
-            if each.teller not in (None, me):
+            if each.thread not in (None, me):
                 continue
-            each.teller, future = me, each.future
+            each.thread, future = me, each.future
             # False: it was cancelled, and its waiters were notified then.
             if future.running() or (not future.done() and future.set_running_or_notify_cancel()):
                 self._complete(future, each.answer)
-            with suppress(ValueError):  # its own callback may have told the others
+            with suppress(ValueError):  # its own callback may have completed the others
                 self._answered.remove(each)
-
-
-class Answers:
-    """Open futures by ticket, and which of them are of commits."""
-
-    def __init__(self) -> None:
-        self._futures: OpenFutures[Answer, Answer] = OpenFutures(Future.set_result)
-        self._commits: set[int] = set()
-
-    @property
-    def commits_are_open(self) -> bool:
-        """Whether a caller waits for the outcome of a commit."""
-        return bool(self._commits)
-
-    def expect(self, is_commit: bool) -> "tuple[int, Future[Answer]]":
-        """A ticket for a new question, and the future of its answer."""
-        ticket, future = self._futures.expect()
-        if is_commit:
-            self._commits.add(ticket)
-        return ticket, future
-
-    def settle(self, answer: Answer) -> None:
-        """Note the answer of a future; one without an open future is dropped."""
-        self._commits.discard(answer.ticket)
-        self._futures.settle(answer.ticket, answer)
-
-    def abandon(self, error: CoordError) -> None:
-        """Fail all open futures: no answer will come any more."""
-        for ticket in self._futures.tickets:
-            self.settle(Answer(ticket, error=error))
-
-    def tell(self) -> None:
-        """Complete those whose answer is here. To be called without the member's lock."""
-        self._futures.tell()
-
-
-def of_all(parts: "Sequence[Future[Answer]]") -> "Future[Answer]":
-    """One answer for questions that were asked in several requests: all rows, or the first error.
-
-    It is there when all of theirs are, under the first one's ticket.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    whole: Future[Answer] = Future()
-    left = count(len(parts) - 1, -1)  # `next` of it is one step for all threads
-
-    def note(_: "Future[Answer]") -> None:
-        if next(left) == 0 and whole.set_running_or_notify_cancel():
-            answers = [each.result() for each in parts]
-            error = next((each.error for each in answers if each.error is not None), None)
-            offsets = tuple(row for each in answers for row in each.offsets)
-            failed = tuple(row for each in answers for row in each.failed)
-            whole.set_result(Answer(answers[0].ticket, offsets, failed, error))
-
-    for each in parts:
-        each.add_done_callback(note)
-    return whole
-
-
-InputT = TypeVar("InputT")
-OutputT = TypeVar("OutputT")
-In_contra = TypeVar("In_contra", contravariant=True)
-Out_co = TypeVar("Out_co", covariant=True)
-#: A call that is interrupted may wait so long still, and the next one waits for it.
-WAIT_SLICE_S: Final = 0.2
 
 
 class Machine(Protocol[In_contra, Out_co]):
@@ -167,64 +119,58 @@ class Machine(Protocol[In_contra, Out_co]):
         """How old the newest complete reading may become; None: nothing depends on it."""
 
 
-class Driven(Closing, Generic[InputT, OutputT]):
-    """The base of members and of brokers' agents: the side that faces the transport."""
+MachineT = TypeVar("MachineT", bound=Machine[Any, Any])
+
+
+class Driver(Closing, Generic[MachineT, InputT, OutputT]):
+    """The base of members and of brokers' agents.
+
+    Args:
+        machine: the state machine.
+        identity: who sends its requests.
+        transport: delivers to it; `owns_transport`: and is closed with it.
+        callbacks: the user's.
+        futures: those of questions that its users ask.
+    """
 
     #: What it is, for errors.
     NOUN: ClassVar[str]
 
-    def __init__(self, machine: Machine[InputT, OutputT]) -> None:
-        self._machine = machine
+    def __init__(
+        self,
+        machine: MachineT,
+        identity: Identity,
+        transport: Transport,
+        owns_transport: bool,
+        callbacks: Callbacks[Any],
+        futures: OpenFutures[Any, Any],
+    ) -> None:
+        self.identity = identity
+        self._machine, self._transport, self._owns_transport = machine, transport, owns_transport
+        self._callbacks, self._futures = callbacks, futures
         #: Guards the state machine; waited upon by `poll` and `close`.
         self._changed = threading.Condition(threading.RLock())
         #: Set when a step raised in the transport; the machine stands still from then on.
         self._broken: CoordError | None = None
+        #: What the next `poll` raises.
+        self._raised: CoordError | None = None
+        #: Whether the log has its last request.
+        self._is_left = False
+        #: Whether questions are answered no more.
+        self._is_closed = False
+        #: Whether `close` has come to its end.
+        self.has_ended = False
         #: How often something has happened to it.
         self.changes = 0
         #: Its program has dropped it: it stands still, and its session ends by itself.  # INV-143
         self.is_dropped = False
 
+    # ---- the transport's side -----------------------------------------------------------------
+
     def feed(self, event: InputT) -> None:
         """Take what happened (the transport's threads)."""
         self._step(event)
-        self._tell()
-
-    def _give(self, event: InputT) -> None:
-        """The same from the user's thread: a step that was interrupted is done all the same."""
-        self._step_whole(event)
-        self._tell()
-
-    def _step(self, event: InputT) -> None:
-        with self._changed:
-            if self._broken is not None or self.is_dropped:
-                return
-            self.changes += 1
-            for output in self._machine.handle(event):
-                self._do(output)
-            self._changed.notify_all()
-
-    _step_whole = uninterrupted(_step)
-
-    @uninterrupted
-    def wait_for_change(self, timeout_s: float) -> None:
-        """Until something has happened. Not for long: whatever comes next waits as well."""
-        with self._changed:
-            self._changed.wait(timeout_s)
-
-    def _wait_until(self, timeout_s: float, is_so: Callable[[], bool]) -> bool:
-        """Until this is so; False: time was up. In slices, for calls of other clients wait too."""
-        until = time.monotonic() + timeout_s
-        left_s = timeout_s
-        while not self._is_so(min(WAIT_SLICE_S, left_s), is_so):
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                return False
-        return True
-
-    @uninterrupted
-    def _is_so(self, timeout_s: float, is_so: Callable[[], bool]) -> bool:
-        with self._changed:
-            return self._changed.wait_for(is_so, timeout_s)
+        self._futures.complete()
 
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest; None: not before something else."""
@@ -250,21 +196,98 @@ class Driven(Closing, Generic[InputT, OutputT]):
                 mend = "Close it, and make a new one. Its session ends by itself."
                 self._broken = CoordError(what, self._where, mend)
                 self._broken.__cause__ = problem
-            self._abandon()
+            self._futures.abandon(self._broken)
             self._changed.notify_all()
-        self._tell()
+        self._futures.complete()
+
+    # ---- the user's side ----------------------------------------------------------------------
+
+    def _give(self, event: InputT) -> None:
+        """Feed it from the user's thread: a step that was interrupted is done all the same."""
+        self._step_whole(event)
+        self._futures.complete()
+
+    def ask(self, event: Callable[[int, int], InputT]) -> "Future[Any]":
+        """Feed an event made of the time and a ticket; the future ends with its answer."""
+        future = self._expect(event)
+        self._futures.complete()
+        return future
+
+    @uninterrupted
+    def _expect(self, event: Callable[[int, int], InputT]) -> "Future[Any]":
+        with self._changed:
+            ticket, future = self._futures.expect()
+            self._step(event(self._transport.now_ms(), ticket))
+            if self._broken is not None or self._is_closed:
+                self._futures.abandon(self._broken)
+        return future
+
+    def _raise_failure(self) -> None:
+        problem = self._broken or self._raised
+        if problem is not None:
+            self._raised = None
+            raise problem
+
+    @uninterrupted
+    def wait_for_change(self, timeout_s: float) -> None:
+        """Until something has happened. Not for long: whatever comes next waits as well."""
+        with self._changed:
+            self._changed.wait(timeout_s)
+
+    def _wait_until(self, timeout_s: float, is_so: Callable[[], bool]) -> bool:
+        """Until this is so; False: time was up. In slices, for calls of other clients wait too."""
+        until = time.monotonic() + timeout_s
+        left_s = timeout_s
+        while not self._is_so(min(WAIT_SLICE_S, left_s), is_so):
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return False
+        return True
+
+    @uninterrupted
+    def _is_so(self, timeout_s: float, is_so: Callable[[], bool]) -> bool:
+        with self._changed:
+            return self._changed.wait_for(is_so, timeout_s)
+
+    @uninterrupted
+    def _end(self) -> None:
+        if self.has_ended:
+            return
+        self.has_ended = self._is_closed = True
+        with self._changed:
+            self._futures.abandon(self._broken)
+        self._transport.detach(self)  # type: ignore[arg-type]  # feeds less
+        self._free()
+        if self._owns_transport:
+            self._transport.close()
+
+    # ---- the state machine --------------------------------------------------------------------
+
+    def _step(self, event: InputT) -> None:
+        with self._changed:
+            if self._broken is not None or self.is_dropped:
+                return
+            self.changes += 1
+            for output in self._machine.handle(event):
+                match output:
+                    case Send(request):
+                        self._transport.send(self, request)  # type: ignore[arg-type]  # feeds less
+                    case Raise(error):
+                        self._raised = error
+                    case Left():
+                        self._is_left = True
+                    case _:
+                        self._do(output)
+            self._changed.notify_all()
+
+    _step_whole = uninterrupted(_step)
 
     @abstractmethod
     def _do(self, output: OutputT) -> None:
-        """Carry one output out."""
+        """Carry out one output that is its own."""
 
-    @abstractmethod
-    def _abandon(self) -> None:
-        """No answer will come any more: end what waits for one."""
-
-    @abstractmethod
-    def _tell(self) -> None:
-        """End the futures that have their answers. Not under the lock: they call the user."""
+    def _free(self) -> None:
+        """Give back what it holds beside its transport."""
 
     @property
     @abstractmethod

@@ -43,10 +43,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import structlog
 
 from coordlib.client.groups.machine import offset_of
-from coordlib.client.groups.member import AssignedMember
+from coordlib.client.groups.member import AssignedMember, of_all
 from coordlib.client.groups.reading import TopicIds
 from coordlib.client.kit import events as sg
-from coordlib.client.kit.driver import of_all
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import MemberFenced
 from coordlib.client.kit.offsets import under_ids

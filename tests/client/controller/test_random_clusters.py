@@ -70,8 +70,8 @@ class Life(World):
 
     def change_isr(self, store: Store) -> None:
         for place in store.acts_on():
-            row = store.agent._life._replicas.rows[place]
-            known = store.agent._life._picture._brokers
+            row = store.agent._machine._replicas.rows[place]
+            known = store.agent._machine._picture._brokers
             isr = {each: known[each].incarnation for each in row.replicas if each in known}
             store.agent.alter_isr(*place, isr, has_recovered=True)
             assert store.agent.must_acknowledge(*place) >= set(row.isr) | {store.number}
@@ -146,7 +146,7 @@ class Life(World):
             assert leaders == [row.leader], (place, row)
             for store in self.stores:
                 if store.number in row.replicas:
-                    assert store.agent._life._replicas.rows[place] == row
+                    assert store.agent._machine._replicas.rows[place] == row
                     assert (place in store.leads) == (row.leader == store.number)
             self.met["led"] += 1
 

@@ -211,7 +211,7 @@ def test_commit_repeats_under_the_ticket_of_its_first_attempt(
     """So that its repeats keep their place before what other threads have committed since."""
     world = World()
     (user,) = world.join("app")
-    handle, asked = user.member._membership.handle, list[sg.CommitOffsets]()
+    handle, asked = user.member._machine.handle, list[sg.CommitOffsets]()
 
     def throttling(event: sg.Input) -> list[sg.Output]:
         if not isinstance(event, sg.CommitOffsets):
@@ -220,7 +220,7 @@ def test_commit_repeats_under_the_ticket_of_its_first_attempt(
         refusal = GroupError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "group orders", "")
         return [sg.Answer(event.ticket, error=None if len(asked) == 3 else refusal)]
 
-    monkeypatch.setattr(user.member._membership, "handle", throttling)
+    monkeypatch.setattr(user.member._machine, "handle", throttling)
     monkeypatch.setattr(shell_member, "COMMIT_PUT_OFF_S", 0.0)
     user.member.commit({T0: 1})
 

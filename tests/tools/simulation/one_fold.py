@@ -115,7 +115,7 @@ def _is_crowded(world: World, evidence: Evidence) -> bool:
 
 def _check_membership(shard: int, outputs: list[Output], others: list[Output]) -> None:
     """INV-24: positions that are no member's make nobody a member, and keep nobody one."""
-    mine, theirs = _membership(outputs), _membership(others)
+    mine, theirs = _machine(outputs), _machine(others)
     for ours, without in zip(mine, theirs, strict=False):
         if ours != without:
             raise Violation(
@@ -125,7 +125,7 @@ def _check_membership(shard: int, outputs: list[Output], others: list[Output]) -
         raise Violation(f"INV-24: positions change who is a member in shard {shard}")
 
 
-def _membership(outputs: list[Output]) -> list[tuple[str, str, str, str, str]]:
+def _machine(outputs: list[Output]) -> list[tuple[str, str, str, str, str]]:
     events = [msgspec.json.decode(o.value or b"{}") for o in outputs if o.topic == "events"]
     return [
         (each["type"], each["group"], each["member"], each["reason"], each["cause"])

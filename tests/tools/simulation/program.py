@@ -97,7 +97,7 @@ class Program(User):
 
     def _known_as(self) -> str:
         """The id under which the coordinator may wait for it; empty: none."""
-        life = self.consumer.member._membership
+        life = self.consumer.member._machine
         return str(life.member) if life.state in ACTIVE else ""
 
     def _require_leave(self, member: str) -> None:

@@ -81,7 +81,7 @@ class User(Process):
             data_consumer=DataConsumer(cluster),
         )
         waiting.install(self.consumer.member, self)
-        self._ownership = self.consumer.member._membership.held
+        self._ownership = self.consumer.member._machine.held
         #: What it believes to be its own, by what it was told.
         self.held: set[TopicPartition] = set()
         self._since_commit = 0
@@ -290,7 +290,7 @@ class User(Process):
 
     def _is_out(self, problem: CoordError) -> bool:
         """Whether this is the end; the group has no assignment for now otherwise."""
-        state = self.consumer.member._membership.state
+        state = self.consumer.member._machine.state
         return state is State.FAILED or not isinstance(problem, AssignmentFailed | AssignorFailed)
 
     def _commit(self, leaving: list[KafkaTopicPartition] | None = None) -> None:

@@ -48,7 +48,7 @@ def test_it_works_on_while_others_have_not_joined(world: World) -> None:
     b.is_busy = b.transport.is_deaf = True
     world.join("d")
 
-    assert a.member._membership.state is State.JOINING
+    assert a.member._machine.state is State.JOINING
     assert a.owns == kept
     world.run(4_000)
     assert a.owns == kept
@@ -62,7 +62,7 @@ def test_heartbeats_go_on_while_the_join_is_parked(world: World) -> None:
     before = len(a.told)
     world.run(8_500)  # longer than rule 10 would give a demand that nobody answered
 
-    assert a.member._membership.state is State.JOINING
+    assert a.member._machine.state is State.JOINING
     assert a.member.may_work()
     assert len(a.told) == before
 
@@ -104,7 +104,7 @@ def test_who_is_cut_off_while_its_join_is_parked_stops_in_time(world: World) -> 
     a, _, c = world.join("a", "b", "c")
     c.is_busy = c.transport.is_deaf = True
     world.join("d")
-    assert a.member._membership.state is State.JOINING
+    assert a.member._machine.state is State.JOINING
     a.transport.is_cut = True
     world.run(30_000)
 
@@ -123,7 +123,7 @@ def test_who_cannot_hear_that_its_join_was_answered_stops_within_its_session(
     a, b = world.join("a", "b")
     b.transport.is_deaf = True
     world.join("c")
-    assert a.member._membership.state is State.JOINING
+    assert a.member._machine.state is State.JOINING
     a.transport.is_deaf, b.transport.is_deaf = True, False
     world.run(6_000, step_ms=100)
     assert a.member.may_work()

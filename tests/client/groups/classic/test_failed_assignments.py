@@ -92,7 +92,7 @@ def test_a_failure_that_all_share_puts_nobody_out_and_is_over_when_the_assignor_
         assert "user data of c cannot be read" in str(error)
     assert [user.owns for user in users] == [()] * 5
     assert of_kind(world, rq.LeaveGroup) == []
-    assert {user.member._membership.state for user in users} == {State.STABLE}
+    assert {user.member._machine.state for user in users} == {State.STABLE}
 
     switch.problem = None
     world.run(RETRY_MS)

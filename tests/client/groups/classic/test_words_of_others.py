@@ -54,7 +54,7 @@ def subscribed(*topics: str, **more: Any) -> bytes:
 
 def alive(users: list[User]) -> bool:
     """Whether nobody has failed, and none of them was told of anything."""
-    states = {user.member._membership.state for user in users}
+    states = {user.member._machine.state for user in users}
     return states == {State.STABLE} and not any(user.errors for user in users)
 
 
@@ -234,7 +234,7 @@ def test_whatever_one_member_says_the_others_stay_members(assignor: str, seed: i
         world.run(4_000)
     world.run(RETRY_MS)
 
-    assert all(user.member._membership.state is State.STABLE for user in users)
+    assert all(user.member._machine.state is State.STABLE for user in users)
     assert all(
         isinstance(each, AssignmentFailed | AssignorFailed) for u in users for each in u.errors
     )

@@ -144,7 +144,7 @@ class LakeMember(Struck):
             try:
                 self._turn()
             except CoordError:
-                if self.member._membership.state is State.FAILED:
+                if self.member._machine.state is State.FAILED:
                     break
             if self._run is not None and self._run.problem is not None:
                 break  # the query has failed: a reader leaves

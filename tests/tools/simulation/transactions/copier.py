@@ -123,7 +123,7 @@ class Copier(Blocking):
                 if not error.txn_requires_abort():
                     producer = self._after(producer, error)
             except CoordError:
-                if self.consumer.member._membership.state is MemberState.FAILED:
+                if self.consumer.member._machine.state is MemberState.FAILED:
                     break  # a new process may be let in
                 self.wait(BREAK_MS, lambda: False)
         if producer is not None:
