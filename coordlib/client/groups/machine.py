@@ -15,9 +15,9 @@ too, once and as soon as its user has let go: a successor may wait for just that
 **Pending offsets** whose Delta table must be looked into, because nobody says what became of them.
 A member that is about to read a partition meets them in the answer to its OffsetFetch. Their sender
 may be on its way to say it, so it gets two seconds. After that the shell looks
-(`client/transactions/in_doubt.py`), and this member says what was found. Only for partitions that
-are this member's now: other members may be in the middle of a batch, which a look would make fail;
-whoever follows them looks then.
+(`client/transactions/delta_commits.py`), and this member says what was found. Only for partitions
+that are this member's now: other members may be in the middle of a batch, which a look would make
+fail; whoever follows them looks then.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ from coordlib.client.groups.state import ACTIVE, ENDED, Ownership, Standing, Sta
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import LookInto, Partitions, TopicPartition
 from coordlib.client.kit.fence import Fence, MemberFenced
-from coordlib.client.kit.requests import Asks, Step, error_of
+from coordlib.client.kit.requests import Asks, Step, error_of, offset_of
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.offsets import DELTA
 from coordlib.core.wire.transactions import ABORT
@@ -80,12 +80,6 @@ class Doubts:
         """The shell has looked; if the entry is met again, then in two seconds."""
         self._looking.discard(key)
         self._since[key] = now_ms
-
-
-def offset_of(coordinate: str) -> int:
-    """The log offset in a coordinate such as `r1-57`; -1: it is none."""
-    text = coordinate.rpartition("-")[2]
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
 
 
 class Leaving:

@@ -29,7 +29,6 @@ from coordlib.client.groups.assignors import (
     look_up,
 )
 from coordlib.client.groups.classic import ClassicMembership
-from coordlib.client.groups.looker import Looker
 from coordlib.client.groups.machine import Life
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.calls import Callbacks, UserCall, uninterrupted
@@ -47,6 +46,7 @@ from coordlib.client.kit.transport import (
     default_client_id,
 )
 from coordlib.client.kit.unit import GroupMetadata
+from coordlib.client.transactions.delta_commits import Looker
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp

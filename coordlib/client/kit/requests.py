@@ -324,6 +324,12 @@ class _Ask:
     parts: dict[int, tuple[rs.FetchedOffset, ...]] = field(default_factory=dict)
 
 
+def offset_of(coordinate: str) -> int:
+    """The log offset in a coordinate such as `r1-57`; -1: it is none."""
+    text = coordinate.rpartition("-")[2]
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
+
+
 class Asks:
     """Open questions by the correlation id under which they were last asked."""
 

@@ -22,7 +22,7 @@ once, as everywhere. `write_once` is for those who want each record once.
 
 A kill before 3 leaves no rows and no offsets; after 3 both. A commit of somebody else under the
 application's name has shut this member out: Delta refuses its own then. Whoever reads those
-partitions next finds out which (`client/transactions/in_doubt.py`).  # INV-100
+partitions next finds out which (`client/transactions/delta_commits.py`).  # INV-100
 
 **The tables that a group has written to**, as the group's offsets name them. Each offset that is
 committed with rows names the table that has them: its URI, its id, a version that it had with a
@@ -42,13 +42,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import structlog
 
-from coordlib.client.groups.machine import offset_of
 from coordlib.client.groups.member import AssignedMember, of_all
 from coordlib.client.groups.reading import TopicIds
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import MemberFenced
 from coordlib.client.kit.offsets import under_ids
+from coordlib.client.kit.requests import offset_of
 from coordlib.client.spark.delta import How, SparkTable, StagedBatch
 from coordlib.client.transactions.delta_commits import (
     Written,

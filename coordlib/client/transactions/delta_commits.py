@@ -25,20 +25,27 @@ fails if the table has another one by then.
 """
 
 import json
+import logging
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from msgspec import UNSET
+
 from coordlib import limits
-from coordlib.client.kit.requests import Identity
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.requests import Identity, offset_of
 from coordlib.core.wire.transactions import ABORT, COMMIT, Result
-from coordlib.errors import AnotherTable, CannotReach, SetupError
+from coordlib.errors import AnotherTable, CannotReach, CoordError, SetupError
 from coordlib.history.plan import digest_of, number_in_commit
 from coordlib.installation import how_to_install
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+_log = logging.getLogger("coordlib.client")
 #: The table property that says for how long; as text of Spark's, such as `interval 7 days`.
 RETENTION: Final = "delta.setTransactionRetentionDuration"
 DAY_MS: Final = 86_400_000
@@ -412,6 +419,57 @@ def _deltalake(uri: str) -> Any:
     return deltalake
 
 
-def open_files(uri: str, app: str) -> DeltaFiles:
-    """A member's opener (`client/groups/looker.py`)."""
-    return DeltaFiles(uri, app)
+#: Opens the table at a path or URI, as the application with this id sees it.
+Opener = Callable[[str, str], Table]
+
+
+class Looker:
+    """Finds out for one member what became of other members' batches.
+
+    Args:
+        feed: the member's own.
+        now_ms: the member's clock.
+        spawn: runs a look; if it raises, the member fails.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        feed: Callable[[sg.Input], None],
+        now_ms: Callable[[], int],
+        spawn: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._identity, self._feed, self._now_ms = identity, feed, now_ms
+        #: A reader with Spark puts its own here.
+        self.opener: Opener = DeltaFiles
+        #: Tests have time that stands still, and run a look themselves.
+        self.spawn = spawn
+        #: Why something could not be found out; "": nothing of the kind, or it was since.
+        self.trouble = ""
+
+    def begin(self, look: sg.LookInto) -> None:
+        """Look without waiting; what was found is fed to the member."""
+        self.spawn(partial(self._look, look))
+
+    def _look(self, look: sg.LookInto) -> None:
+        entry = look.awaited
+        result = None
+        try:
+            table, member = entry.table or "", entry.member or ""
+            since_ms = 0 if entry.since_ms is UNSET else entry.since_ms
+            opened = self.opener(table, app_id(self._identity, member))
+            age_ms = int(time.time() * 1000) - since_ms
+            known = newest_of(table, [entry.metadata or ""])
+            result = settle(opened, offset_of(entry.key), look.token, age_ms, known)
+            self.trouble = ""
+            _log.info("%s, a batch in doubt, is decided by %s: %s", entry.key, table, result)
+        except CoordError as problem:
+            self._failed(entry.key, str(problem))
+        except Exception as problem:  # noqa: BLE001  of Spark, of deltalake, of any store
+            self._failed(entry.key, repr(problem)[:500])
+        finally:
+            self._feed(sg.Looked(self._now_ms(), entry.key, result))
+
+    def _failed(self, key: str, why: str) -> None:
+        self.trouble = f"Offsets wait for {key}, which cannot be looked for: {why}"
+        _log.warning("group %s: %s", self._identity.group, self.trouble)

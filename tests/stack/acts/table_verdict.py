@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coordlib.client.groups.machine import offset_of
+from coordlib.client.kit.requests import offset_of
 from coordlib.demo.verdict import Check
 from tests.stack.acts.copy_witness import COMMITTED, Unit
 from tests.stack.acts.transactions_verdict import IS_COMMITTED, IS_DROPPED, Copied, Decision

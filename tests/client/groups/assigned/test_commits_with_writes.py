@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.groups.machine import DOUBT_MS, offset_of
+from coordlib.client.groups.machine import DOUBT_MS
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import MemberFenced
-from coordlib.client.kit.requests import UNSTABLE_RETRY_MAX_MS
+from coordlib.client.kit.requests import UNSTABLE_RETRY_MAX_MS, offset_of
 from coordlib.core.wire import api as rq
 from coordlib.errors import CannotReach, ErrorCode, GroupError
 from tests.client.groups.assigned.world import AssignedUser, AssignedWorld

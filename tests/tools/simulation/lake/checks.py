@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.client.groups.machine import offset_of
+from coordlib.client.kit.requests import offset_of
 from coordlib.core.groups.offsets.tables import PENDING_KEY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire.transactions import COMMIT

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from coordlib.client.groups.machine import offset_of
+from coordlib.client.kit.requests import offset_of
 from coordlib.core.wire import api as rq
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.lake import table
