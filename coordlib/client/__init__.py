@@ -35,9 +35,9 @@ from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.groups.member import AssignedMember, ClassicMember
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import AssignmentFailed, MemberFenced
+from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.requests import Timing
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.client.kit.unit import GroupMetadata
 from coordlib.client.transactions.committed import TornTransaction, UndecidedTransaction
 from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.client.transactions.data_cluster import write_markers

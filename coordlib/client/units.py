@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.kit import offsets as of
-from coordlib.client.kit.unit import GroupMetadata, Outcome, Unit
+from coordlib.client.kit.offsets import GroupMetadata, Outcome, Unit
 from coordlib.client.transactions.by_kafka import OffsetsQuestion
 from coordlib.client.transactions.machine import Severity, State, TransactionError
 from coordlib.client.transactions.producer import TIMEOUT_S, CoordinatedProducer

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from coordlib.client.kit import calls as uninterrupted
-from coordlib.client.kit.handing_out import FRESH_MS
+from coordlib.client.kit.data import FRESH_MS
 from coordlib.client.transactions.committed import TornTransaction
 from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.core.wire.data_headers import Txn

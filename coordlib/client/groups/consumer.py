@@ -24,12 +24,11 @@ from coordlib.client.groups.settings import ASSIGNED_KIND, member_of, read_setti
 from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.calls import OnePoller, UserCall, uninterrupted
-from coordlib.client.kit.data import AsksCluster, open_reader
+from coordlib.client.kit.data import FRESH_MS, AsksCluster, Prepared, open_reader
 from coordlib.client.kit.events import TopicPartition
-from coordlib.client.kit.handing_out import FRESH_MS, Prepared
+from coordlib.client.kit.offsets import GroupMetadata, Outcome, Unit
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.transport import Transport, while_used
-from coordlib.client.kit.unit import GroupMetadata, Outcome, Unit
 from coordlib.client.transactions.committed import TornTransaction
 from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.client.transactions.machine import Severity, TransactionError

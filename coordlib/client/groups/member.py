@@ -36,7 +36,13 @@ from coordlib.client.kit.config import SHOWN_MAX
 from coordlib.client.kit.driver import WAIT_S, WAIT_SLICE_S, Driver, OpenFutures
 from coordlib.client.kit.events import Callback, Partitions, TopicPartition
 from coordlib.client.kit.fence import MemberFenced, Stop
-from coordlib.client.kit.offsets import once, parts_of_commit, parts_of_fetch, rows_fault
+from coordlib.client.kit.offsets import (
+    GroupMetadata,
+    once,
+    parts_of_commit,
+    parts_of_fetch,
+    rows_fault,
+)
 from coordlib.client.kit.requests import Identity, Timing
 from coordlib.client.kit.transport import (
     FailingTransport,
@@ -45,7 +51,6 @@ from coordlib.client.kit.transport import (
     Transport,
     default_client_id,
 )
-from coordlib.client.kit.unit import GroupMetadata
 from coordlib.client.transactions.delta_commits import Looker
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs

@@ -32,10 +32,9 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.calls import uninterrupted
-from coordlib.client.kit.data import SeenIds, seek_to
+from coordlib.client.kit.data import AHEAD_MAX, HandingOut, Prepared, Ready, SeenIds, seek_to
 from coordlib.client.kit.events import Partitions, TopicPartition
-from coordlib.client.kit.handing_out import AHEAD_MAX, HandingOut, Prepared, Ready
-from coordlib.client.kit.unit import Outcome, Unit
+from coordlib.client.kit.offsets import Outcome, Unit
 from coordlib.client.transactions.committed import TornTransaction, UndecidedTransaction
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.clients import denial, reading

@@ -20,6 +20,7 @@ from coordlib import limits
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.calls import uninterrupted
 from coordlib.client.kit.config import require_name, take_apart, whole
+from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.transport import (
     KafkaTransport,
     Transport,
@@ -27,7 +28,6 @@ from coordlib.client.kit.transport import (
     default_client_id,
     identity_at,
 )
-from coordlib.client.kit.unit import GroupMetadata
 from coordlib.client.transactions.data_cluster import (
     TIMEOUT,
     TRANSACTION_TIMEOUT_MS,

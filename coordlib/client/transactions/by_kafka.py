@@ -24,9 +24,9 @@ from confluent_kafka import KafkaError, KafkaException
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.config import DECIDED_BY, PREFIX, SERVERS, whole
 from coordlib.client.kit.later_fields import as_read
+from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.requests import backoff_ms, throttle_ms
 from coordlib.client.kit.transport import Unfenced
-from coordlib.client.kit.unit import GroupMetadata
 from coordlib.client.transactions.data_cluster import (
     TIMEOUT,
     TRANSACTION_TIMEOUT_MS,

@@ -7,7 +7,7 @@ commits nothing: programs name the partitions, or read them in a group by a `Coo
 with `coord.decided.by`.
 
 What is read and held back is changed whole (`kit/uninterrupted.py`), and records that may be
-delivered wait until the line that returns them notes them as handed out (`kit/handing_out.py`).
+delivered wait until the line that returns them notes them as handed out (`kit/data.py`).
 Questions to the coordinator wait for nothing: a reader asks, and looks later for answers. Silence
 is not asked again, since the question stands in the log.
 """
@@ -28,9 +28,17 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.calls import OnePoller, uninterrupted
 from coordlib.client.kit.config import Options, take_apart
-from coordlib.client.kit.data import AsksCluster, open_reader, seek_to
+from coordlib.client.kit.data import (
+    AHEAD_MAX,
+    FRESH_MS,
+    AsksCluster,
+    HandingOut,
+    Prepared,
+    Ready,
+    open_reader,
+    seek_to,
+)
 from coordlib.client.kit.events import TopicPartition
-from coordlib.client.kit.handing_out import AHEAD_MAX, FRESH_MS, HandingOut, Prepared, Ready
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.transport import (
     KafkaTransport,

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.requests import WIRE_VERSION, Identity, backoff_ms, throttle_ms
-from coordlib.client.kit.unit import GroupMetadata
 from coordlib.client.transactions.machine import Severity, TransactionError, severity_of
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs

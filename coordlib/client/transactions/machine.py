@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, Protocol, Self
 
-from coordlib.client.kit.unit import GroupMetadata
+from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.core.wire import api as rq
 from coordlib.errors import CoordError, NotAllowed
 

@@ -14,9 +14,9 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.config import DECIDED_BY
+from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.transport import Transport
-from coordlib.client.kit.unit import GroupMetadata
 from coordlib.client.transactions.by_coordinator import CoordinatorTransactions
 from coordlib.client.transactions.by_kafka import KafkaTransactions
 from coordlib.client.transactions.data_cluster import open_idempotent, open_transactional

@@ -1,7 +1,7 @@
 """What belongs to a unit of work, and where a consumer goes back to when it was aborted."""
 
 from coordlib.client.kit.events import TopicPartition
-from coordlib.client.kit.unit import Unit
+from coordlib.client.kit.offsets import Unit
 from coordlib.core.wire import api as rq
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -12,9 +12,9 @@ from typing import Any, Final, Protocol
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from coordlib.client import CoordinatedConsumer, CoordinatedProducer, TransactionError
+from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.client.kit.unit import GroupMetadata
 from coordlib.core.wire.envelope import shard_of
 
 OURS: Final = "ours"

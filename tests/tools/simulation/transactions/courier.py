@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, Final
 
 from coordlib.client import CoordinatedProducer, TransactionError
+from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.transport import Handler
-from coordlib.client.kit.unit import GroupMetadata
 from coordlib.core.wire import api as rq
 from coordlib.demo.history import Happened
 from coordlib.errors import CoordError

@@ -10,8 +10,8 @@ from typing import Final
 
 from coordlib.client import CoordinatedProducer
 from coordlib.client.kit import events as sg
+from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.transport import Unfenced, identity_at
-from coordlib.client.kit.unit import GroupMetadata
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError
