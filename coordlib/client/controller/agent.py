@@ -132,7 +132,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
                 over = KafkaTransport(config or {}, prefix, own_client)
                 undone.callback(over.close)
             identity = name.identity(own_client, over)
-            said = Registration(
+            registration = Registration(
                 broker=broker,
                 endpoints=tuple(endpoints),
                 rack=rack,
@@ -141,7 +141,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
             )
             where = f"cluster {cluster}, broker {broker}"
             super().__init__(
-                BrokerMachine(identity, timing, said),
+                BrokerMachine(identity, timing, registration),
                 identity,
                 over,
                 transport is None,

@@ -256,7 +256,7 @@ class Driver(Closing, Generic[MachineT, InputT, OutputT]):
         self.has_ended = self._is_closed = True
         with self._changed:
             self._futures.abandon(self._broken)
-        self._transport.detach(self)  # type: ignore[arg-type]  # feeds less
+        self._transport.detach(self)
         self._free()
         if self._owns_transport:
             self._transport.close()
@@ -271,7 +271,7 @@ class Driver(Closing, Generic[MachineT, InputT, OutputT]):
             for output in self._machine.handle(event):
                 match output:
                     case Send(request):
-                        self._transport.send(self, request)  # type: ignore[arg-type]  # feeds less
+                        self._transport.send(self, request)
                     case Raise(error):
                         self._raised = error
                     case Left():
