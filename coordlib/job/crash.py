@@ -55,7 +55,7 @@ DRIVER_PLACES: Final = (
 WORKER_PLACES: Final = ("in-task", "task-ends")
 
 
-class Crash:
+class CrashPoint:
     """Where this process is to end; nowhere, unless the environment sets it."""
 
     def __init__(self, place: str = "", batch: int = -1, number: int = signal.SIGKILL) -> None:
@@ -77,7 +77,7 @@ class Crash:
             return cls()
         return cls(place, int(batch), signal.SIGSTOP if how else signal.SIGKILL)
 
-    def strike(self, place: str, batch: int) -> None:
+    def maybe_crash(self, place: str, batch: int) -> None:
         """To be called at the place; does nothing at all others."""
         if place == self._place and 0 <= self._batch <= batch:
             print(f"{VARIABLE}: {place} in batch {batch}", file=sys.stderr, flush=True)

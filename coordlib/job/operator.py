@@ -27,8 +27,8 @@ from coordlib.job.batch import (
     pack_outputs,
     too_large,
 )
-from coordlib.job.crash import Crash
-from coordlib.job.pipelines import Folding, FoldingPages, Pipeline
+from coordlib.job.crash import CrashPoint
+from coordlib.job.pipelines import FoldFn, FoldingPages, Pipeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,9 +211,9 @@ def _judge_shard(
     ) -> Iterator["pd.DataFrame"]:
         import pandas as pd
 
-        crash, batch = Crash.from_environment(judging.label), _batch_number()
+        crash, batch = CrashPoint.from_environment(judging.label), _batch_number()
         shard = shard_of[int(key[0])]
-        crash.strike("in-task", batch)
+        crash.maybe_crash("in-task", batch)
         bytes_max = held_bytes_max(own_memory_bytes(judging.worker_memory_bytes))
         records = gather(frames, bytes_max, f"batch {batch}, shard {shard}")
         own, begin = msgspec.structs.replace(settings, shard=shard), beginning.value
@@ -226,14 +226,14 @@ def _judge_shard(
         state.update((STATE_VERSION, fresh))
         for some in pieces(rows, rows_per_batch):
             yield pd.DataFrame(some, columns=COLUMNS)
-        crash.strike("task-ends", batch)
+        crash.maybe_crash("task-ends", batch)
 
     return judge_shard
 
 
 def judge_alone(
     spark: "SparkSession",
-    folding: Folding,
+    folding: FoldFn,
     settings: ShardSettings,
     blob: bytes | None,
     records: list[InputRecord],
@@ -333,7 +333,7 @@ class Judging(NamedTuple):
     All raise UnreadableState, and nothing else for what somebody else wrote.
     """
 
-    fold: Folding
+    fold: FoldFn
     #: None: the pipeline's state is one blob.
     fold_pages: FoldingPages | None
     label: str
@@ -383,7 +383,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnknownStateVersion, BrokenPages)
 
 
 def judge_readable(
-    folding: Folding, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+    folding: FoldFn, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
 ) -> Judged:
     """`judge_rows`; raises UnreadableState, and nothing else for what somebody else wrote."""
     try:
@@ -393,7 +393,7 @@ def judge_readable(
 
 
 def judge_rows(
-    folding: Folding, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+    folding: FoldFn, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
 ) -> Judged:
     """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
     done = folding(blob, records, settings)
@@ -401,7 +401,7 @@ def judge_rows(
 
 
 def take_over(
-    folding: Folding, blob: bytes, records: list[InputRecord], settings: ShardSettings
+    folding: FoldFn, blob: bytes, records: list[InputRecord], settings: ShardSettings
 ) -> Judged:
     """A part of a batch that is committed: its outcome is `blob`, and nothing is written again."""
     done = folding(blob, [], settings)

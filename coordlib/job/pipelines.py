@@ -31,10 +31,10 @@ from coordlib.errors import SetupError
 __all__ = [
     "CLAIMS",
     "GROUPS",
-    "Folding",
+    "FoldFn",
     "FoldingPages",
     "Pipeline",
-    "Restoring",
+    "RestoreFns",
     "Snapshots",
     "Topics",
     "claims",
@@ -51,14 +51,14 @@ CLAIMS: Final = "claims"
 _decode_key: Final = msgspec.json.Decoder(tuple[str, str, int]).decode
 _decode_committed: Final = msgspec.json.Decoder(CommittedValue).decode
 #: State before, records, settings: what follows. Pure.
-Folding = Callable[[bytes | None, Iterable[InputRecord], ShardSettings], Fold]
+FoldFn = Callable[[bytes | None, Iterable[InputRecord], ShardSettings], Fold]
 #: The same of a state in pages.
 FoldingPages = Callable[
     [StoredPages | bytes | None, Iterable[InputRecord], ShardSettings, Packing, Kept], PagesFold
 ]
 
 
-class Restoring(NamedTuple):
+class RestoreFns(NamedTuple):
     """Each change of an entity is saved: the topics have the state at the marker."""
 
     restore: Callable[[Topics, ShardPosition], bytes]
@@ -90,10 +90,10 @@ class Pipeline:
     label: str
     #: The topics that it reads, by letter. The id of the first one names the incarnation.
     inputs: Mapping[str, str]
-    fold: Folding
+    fold: FoldFn
     #: The compacted topics from which `restore` makes states, without the prefix.
     restored_from: tuple[str, ...]
-    restore: "Restoring | Snapshots"
+    restore: "RestoreFns | Snapshots"
     #: The pool of Spark's scheduler in which it runs.
     pool: str
     #: As `fold`, of a state in pages; None: its state is one blob.
@@ -141,7 +141,7 @@ def groups(prefix: str, owned: Owned = None) -> Pipeline:
         inputs={each.letter: f"{prefix}.{each.topic}" for each in REGISTRY.inputs.values()},
         fold=fold_groups,
         restored_from=tuple(topics_of(REGISTRY)),
-        restore=Restoring(_restore, _orphans),
+        restore=RestoreFns(_restore, _orphans),
         pool="coordinator",
         fold_pages=fold_group_pages,
         sets_aside=True,

@@ -20,7 +20,7 @@ from coordlib.job import rebuild
 from coordlib.job.batch import Batch, BatchSize, assemble
 from coordlib.job.beginning import Memory, beginning_of, size_of_batches
 from coordlib.job.checkpoint import CheckpointFolder, Ended, Identity
-from coordlib.job.crash import Crash
+from coordlib.job.crash import CrashPoint
 from coordlib.job.failures import has_java_ended
 from coordlib.job.judged_log import JudgedLog
 from coordlib.job.operator import Beginning, judge, judge_alone
@@ -191,7 +191,7 @@ class PipelineQuery:
         self._lock = threading.Lock()
         #: Records are judged one by one; the query has not begun.
         self.is_probing = False
-        self._crash = Crash.from_environment(pipeline.label)
+        self._crash = CrashPoint.from_environment(pipeline.label)
 
     @property
     def folder(self) -> CheckpointFolder:
@@ -460,12 +460,12 @@ class PipelineQuery:
     def write_batch(self, frame: "DataFrame", number: int, running: _Running) -> None:
         """One micro-batch: collect once, write once, tell the owner."""
         began = time.monotonic()
-        self._crash.strike("batch-begins", number)
+        self._crash.maybe_crash("batch-begins", number)
         try:
             # Arrow, because pickling rows one by one costs more than writing them.
             columns = frame.toArrow().to_pydict()
             batch = assemble(number, zip(*columns.values(), strict=True))
-            self._crash.strike("batch-judged", number)
+            self._crash.maybe_crash("batch-judged", number)
             if self._log is not None:
                 before, inputs = self.sink.marker, self.pipeline.inputs
                 after = next_marker(before, batch, running.identity, inputs)
@@ -481,7 +481,7 @@ class PipelineQuery:
                 running.size.batch_ended(report.records, report.input_bytes, report.output_bytes)
         self._on_batch(batch, written)
         spent = time.monotonic() - began
-        self._crash.strike("batch-ends", number)
+        self._crash.maybe_crash("batch-ends", number)
         _log.debug("batch", number=number, outputs=len(batch.outputs), seconds=round(spent, 3))
 
 

@@ -15,7 +15,7 @@ from coordlib.core.engine.state import PROGRESS
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.job.pipelines import Pipeline, Restoring, Snapshots, Topics
+from coordlib.job.pipelines import Pipeline, RestoreFns, Snapshots, Topics
 from coordlib.job.progress import NewestByKey
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import denial, open_admin, reaching, reading, reason_of, refusing
@@ -253,7 +253,7 @@ def refuse_cut(
 def withdrawn(newest_by_key: NewestByKey, pipeline: Pipeline, replay: Replay) -> list[Output]:
     """Tombstones for what shards that began late know nothing of: a dead owner would stand there
     for ever."""
-    if isinstance(pipeline.restore, Restoring):
+    if isinstance(pipeline.restore, RestoreFns):
         return []
     topic = pipeline.restore.unknown_when_late
     return [
@@ -278,7 +278,7 @@ def seed_blob(
     read = time.monotonic()
     position = marker.shards.get(str(shard), _NOWHERE)
     try:
-        if isinstance(pipeline.restore, Restoring):
+        if isinstance(pipeline.restore, RestoreFns):
             blob = pipeline.restore.restore({**topics, PROGRESS: id_pages}, position)
             left_out = pipeline.restore.left_out(topics)
         else:

@@ -24,7 +24,7 @@ from coordlib.core.wire.stored import FEATURES, ControlKeys, Layout, Marker, Set
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
-from coordlib.job.crash import Crash
+from coordlib.job.crash import CrashPoint
 from coordlib.job.pipelines import Pipeline
 from coordlib.job.progress import (
     LAYOUT_KEY,
@@ -163,7 +163,7 @@ class TransactionalSink:
         #: Where the compacted topics end at least; None: as the marker has it.
         self.saved: Written | None = None
         self._cut: set[tuple[str, int]] = set()
-        self._crash = Crash.from_environment(pipeline.label)
+        self._crash = CrashPoint.from_environment(pipeline.label)
 
     @property
     def marker(self) -> Marker | None:
@@ -385,13 +385,13 @@ class TransactionalSink:
             for number, (topic, partition, key, value) in enumerate(rows):
                 note = delivered.note if number in last_numbers else None
                 self._produce(f"{self._pipeline.prefix}.{topic}", partition, key, value, note)
-            self._crash.strike("in-transaction", batch)
+            self._crash.maybe_crash("in-transaction", batch)
             # What is still queued after this time is flushed by the commit, or fails it.
             self._producer.flush(_TIMEOUT_S)
             delivered.raise_first_error()
-            self._crash.strike("before-commit", batch)
+            self._crash.maybe_crash("before-commit", batch)
             self._producer.commit_transaction(_TIMEOUT_S)
-            self._crash.strike("after-commit", batch)
+            self._crash.maybe_crash("after-commit", batch)
         except (KafkaException, SystemError) as problem:
             # A producer that is fenced inside flush() breaks its own callbacks: a SystemError.
             raise self._ended_by(problem, {topic for topic, _ in last}) from problem

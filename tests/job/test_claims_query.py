@@ -14,7 +14,7 @@ from coordlib.config import ClaimsConfig, CoordinatorConfig
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import CannotReach, LogCut, SetupError, StartRefused
 from coordlib.job import failures
-from coordlib.job.background.loop import StatusFile, Troubles
+from coordlib.job.background.loop import HealthReport, StatusFile
 from coordlib.job.batch import Batch, BatchReport
 from coordlib.job.checkpoint import Identity
 from coordlib.job.main import claims_query as claims
@@ -31,7 +31,7 @@ def query_with(
     wanted = ClaimsOptions(
         bootstrap_servers="127.0.0.1:1", checkpoint="c", config=config, **options
     )
-    return ClaimsQuery(MagicMock(), wanted, StatusFile(path), Troubles(), is_alone)
+    return ClaimsQuery(MagicMock(), wanted, StatusFile(path), HealthReport(), is_alone)
 
 
 def marker_at(next_offset: int) -> Marker:
@@ -169,7 +169,7 @@ def test_the_status_has_the_query_beside_the_groups(tmp_path: Path) -> None:
         records_max=200_000, sink=SimpleNamespace(marker=marker_at(9))
     )
     query._query = plane_query
-    query._troubles.failed(CLAIMS, "the broker was away")
+    query._health.failed(CLAIMS, "the broker was away")
     position = ShardPosition(clock_ms=1, previous_ms=1, offsets={"m": 8}, published=-1)
     status = Status(shard=0, position=position, cap_ms=1, has_deadline=False, owed=-1)
     report = BatchReport(status=status, ranges={"m": (0, 8)}, state_bytes=77)
@@ -181,7 +181,7 @@ def test_the_status_has_the_query_beside_the_groups(tmp_path: Path) -> None:
     assert told["claims"]["state"] == "running"
     assert (told["claims"]["topic"], told["claims"]["batch_id"]) == (TOPIC, 3)
     assert (told["claims"]["next_offsets"], told["claims"]["state_bytes"]) == ({"0": 9}, 77)
-    assert query._troubles.now == {}, "a batch proves that it works"
+    assert query._health.now == {}, "a batch proves that it works"
 
 
 def test_a_job_of_its_own_has_the_state_of_its_query(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The switch that tests crash the job with: it must strike where it says, and nowhere else."""
+"""The switch that tests crash the job with: it must crash where it says, and nowhere else."""
 
 import os
 import signal
@@ -8,14 +8,14 @@ from typing import Final
 
 import pytest
 
-from coordlib.job.crash import DRIVER_PLACES, PLACES, VARIABLE, WORKER_PLACES, Crash
+from coordlib.job.crash import DRIVER_PLACES, PLACES, VARIABLE, WORKER_PLACES, CrashPoint
 
 STEPS = """
-from coordlib.job.crash import Crash
-crash = Crash.from_environment()
+from coordlib.job.crash import CrashPoint
+crash = CrashPoint.from_environment()
 for batch in (5, 7, 8):
     for place in ("batch-judged", "before-commit"):
-        crash.strike(place, batch)
+        crash.maybe_crash(place, batch)
         print(place, batch, flush=True)
 """
 
@@ -34,10 +34,10 @@ def test_it_kills_at_its_place_in_the_first_batch_that_is_not_before_its_own(
 
 IN_A_THREAD: Final = """
 import os, signal, threading
-from coordlib.job.crash import Crash
+from coordlib.job.crash import CrashPoint
 def strikes():
     for number in range(50):
-        Crash("tick", 0, signal.SIGSTOP).strike("tick", number)
+        CrashPoint("tick", 0, signal.SIGSTOP).maybe_crash("tick", number)
         os.write(1, b"x")
 thread = threading.Thread(target=strikes)
 thread.start()
@@ -79,7 +79,7 @@ def test_a_switch_that_names_nothing_is_an_error(
     """A test that crashes nothing would pass."""
     monkeypatch.setenv(VARIABLE, given)
     with pytest.raises(ValueError, match=f"{VARIABLE}={given} "):
-        Crash.from_environment()
+        CrashPoint.from_environment()
 
 
 @pytest.mark.parametrize(("given", "struck"), [("tick:1", "groups"), ("tick:1@claims", "claims")])
@@ -89,7 +89,7 @@ def test_one_plane_is_struck_and_the_other_is_not(
     """Two queries run in one process: a test of one of them must not end by the other's batch."""
     monkeypatch.setenv(VARIABLE, given)
     places = {
-        pipeline: Crash.from_environment(pipeline)._place for pipeline in ("groups", "claims")
+        pipeline: CrashPoint.from_environment(pipeline)._place for pipeline in ("groups", "claims")
     }
 
     assert {pipeline for pipeline, place in places.items() if place} == {struck}

@@ -35,7 +35,7 @@ from coordlib.core.groups.group import GroupSettings
 from coordlib.core.groups.protocol import Groups
 from coordlib.core.transactions.protocol import Transactions, TransactionsSettings
 from coordlib.core.wire.stored import ControlKey, ShardPosition
-from coordlib.job.pipelines import Pipeline, Restoring, claims, groups
+from coordlib.job.pipelines import Pipeline, RestoreFns, claims, groups
 from coordlib.testing import signing
 from tests.tools.assigned_logs import brittle
 from tests.tools.core import InputRecord, ShardSettings, compacted
@@ -195,7 +195,7 @@ def rebuilt(log: Recorded, done: Judged) -> bytes:
     """The state that the compacted topics give again."""
     pipeline = log.pipeline
     topics = compacted(done.outputs, pipeline.restored_from)
-    if isinstance(pipeline.restore, Restoring):
+    if isinstance(pipeline.restore, RestoreFns):
         position: ShardPosition = done.status.position
         return pipeline.restore.restore(topics, position)
     return pipeline.restore.begin(topics, log.settings.made()) or b""

@@ -13,15 +13,15 @@ from coordlib import limits
 from coordlib.core.engine.fold import Status
 from coordlib.core.wire.api import TxnDecided
 from coordlib.errors import CannotReach
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.job.control import ControlWriter
-from coordlib.job.crash import Crash
+from coordlib.job.crash import CrashPoint
 from coordlib.kafka.bounds import every_offset
 from coordlib.kafka.clients import has_moved, open_admin, reader_config, reason_of
 from coordlib.kafka.reading import PASSING
 
 _log = structlog.get_logger()
-#: Names of the troubles in the job's status.
+#: Names of failures in the job's status.
 DECISIONS: Final = "decisions"
 REMOVED: Final = "decisions of removed records"
 #: Records between two that are looked for: beyond that the reader goes to the second by itself.
@@ -187,11 +187,11 @@ class DecisionWatch:
     def __init__(
         self,
         broker: Broker,
-        troubles: Troubles | None = None,
+        health: HealthReport | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._broker, self._now_s = broker, now_s
-        self._troubles = troubles or Troubles()
+        self._health = health or HealthReport()
         self._planner, self._lock = Planner(), threading.Lock()
         #: The removed records that were noted.
         self._removed = ""
@@ -200,7 +200,7 @@ class DecisionWatch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
         self._failure: Exception | None = None
-        self._crash, self._batches = Crash.from_environment(), 0
+        self._crash, self._batches = CrashPoint.from_environment(), 0
 
     def start(self) -> None:
         self._thread.start()
@@ -233,8 +233,8 @@ class DecisionWatch:
             removed = self._planner.removed_in_words()
         if removed != self._removed:  # what they wait for never comes: it is noted once
             self._removed = removed
-            self._troubles.note(REMOVED, removed)
-        if not waiting and not self._troubles.now.get(DECISIONS):
+            self._health.note(REMOVED, removed)
+        if not waiting and not self._health.now.get(DECISIONS):
             return True
         errors: list[str] = []
         try:
@@ -245,7 +245,7 @@ class DecisionWatch:
             errors.append(self._lost.pop())
         if errors:
             _log.warning("decisions wait for the broker", error=errors[0])
-        self._troubles.note(DECISIONS, errors[0] if errors else "")
+        self._health.note(DECISIONS, errors[0] if errors else "")
         return not errors
 
     def _decide(self, waiting: Mapping[int, list[int]], errors: list[str]) -> None:
@@ -282,7 +282,7 @@ class DecisionWatch:
             with self._lock:
                 self._planner.unsaid(shard, record)
             raise
-        self._crash.strike("decided", self._batches)
+        self._crash.maybe_crash("decided", self._batches)
 
     def _note(self, shard: int, record: TxnDecided) -> Callable[[str], None]:
         def note(error: str) -> None:

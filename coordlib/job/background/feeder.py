@@ -18,8 +18,8 @@ from coordlib.core.engine.channels import HEARD, SENT
 from coordlib.core.engine.effects import OUTBOX, Output
 from coordlib.core.wire.api import FromShard
 from coordlib.core.wire.control import HeardValue, SentValue
-from coordlib.job.background.loop import Turns
-from coordlib.job.crash import Crash
+from coordlib.job.background.loop import BackgroundLoop
+from coordlib.job.crash import CrashPoint
 from coordlib.kafka.clients import reader_config
 from coordlib.kafka.reading import PASSING
 
@@ -229,7 +229,7 @@ class Feeder:
         self._newest = dict(waiting.heard)
         #: Records that were written.
         self.written = 0
-        self._crash, self._batches = Crash.from_environment(), 0
+        self._crash, self._batches = CrashPoint.from_environment(), 0
 
     def batch_committed(self, outputs: Sequence[Output]) -> None:
         """Feed its messages, too; what it has judged is done."""
@@ -289,7 +289,7 @@ class Feeder:
             self._note(pair, number)("it could not be written")
             raise
         self.written += 1
-        self._crash.strike("fed", self._batches)
+        self._crash.maybe_crash("fed", self._batches)
 
     def _note(self, pair: Pair, number: int) -> Callable[[str], None]:
         def note(problem: str) -> None:
@@ -299,7 +299,7 @@ class Feeder:
         return note
 
 
-class FeederThread(Turns):
+class FeederThread(BackgroundLoop):
     """Lets a Feeder have its turns, beside the query."""
 
     def __init__(self, feeder: Feeder) -> None:
@@ -381,7 +381,7 @@ class OutboxLog:
             _log.warning("a record of an outbox is not the job's", shard=shard, error=str(problem))
 
 
-class OutboxThread(Turns):
+class OutboxThread(BackgroundLoop):
     """Lets an OutboxLog have its turns, beside the query."""
 
     def __init__(self, log: OutboxLog) -> None:

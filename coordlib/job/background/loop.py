@@ -19,14 +19,14 @@ _PAUSE_S: Final = 0.02
 _RETRY_PAUSE_S: Final = 0.5
 
 
-class Turning(Protocol):
+class Periodic(Protocol):
     """What has turns."""
 
     def turn(self) -> None:
         """Do what is due now. Raises KafkaException, TimeoutError: it is tried again later."""
 
 
-class Turns:
+class BackgroundLoop:
     """Lets it have its turns.
 
     Args:
@@ -34,8 +34,8 @@ class Turns:
         without: what a job without it would lack, and that the next start mends it.
     """
 
-    def __init__(self, turning: Turning, name: str, without: str) -> None:
-        self._turning, self._name, self._without = turning, name, without
+    def __init__(self, turning: Periodic, name: str, without: str) -> None:
+        self._periodic, self._name, self._without = turning, name, without
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._failure: Exception | None = None
@@ -61,7 +61,7 @@ class Turns:
         try:
             while not self._stop.wait(_PAUSE_S):
                 try:
-                    self._turning.turn()
+                    self._periodic.turn()
                 except (KafkaException, TimeoutError) as problem:
                     _log.warning(f"{self._name} wait for the broker", error=reason_of(problem))
                     self._stop.wait(_RETRY_PAUSE_S)
@@ -80,7 +80,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-class Troubles:
+class HealthReport:
     """Each thread notes its failures and recoveries; the job's status is made of `now`."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
@@ -93,7 +93,7 @@ class Troubles:
         with self._lock:
             return dict(self._known)
 
-    def of(self, part: str) -> "Troubles":
+    def of(self, part: str) -> "HealthReport":
         """The same store, for a part of the job: what it notes has the part's name before it."""
         return _PartOf(self, part)
 
@@ -125,10 +125,10 @@ class Troubles:
             self.works(what)
 
 
-class _PartOf(Troubles):
+class _PartOf(HealthReport):
     """Those of a part, kept with all others."""
 
-    def __init__(self, whole: Troubles, part: str) -> None:
+    def __init__(self, whole: HealthReport, part: str) -> None:
         super().__init__()
         self._whole, self._part = whole, part
 
@@ -150,7 +150,7 @@ class ClaimsStatus(msgspec.Struct, kw_only=True):
 
     #: The coordination topic.
     topic: str
-    #: starting, running, stopped or failed; why stands among the troubles.
+    #: starting, running, stopped or failed; why stands among the failures.
     state: str = "starting"
     batch_id: int = -1
     batch_records_max: int = 0

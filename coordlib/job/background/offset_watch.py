@@ -22,7 +22,7 @@ from coordlib.job.background.committed_log import (
     Exists,
 )
 from coordlib.job.background.lag_sampler import LagSampler, LagTopic, Whose, wall_clock_ms
-from coordlib.job.background.loop import Trouble, Troubles
+from coordlib.job.background.loop import HealthReport, Trouble
 from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import denial, describing, missing, open_admin, reading, reason_of
@@ -78,16 +78,16 @@ class Mirror:
         kafka: KafkaGroups,
         is_mirrored: Callable[[str], bool],
         now_s: Callable[[], float] = time.monotonic,
-        troubles: Troubles | None = None,
+        health: HealthReport | None = None,
     ) -> None:
         self._kafka, self._is_mirrored, self._now_s = kafka, is_mirrored, now_s
-        self._troubles = troubles or Troubles()
+        self._health = health or HealthReport()
         self._copies: dict[str, _Copy] = {}
 
     @property
     def failing(self) -> dict[str, Trouble]:
         """Groups whose copy is behind."""
-        return self._troubles.now
+        return self._health.now
 
     def changed(self, group: str, place: Place, offset: int | None) -> None:
         """A committed offset was set or deleted."""
@@ -141,14 +141,14 @@ class Mirror:
         if failure != copy.failure:
             _log.warning("mirror: offsets cannot be copied", group=group, error=failure)
         copy.failure = failure
-        self._troubles.failed(group, failure)
+        self._health.failed(group, failure)
         copy.retry_at_s = self._now_s() + copy.retry_after_s
         copy.retry_after_s = min(2 * copy.retry_after_s, RETRY_MAX_S)
 
     def _done(self, group: str, copy: _Copy) -> None:
         if copy.failure:
             _log.info("mirror: offsets are copied again", group=group)
-        self._troubles.works(group)
+        self._health.works(group)
         copy.failure, copy.is_changed = "", False
         copy.retry_at_s, copy.retry_after_s = 0.0, RETRY_FIRST_S
 
@@ -232,7 +232,7 @@ _QUIET_MS: Final = 60_000
 class OffsetWatch:
     """The thread; it starts only if lag or a mirror is wanted.
 
-    Troubles: "committed offsets" cannot be read; "lag" cannot be sampled; "lag of topics" that may
+    Failures: "committed offsets" cannot be read; "lag" cannot be sampled; "lag of topics" that may
     not be described; "lag samples" are not written; "offsets left out" are beyond the bound; "lag
     and mirror" have ended.
 
@@ -249,7 +249,7 @@ class OffsetWatch:
         client_options: Mapping[str, Any],
         prefix: str,
         engine: EngineConfig,
-        troubles: Troubles | None = None,
+        health: HealthReport | None = None,
         whose: Whose = Whose(),  # noqa: B008  immutable
     ) -> None:
         self._options, self._prefix, self._whose = client_options, prefix, whose
@@ -258,7 +258,7 @@ class OffsetWatch:
         self._has_mirror = bool(engine.mirror_offsets)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._troubles, self._of_mirror = troubles or Troubles(), Troubles()
+        self._health, self._of_mirror = health or HealthReport(), HealthReport()
         self._trim_at_s = 0.0
         #: Topics with committed offsets that the brokers do not let the job describe.
         self._denied: list[str] = []
@@ -285,14 +285,14 @@ class OffsetWatch:
             self._follow(shards, owned)
         except Exception as problem:  # noqa: BLE001  in the job's status; the job goes on
             _log.exception("lag and mirror have ended")
-            self._troubles.failed("lag and mirror", f"ended: {problem!r}")
+            self._health.failed("lag and mirror", f"ended: {problem!r}")
 
     def _follow(self, shards: int, owned: Sequence[int]) -> None:
         sampler, topic = self._sampling(shards, owned) if self._interval_ms else (None, None)
         users: dict[str, LagSampler | Mirror] = {} if sampler is None else {"lag": sampler}
         if self._has_mirror:
             groups = AdminGroups(self._options)
-            users["mirror"] = Mirror(groups, self._is_mirrored, troubles=self._of_mirror)
+            users["mirror"] = Mirror(groups, self._is_mirrored, health=self._of_mirror)
         topics = _Topics(self._options)
         offsets = CommittedOffsets(_everything if sampler else self._is_mirrored, topics.exists)
 
@@ -374,14 +374,14 @@ class OffsetWatch:
     def _tell(self, failures: Mapping[str, str], left_out: int) -> None:
         for name, failure in failures.items():
             if failure:
-                self._troubles.failed(name, failure)
+                self._health.failed(name, failure)
             else:
-                self._troubles.works(name, _QUIET_MS if name == "committed offsets" else 0)
+                self._health.works(name, _QUIET_MS if name == "committed offsets" else 0)
         words = f"{left_out} or more" if left_out >= LEFT_OUT_MAX else f"{left_out}"
         without = f"{words} have no lag and no mirror: {OFFSETS_MAX} are followed"
         lacking = missing(describing(self._denied[0]), self._options).what if self._denied else ""
-        self._troubles.note("lag of topics", lacking)
-        self._troubles.note("offsets left out", without if left_out else "")
+        self._health.note("lag of topics", lacking)
+        self._health.note("offsets left out", without if left_out else "")
 
 
 class _Topics:

@@ -9,7 +9,7 @@ import structlog
 from coordlib.errors import CoordError, DriverFenced, NotAllowed, NotReady, SetupError, StartRefused
 from coordlib.history.plan import Backlog
 from coordlib.job import failures
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.spark_reasons import reason_of
 
 RETRY_FIRST_S: Final = 5.0
@@ -27,14 +27,14 @@ BACKLOG: Final = "archive backlog"
 _log = structlog.get_logger()
 
 
-class Turns(Protocol):
+class ArchiveTurns(Protocol):
     """The part of `Archive` that is used here."""
 
     def turn(self) -> Backlog: ...
 
 
 class ArchiveWatch:
-    """The thread. Troubles: "archive" has failed; "archive backlog" is old.
+    """The thread. Failures: "archive" has failed; "archive backlog" is old.
 
     Args:
         open_archive: makes an Archive; any exception of it is a failure like others.
@@ -43,14 +43,14 @@ class ArchiveWatch:
 
     def __init__(
         self,
-        open_archive: Callable[[], Turns],
+        open_archive: Callable[[], ArchiveTurns],
         interval_s: float,
-        troubles: Troubles,
+        health: HealthReport,
     ) -> None:
-        self._open, self._interval_s, self._troubles = open_archive, interval_s, troubles
+        self._open, self._interval_s, self._health = open_archive, interval_s, health
         self._stop = threading.Event()
-        self._archive: Turns | None = None
-        #: Turns that failed, one after the other.
+        self._archive: ArchiveTurns | None = None
+        #: Batches that failed, one after the other.
         self._failed = 0
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
 
@@ -78,7 +78,7 @@ class ArchiveWatch:
         if self._failed:
             _log.info("the archive works again", failures=self._failed)
         self._failed = 0
-        self._troubles.works(ARCHIVE)
+        self._health.works(ARCHIVE)
         self._note_backlog(left)
         return 0.0 if left.records else self._interval_s
 
@@ -88,7 +88,7 @@ class ArchiveWatch:
         known = problem if isinstance(problem, CoordError) else failures.explain_archive(problem)
         words = words_of(known or problem)
         pause_s = retry_after(self._failed, isinstance(known, StartRefused))
-        self._troubles.failed(ARCHIVE, words)
+        self._health.failed(ARCHIVE, words)
         _log.error(
             "the archive has failed; groups go on without it",
             error=words,
@@ -101,7 +101,7 @@ class ArchiveWatch:
     def _note_backlog(self, left: Backlog) -> None:
         is_late = left.ms >= BACKLOG_LOGGED_MS
         words = f"{left.records} records wait, the oldest for {left.ms // 1000} s"
-        self._troubles.note(BACKLOG, words if is_late else "")
+        self._health.note(BACKLOG, words if is_late else "")
 
 
 def words_of(problem: Exception) -> str:
@@ -143,8 +143,8 @@ class ClaimsWatch:
         groups_run: is set when the groups' first batch has ended.
     """
 
-    def __init__(self, query: Query, troubles: Troubles, groups_run: threading.Event) -> None:
-        self._query, self._troubles, self._groups_run = query, troubles, groups_run
+    def __init__(self, query: Query, health: HealthReport, groups_run: threading.Event) -> None:
+        self._query, self._health, self._groups_run = query, health, groups_run
         self._stop = threading.Event()
         #: Runs that failed since the query worked last.
         self._failed = 0
@@ -178,12 +178,12 @@ class ClaimsWatch:
     def _put_off(self, problem: Exception) -> float | None:
         if self._stop.is_set():
             return None  # Spark ends under it
-        if CLAIMS not in self._troubles.now:
+        if CLAIMS not in self._health.now:
             self._failed = 0  # it has worked since the failure before
         pause_s = None if is_lasting(problem) else claims_retry_after(self._failed)
         # Here the flag has another name: --rebuild is that of the groups.
         words = words_of(problem).replace("--rebuild", "--rebuild-claims")
-        self._troubles.failed(CLAIMS, words)
+        self._health.failed(CLAIMS, words)
         _log.error(
             "the claims query has failed; groups go on without it",
             error=words,

@@ -15,9 +15,9 @@ from msgspec import UNSET
 
 from coordlib.core.engine.fold import Status
 from coordlib.core.wire.api import Tick
-from coordlib.job.background.loop import Turns
+from coordlib.job.background.loop import BackgroundLoop
 from coordlib.job.control import ControlWriter
-from coordlib.job.crash import Crash
+from coordlib.job.crash import CrashPoint
 from coordlib.job.sink import Written
 from coordlib.kafka.bounds import every_offset
 from coordlib.kafka.clients import has_moved, open_admin
@@ -158,7 +158,7 @@ class TickWriter:
         #: faster than end markers, the newest outputs are never visible, and no tick would be due.
         self._awaited: tuple[Written, dict[int, int]] | None = None
         self.written = 0
-        self._crash, self._batches = Crash.from_environment(), 0
+        self._crash, self._batches = CrashPoint.from_environment(), 0
 
     def batch_committed(self, statuses: list[Status], written: Written) -> None:
         """Called by the sink after a commit; `written`: where the outputs end."""
@@ -235,7 +235,7 @@ class TickWriter:
                     shard.failed()
                 raise
             self.written += 1
-            self._crash.strike("tick", self._batches)
+            self._crash.maybe_crash("tick", self._batches)
 
     def _note(
         self, shard: ShardTicks, published: int, heard: Mapping[int, int]
@@ -250,7 +250,7 @@ class TickWriter:
         return note
 
 
-class TickThread(Turns):
+class TickThread(BackgroundLoop):
     """Lets a TickWriter have its turns, beside the query."""
 
     def __init__(self, writer: TickWriter) -> None:

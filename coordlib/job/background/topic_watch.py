@@ -16,7 +16,7 @@ from coordlib import limits
 from coordlib.core.wire.api import Topic, TopicMetadata
 from coordlib.core.wire.topics import is_users, own_topics
 from coordlib.errors import CoordError
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.job.control import ControlWriter
 from coordlib.job.sink import ShownIds
 from coordlib.kafka.clients import open_admin, reason_of
@@ -25,7 +25,7 @@ from coordlib.kafka.layout import Grown
 
 _log = structlog.get_logger()
 LOOK_EVERY_S: Final = 30.0
-#: Its name among the troubles.
+#: Its name among the failures.
 CHECKPOINT: Final = "checkpoint"
 
 
@@ -48,10 +48,10 @@ class OwnWatch:
     def __init__(
         self,
         owner: Callable[[], Owner | None],
-        troubles: Troubles,
+        health: HealthReport,
         word: Callable[[str], str] = str,
     ) -> None:
-        self._owner, self._troubles, self._word = owner, troubles, word
+        self._owner, self._health, self._word = owner, health, word
         #: What was named before.
         self._grown: Sequence[Grown] = ()
         self._lost = ""
@@ -86,7 +86,7 @@ class OwnWatch:
         if lost and lost != self._lost:
             _log.error("the next start will not find its checkpoint", error=lost)
         self._lost = lost
-        self._troubles.note(CHECKPOINT, lost)
+        self._health.note(CHECKPOINT, lost)
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY_S):
@@ -96,7 +96,7 @@ class OwnWatch:
                 if self._stop.is_set():
                     return  # Spark ends under it
                 _log.warning("the checkpoint is not looked at", error=repr(problem))
-                self._troubles.failed(CHECKPOINT, f"cannot be looked at: {problem!r}")
+                self._health.failed(CHECKPOINT, f"cannot be looked at: {problem!r}")
 
 
 #: The whole listing is repeated after this time.
@@ -290,11 +290,11 @@ class TopicWatch:
         self,
         cluster: Cluster,
         interval_s: float,
-        troubles: Troubles | None = None,
+        health: HealthReport | None = None,
         shown: ShownIds | None = None,
     ) -> None:
         self._cluster, self._interval_s = cluster, interval_s
-        self._troubles = troubles or Troubles()
+        self._health = health or HealthReport()
         self._shown = shown or ShownIds({})
         self._planner = Planner()
         #: Why the log did not take a record; set by whichever thread serves the producer of control
@@ -319,7 +319,7 @@ class TopicWatch:
         except (KafkaException, TimeoutError) as problem:
             _log.warning("topics are not watched", error=reason_of(problem))
             self._lost.append(reason_of(problem))
-        self._troubles.note("topics", "".join(self._lost) or self._no_ids)
+        self._health.note("topics", "".join(self._lost) or self._no_ids)
 
     def _look(self) -> None:
         if self._lost:
@@ -353,7 +353,7 @@ class TopicWatch:
                 wait_s = self._interval_s if wait_s else min(1.0, self._interval_s)
         except Exception as problem:  # noqa: BLE001  in the job's status; the job goes on
             _log.exception("topics are watched no more")
-            self._troubles.failed("topics", f"watched no more: {problem!r}")
+            self._health.failed("topics", f"watched no more: {problem!r}")
 
 
 class KafkaCluster:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from coordlib import exit_codes
 from coordlib.errors import CoordError
 from coordlib.job import process
-from coordlib.job.background.loop import StatusFile, Troubles
+from coordlib.job.background.loop import HealthReport, StatusFile
 from coordlib.job.main.arguments import claims_options, parse_claims_arguments
 from coordlib.job.main.claims_query import ClaimsOptions, ClaimsQuery
 from coordlib.redaction import secrets_of, without
@@ -38,7 +38,7 @@ def main() -> int:
 def _run(options: ClaimsOptions, status: StatusFile, stop_flag: threading.Event) -> None:
     """Raises what ended the query, a CoordError if it can be told in words."""
     spark = SparkSession.builder.appName(f"{options.prefix}-claims").getOrCreate()
-    query = ClaimsQuery(spark, options, status, Troubles(), is_alone=True)
+    query = ClaimsQuery(spark, options, status, HealthReport(), is_alone=True)
     try:
         query.run(stop_flag)
     except Exception:

@@ -19,7 +19,7 @@ from coordlib.core.wire.topics import claims_prefix
 from coordlib.errors import CoordError, LogCut, StartRefused
 from coordlib.job import failures
 from coordlib.job.background.lag_sampler import Whose
-from coordlib.job.background.loop import ClaimsStatus, StatusFile, Troubles
+from coordlib.job.background.loop import ClaimsStatus, HealthReport, StatusFile
 from coordlib.job.background.offset_watch import OffsetWatch
 from coordlib.job.background.topic_watch import OwnWatch
 from coordlib.job.batch import Batch
@@ -80,7 +80,7 @@ class ClaimsOptions:
 
 
 _log = structlog.get_logger()
-#: Name of the query among the troubles of its job.
+#: Name of the query among the failures of its job.
 CLAIMS: Final = "claims"
 LOOK_EVERY_S: Final = 0.5
 #: How often the coordination topic is asked for the number of its partitions: others may add some.
@@ -102,7 +102,7 @@ class ClaimsQuery:
 
     Args:
         status: is written with each batch.
-        troubles: of the job: CLAIMS, and with that word before its name what fails beside it.
+        health: of the job: CLAIMS, and with that word before its name what fails beside it.
         is_alone: the job has no other query: the job's state is that of this one, and nobody else
             has looked at the cluster's executors.
 
@@ -115,7 +115,7 @@ class ClaimsQuery:
         spark: "SparkSession",
         options: ClaimsOptions,
         status: StatusFile,
-        troubles: Troubles,
+        health: HealthReport,
         is_alone: bool = False,
     ) -> None:
         coordination.require_name(options.topic, "claims.topic")
@@ -125,7 +125,7 @@ class ClaimsQuery:
         if not is_alone:
             self._spark.conf.set(*ONE_TASK)
         self._pipeline = claims(options.prefix, options.topic)
-        self._status, self._troubles, self._is_alone = status, troubles, is_alone
+        self._status, self._health, self._is_alone = status, health, is_alone
         self._is_rebuild, self._is_cut = options.is_rebuild, False
         #: Batches of all its runs, and how many there were when the log was found cut.
         self._batches, self._cut_after = 0, -1
@@ -142,10 +142,10 @@ class ClaimsQuery:
             self._of_query.client,
             claims_prefix(options.prefix),
             self._of_query.engine,
-            troubles.of(CLAIMS),
+            health.of(CLAIMS),
             Whose(SPACE, SPACE),
         )
-        self._own = OwnWatch(lambda: self._settled, troubles.of(CLAIMS), self._words)
+        self._own = OwnWatch(lambda: self._settled, health.of(CLAIMS), self._words)
         self._is_watched = False
         with status.lock:
             status.status.claims = ClaimsStatus(topic=options.topic, checkpoint=options.checkpoint)
@@ -292,7 +292,7 @@ class ClaimsQuery:
     # -- what is told --------------------------------------------------------------------------
 
     def _works(self) -> None:
-        self._troubles.works(CLAIMS)
+        self._health.works(CLAIMS)
         if self._shown is not None and self._shown.state == "starting":
             self._show_state("running")
 
@@ -307,7 +307,7 @@ class ClaimsQuery:
                 self._write()
 
     def _batch_committed(self, batch: Batch, _written: Written) -> None:
-        self._troubles.works(CLAIMS)
+        self._health.works(CLAIMS)
         self._batches += 1
         with self._status.lock:
             shown = self._shown
@@ -326,10 +326,10 @@ class ClaimsQuery:
             self._write()
 
     def _write(self) -> None:
-        """The status; whoever has another query in the job tells its state and troubles."""
+        """The status; whoever has another query in the job reports its state and failures."""
         status = self._status.status
         if self._is_alone and status.claims is not None:
-            status.state, status.watches_failing = status.claims.state, self._troubles.now
+            status.state, status.watches_failing = status.claims.state, self._health.now
             status.batch_id = status.claims.batch_id
             status.checkpoint = self._options.checkpoint
         self._status.write()

@@ -121,7 +121,7 @@ def _start_archive(
 ) -> ArchiveWatch:
     """Begin to write history; where that fails the coordinator goes on, and its status tells."""
     archive = ArchiveWatch(
-        lambda: Archive(spark, options), options.interval_seconds, coordinator.troubles
+        lambda: Archive(spark, options), options.interval_seconds, coordinator.health
     )
     archive.start()
     return archive
@@ -131,9 +131,9 @@ def _start_claims(
     spark: SparkSession, options: ClaimsOptions, coordinator: Coordinator
 ) -> ClaimsWatch:
     """Begin to follow the coordination topic; where that fails the coordinator goes on."""
-    troubles = coordinator.troubles
-    query = ClaimsQuery(spark, options, coordinator.status_file, troubles)
-    watch = ClaimsWatch(query, troubles, coordinator.has_begun)
+    health = coordinator.health
+    query = ClaimsQuery(spark, options, coordinator.status_file, health)
+    watch = ClaimsWatch(query, health, coordinator.has_begun)
     watch.start()
     return watch
 

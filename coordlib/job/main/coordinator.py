@@ -35,7 +35,7 @@ from coordlib.job.background.feeder import (
     Waiting,
     waiting_in,
 )
-from coordlib.job.background.loop import JobStatus, StatusFile, Troubles
+from coordlib.job.background.loop import HealthReport, JobStatus, StatusFile
 from coordlib.job.background.offset_watch import OffsetWatch
 from coordlib.job.background.ticks import KafkaTicks, TickThread, TickWriter
 from coordlib.job.background.topic_watch import KafkaCluster, OwnWatch, TopicWatch
@@ -169,11 +169,11 @@ class Coordinator:
         self._decisions: DecisionWatch | None = None
         self._strategies = load_strategies(options.config.assigned.strategies)
         #: What fails beside the query.
-        self.troubles = Troubles()
+        self.health = HealthReport()
         self._offsets = OffsetWatch(
-            self._client_options, options.prefix, options.config.engine, self.troubles
+            self._client_options, options.prefix, options.config.engine, self.health
         )
-        self._own = OwnWatch(lambda: self._query, self.troubles)
+        self._own = OwnWatch(lambda: self._query, self.health)
 
     @property
     def query(self) -> "StreamingQuery | None":
@@ -242,7 +242,7 @@ class Coordinator:
             log = OutboxLog(self._client_options, prefix, shards, others, delivered)
             self._outboxes = OutboxThread(log)
         self._decisions = DecisionWatch(
-            KafkaDecisions(prefix, self._control, self._client_options), self.troubles
+            KafkaDecisions(prefix, self._control, self._client_options), self.health
         )
         settings = self._settings(layout, found.incarnation, authority)
         self._query.prepare(settings, is_stopped=is_stopped)
@@ -273,7 +273,7 @@ class Coordinator:
             cluster = KafkaCluster(prefix, shards, control, options)
             sink = self._query.sink
             sink.shown_ids = ShownIds(stored.read_topic_ids(sink.progress.id_pages))
-            self._topics = TopicWatch(cluster, interval_ms / 1000, self.troubles, sink.shown_ids)
+            self._topics = TopicWatch(cluster, interval_ms / 1000, self.health, sink.shown_ids)
             self._topics.start()
 
     def _settings(self, layout: Layout, incarnation: str, authority: Authority) -> ShardSettings:
@@ -312,7 +312,7 @@ class Coordinator:
         """Whether there is anything new."""
         status = self._status.status
         before = status.watches_failing, status.offsets_failing
-        status.watches_failing = self.troubles.now
+        status.watches_failing = self.health.now
         status.offsets_failing = self._offsets.failing
         return before != (status.watches_failing, status.offsets_failing)
 

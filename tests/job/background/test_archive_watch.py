@@ -8,7 +8,7 @@ import pytest
 from coordlib.errors import CannotReach, StartRefused
 from coordlib.history.plan import Backlog
 from coordlib.job.background import threads
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.job.background.threads import RETRY_FIRST_S, RETRY_MAX_S, ArchiveWatch, retry_after
 
 INTERVAL_S = 30.0
@@ -19,8 +19,8 @@ class Scene:
 
     def __init__(self, *turns: Backlog | Exception) -> None:
         self.turns, self.opened = list(turns), 0
-        self.troubles = Troubles(lambda: 1_000)
-        self.watch = ArchiveWatch(self._open, INTERVAL_S, self.troubles)
+        self.health = HealthReport(lambda: 1_000)
+        self.watch = ArchiveWatch(self._open, INTERVAL_S, self.health)
 
     def _open(self) -> "Scene":
         self.opened += 1
@@ -42,7 +42,7 @@ def test_the_next_batch_comes_at_once_while_there_is_a_backlog() -> None:
     scene = Scene(Backlog(50, 1_000), Backlog(20, 1_000), Backlog())
 
     assert scene.waited() == [0, 0, INTERVAL_S]
-    assert scene.troubles.now == {}
+    assert scene.health.now == {}
 
 
 def test_a_failure_is_told_and_tried_again_ever_more_seldom_and_forgotten() -> None:
@@ -51,11 +51,11 @@ def test_a_failure_is_told_and_tried_again_ever_more_seldom_and_forgotten() -> N
 
     waited = scene.waited()
 
-    assert "no space" in scene.troubles.now["archive"].error
+    assert "no space" in scene.health.now["archive"].error
     assert waited[:4] == [RETRY_FIRST_S * 2**n for n in range(4)]
     assert waited[-1] == RETRY_MAX_S
     scene.turns = [Backlog()]
-    assert (scene.waited(), scene.troubles.now) == ([INTERVAL_S], {})
+    assert (scene.waited(), scene.health.now) == ([INTERVAL_S], {})
     scene.turns = [OSError("again")]
     assert scene.waited() == [RETRY_FIRST_S]
 
@@ -67,7 +67,7 @@ def test_what_is_wrong_for_ever_is_told_in_its_words_and_tried_seldom() -> None:
     assert scene.waited() == [RETRY_MAX_S]
 
     told = "Another archive writes these tables /t/events Stop one."
-    assert scene.troubles.now["archive"].error == told
+    assert scene.health.now["archive"].error == told
 
 
 def test_the_reason_of_javas_failures_is_told() -> None:
@@ -77,7 +77,7 @@ def test_the_reason_of_javas_failures_is_told() -> None:
     scene.waited()
 
     told = "RuntimeError: no such host"
-    assert scene.troubles.now["archive"].error == told
+    assert scene.health.now["archive"].error == told
 
 
 def test_an_archive_that_cannot_be_opened_is_opened_again() -> None:
@@ -89,26 +89,26 @@ def test_an_archive_that_cannot_be_opened_is_opened_again() -> None:
         raise CannotReach("No table store", "s3://x", "Wait.")
 
     opens += [fail, scene._open]
-    watch = ArchiveWatch(lambda: opens.pop(0)(), INTERVAL_S, scene.troubles)
+    watch = ArchiveWatch(lambda: opens.pop(0)(), INTERVAL_S, scene.health)
 
     first = watch.step()
-    assert scene.troubles.now.keys() == {"archive"}
+    assert scene.health.now.keys() == {"archive"}
 
     assert (first, watch.step()) == (RETRY_FIRST_S, INTERVAL_S)
-    assert scene.troubles.now == {}
+    assert scene.health.now == {}
 
 
 def test_a_backlog_that_is_old_is_a_trouble_before_it_is_lost() -> None:
     """The archive works, and is slower than what is written: after a week Kafka deletes history."""
     scene = Scene(Backlog(70, 3_600_000))
     scene.waited()
-    found = scene.troubles.now["archive backlog"]
+    found = scene.health.now["archive backlog"]
     assert found.error == "70 records wait, the oldest for 3600 s"
     scene.turns = [Backlog(70, 3_599_000)]
 
     scene.waited()
 
-    assert scene.troubles.now == {}
+    assert scene.health.now == {}
 
 
 def test_what_fails_while_the_job_ends_is_no_failure() -> None:
@@ -117,7 +117,7 @@ def test_what_fails_while_the_job_ends_is_no_failure() -> None:
     scene.watch._stop.set()
 
     assert scene.watch.step() == 0
-    assert scene.troubles.now == {}
+    assert scene.health.now == {}
 
 
 def test_the_thread_goes_on_after_a_failure_and_ends_when_told(

@@ -12,22 +12,22 @@ from coordlib.errors import (
     SetupError,
     StartRefused,
 )
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.job.background.threads import CLAIMS, ClaimsWatch
 
 
 class Runs:
     """A query that ends as it is told, run by run."""
 
-    def __init__(self, troubles: Troubles, *ends: Exception | str) -> None:
-        self._troubles, self._ends = troubles, list(ends)
+    def __init__(self, health: HealthReport, *ends: Exception | str) -> None:
+        self._health, self._ends = health, list(ends)
         self.count, self.is_closed = 0, False
 
     def run(self, stop: threading.Event) -> None:
         self.count += 1
         end = self._ends.pop(0) if self._ends else None
         if end == "works":
-            self._troubles.works(CLAIMS)
+            self._health.works(CLAIMS)
             end = CannotReach("The broker went away.", "here", "Wait.")
         if isinstance(end, Exception):
             raise end
@@ -37,9 +37,9 @@ class Runs:
         self.is_closed = True
 
 
-def watch_of(*ends: Exception | str) -> tuple[ClaimsWatch, Troubles]:
-    troubles = Troubles()
-    return ClaimsWatch(Runs(troubles, *ends), troubles, threading.Event()), troubles
+def watch_of(*ends: Exception | str) -> tuple[ClaimsWatch, HealthReport]:
+    health = HealthReport()
+    return ClaimsWatch(Runs(health, *ends), health, threading.Event()), health
 
 
 def failure() -> CannotReach:
@@ -63,47 +63,47 @@ def test_a_failure_after_work_is_a_first_one() -> None:
 @pytest.mark.parametrize("kind", [DriverFenced, StartRefused, SetupError])
 def test_what_another_start_cannot_mend_is_not_begun_again(kind: type[CoordError]) -> None:
     """A newer driver runs the query in a job of its own: two would fence each other for ever."""
-    watch, troubles = watch_of(kind("Not here.", "there", "Add --rebuild."))
+    watch, health = watch_of(kind("Not here.", "there", "Add --rebuild."))
 
     assert watch.step() is None
-    assert troubles.now[CLAIMS].error == "Not here. there Add --rebuild-claims."
+    assert health.now[CLAIMS].error == "Not here. there Add --rebuild-claims."
 
 
 def test_a_right_that_is_granted_brings_claims_back() -> None:
     """An operator withdrew the wrong row at night. In the morning the right was there again, and
     claims stood still until somebody thought of starting the job."""
-    troubles, now_ms = Troubles(lambda: now_ms), 1_000
+    health, now_ms = HealthReport(lambda: now_ms), 1_000
     refused = NotAllowed("A right is missing: Read on the topic __marshal.", "here", "Grant it.")
-    query = Runs(troubles, refused, refused, refused, refused, refused, refused, "works")
-    watch = ClaimsWatch(query, troubles, threading.Event())
+    query = Runs(health, refused, refused, refused, refused, refused, refused, "works")
+    watch = ClaimsWatch(query, health, threading.Event())
     pauses = []
-    for now_ms in range(1_000, 7_000, 1_000):  # noqa: B007  the clock of the troubles
+    for now_ms in range(1_000, 7_000, 1_000):  # noqa: B007  the clock of the report
         pauses.append(watch.step())
 
     assert pauses == [5, 10, 20, 40, 60, 60]
-    assert troubles.now[CLAIMS].since_ms == 1_000, "status says since when"
-    assert "Read on the topic __marshal" in troubles.now[CLAIMS].error
+    assert health.now[CLAIMS].since_ms == 1_000, "status says since when"
+    assert "Read on the topic __marshal" in health.now[CLAIMS].error
     assert watch.step() == 5, "it ran, and then the broker went away"
-    assert troubles.now[CLAIMS].since_ms == 6_000
+    assert health.now[CLAIMS].since_ms == 6_000
 
 
 def test_the_trouble_says_since_when() -> None:
     """`coord status` shows it, for as long as the query does not work."""
-    troubles, now_ms = Troubles(lambda: now_ms), 1_000
-    watch = ClaimsWatch(Runs(troubles, failure(), ValueError("odd")), troubles, threading.Event())
+    health, now_ms = HealthReport(lambda: now_ms), 1_000
+    watch = ClaimsWatch(Runs(health, failure(), ValueError("odd")), health, threading.Event())
     watch.step()
     now_ms = 9_000
     watch.step()
 
-    told = troubles.now[CLAIMS]
+    told = health.now[CLAIMS]
     assert (told.since_ms, told.last_ms, told.error) == (1_000, 9_000, "ValueError: odd")
 
 
 def test_it_waits_for_the_groups_and_stops_when_it_is_told() -> None:
     """Who joins must not wait for a query that nobody waits for."""
-    troubles, groups_run = Troubles(), threading.Event()
-    query = Runs(troubles)
-    watch = ClaimsWatch(query, troubles, groups_run)
+    health, groups_run = HealthReport(), threading.Event()
+    query = Runs(health)
+    watch = ClaimsWatch(query, health, groups_run)
     watch.start()
     assert query.count == 0
     groups_run.set()
@@ -117,9 +117,9 @@ def test_it_waits_for_the_groups_and_stops_when_it_is_told() -> None:
 
 
 def test_a_job_that_ends_before_its_groups_run_begins_no_query() -> None:
-    troubles = Troubles()
-    query = Runs(troubles)
-    watch = ClaimsWatch(query, troubles, threading.Event())
+    health = HealthReport()
+    query = Runs(health)
+    watch = ClaimsWatch(query, health, threading.Event())
     watch.start()
 
     watch.stop()
@@ -129,15 +129,15 @@ def test_a_job_that_ends_before_its_groups_run_begins_no_query() -> None:
 
 def test_troubles_of_a_part_have_its_name_and_no_others() -> None:
     """Lag of claims and lag of groups fail each on its own."""
-    troubles = Troubles()
-    part = troubles.of(CLAIMS)
-    troubles.failed("lag", "groups")
+    health = HealthReport()
+    part = health.of(CLAIMS)
+    health.failed("lag", "groups")
     part.failed("lag", "claims")
 
-    assert {name: each.error for name, each in troubles.now.items()} == {
+    assert {name: each.error for name, each in health.now.items()} == {
         "lag": "groups",
         "claims: lag": "claims",
     }
     assert {name: each.error for name, each in part.now.items()} == {"lag": "claims"}
     part.note("lag", "")
-    assert list(troubles.now) == ["lag"]
+    assert list(health.now) == ["lag"]

@@ -24,7 +24,7 @@ from coordlib.job.background.decisions import (
     Seen,
     outcomes,
 )
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
@@ -114,8 +114,8 @@ class Watch:
 
     def __init__(self, **logs: Log) -> None:
         self.cluster, self.now_s = Cluster(**logs), 0.0
-        self.troubles = Troubles(lambda: int(self.now_s * 1000))
-        self.watch = DecisionWatch(self.cluster, self.troubles, lambda: self.now_s)
+        self.health = HealthReport(lambda: int(self.now_s * 1000))
+        self.watch = DecisionWatch(self.cluster, self.health, lambda: self.now_s)
 
     def said(self) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
         """What one turn has written."""
@@ -202,10 +202,10 @@ def test_what_the_log_has_not_taken_is_written_again() -> None:
     watch.cluster.refuses = "timed out"
 
     assert watch.said() == []
-    assert watch.troubles.now[DECISIONS].error == "timed out"
+    assert watch.health.now[DECISIONS].error == "timed out"
     watch.cluster.refuses = ""
     assert watch.said() == [(0, (0,), ())]
-    assert watch.troubles.now == {}
+    assert watch.health.now == {}
 
 
 @pytest.mark.parametrize("fault", [TimeoutError("late"), KafkaException(KafkaError(-195))])
@@ -216,10 +216,10 @@ def test_a_question_that_fails_decides_nothing(fault: Exception) -> None:
     watch.cluster.fault = fault
 
     assert watch.said() == []
-    assert DECISIONS in watch.troubles.now
+    assert DECISIONS in watch.health.now
     watch.cluster.fault = None
     assert watch.said() == [(0, (), (0,))]
-    assert watch.troubles.now == {}
+    assert watch.health.now == {}
 
 
 def test_a_look_that_fails_decides_nothing_and_disturbs_no_other_shard() -> None:
@@ -229,7 +229,7 @@ def test_a_look_that_fails_decides_nothing_and_disturbs_no_other_shard() -> None
     watch.cluster.broken = {0}
 
     assert watch.said() == [(1, (0,), ())]
-    assert "shard 0 from 0" in watch.troubles.now[DECISIONS].error
+    assert "shard 0 from 0" in watch.health.now[DECISIONS].error
 
 
 def test_others_do_not_wait_for_a_record_that_retention_has_removed() -> None:
@@ -256,13 +256,13 @@ def test_a_removed_record_is_a_trouble_of_its_own() -> None:
     questions = watch.cluster.questions
 
     assert watch.said() == []
-    assert watch.troubles.now.keys() == {REMOVED}
-    assert watch.troubles.now[REMOVED].error == "shard 0: 2 records before 2, the first is 0"
+    assert watch.health.now.keys() == {REMOVED}
+    assert watch.health.now[REMOVED].error == "shard 0: 2 records before 2, the first is 0"
     watch.said()
     assert watch.cluster.questions == questions, "what is known to be gone is asked for no more"
     watch.watch.learn([status(0)])
     watch.said()
-    assert watch.troubles.now == {}
+    assert watch.health.now == {}
 
 
 def test_removed_records_are_noted_once_until_others_are_removed() -> None:
@@ -273,14 +273,14 @@ def test_removed_records_are_noted_once_until_others_are_removed() -> None:
     watch.watch.learn([status(0, 0)])
     watch.said()
     watch.said()
-    noted = watch.troubles.now[REMOVED]
+    noted = watch.health.now[REMOVED]
 
     watch.now_s += 1
     watch.said()
-    assert watch.troubles.now[REMOVED] == noted
+    assert watch.health.now[REMOVED] == noted
     watch.watch.learn([status(0, 0, 1)])
     watch.said()
-    again = watch.troubles.now[REMOVED]
+    again = watch.health.now[REMOVED]
     assert again.error == "shard 0: 2 records before 2, the first is 0"
     assert (again.since_ms, again.last_ms) == (noted.since_ms, noted.last_ms + 1000)
 
@@ -293,12 +293,12 @@ def test_a_start_that_is_not_told_removes_nothing() -> None:
     watch.cluster.broken, watch.cluster.starts_fault = {0}, TimeoutError("late")
 
     assert watch.said() == []
-    assert watch.troubles.now.keys() == {DECISIONS}
+    assert watch.health.now.keys() == {DECISIONS}
     watch.cluster.starts_fault = None
     assert watch.said() == []
     watch.cluster.broken = set()
     assert watch.said() == [(0, (0, 1), ())]
-    assert watch.troubles.now == {}
+    assert watch.health.now == {}
 
 
 def test_a_trouble_ends_when_nothing_waits_any_more() -> None:
@@ -309,7 +309,7 @@ def test_a_trouble_ends_when_nothing_waits_any_more() -> None:
     watch.watch.learn([status(0)])
     watch.said()
 
-    assert watch.troubles.now == {}
+    assert watch.health.now == {}
 
 
 def test_records_far_from_each_other_are_looked_for_one_by_one() -> None:

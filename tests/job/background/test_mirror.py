@@ -9,7 +9,7 @@ from coordlib.errors import SetupError
 from coordlib.job.background import committed_log
 from coordlib.job.background import offset_watch as module
 from coordlib.job.background.committed_log import CommittedOffsets
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.job.background.offset_watch import Mirror, chosen
 from coordlib.kafka.logs import Place
 
@@ -58,7 +58,7 @@ class World:
             self.kafka,
             chosen(("billing", "^a-.*")),
             lambda: self.now_s,
-            Troubles(lambda: round(1000 * self.now_s)),
+            HealthReport(lambda: round(1000 * self.now_s)),
         )
 
     def commit(self, group: str, place: Place, offset: int | None) -> None:

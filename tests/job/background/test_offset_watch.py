@@ -16,7 +16,7 @@ from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import CommittedValue, LagLine, LagSample
 from coordlib.job.background import committed_log, offset_watch
 from coordlib.job.background.committed_log import CommittedOffsets
-from coordlib.job.background.loop import Trouble, Troubles
+from coordlib.job.background.loop import HealthReport, Trouble
 from coordlib.job.background.offset_watch import OffsetWatch
 from coordlib.kafka import lag, topics
 from coordlib.kafka.bounds import log_bounds
@@ -178,8 +178,8 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(offset_watch, "_RETRY_PAUSE_S", 0)
         self.now_ms, self.failing = 1_000_000, set[str]()
-        self.troubles = Troubles(lambda: self.now_ms)
-        self.watch = OffsetWatch({}, "p", ENGINE, self.troubles)
+        self.health = HealthReport(lambda: self.now_ms)
+        self.watch = OffsetWatch({}, "p", ENGINE, self.health)
         self.log: Any = SimpleNamespace(
             has_caught_up=True, offsets=CommittedOffsets(), turn=lambda _: self._act("log")
         )
@@ -193,7 +193,7 @@ class Scene:
     def turn(self, after_ms: int = 1_000) -> dict[str, Trouble]:
         self.now_ms += after_ms
         self.watch._turn(self.log, self.users, self.topic)
-        return self.troubles.now
+        return self.health.now
 
 
 def test_what_fails_is_told_since_when_and_until_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_a_watch_that_has_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     scene.watch.start(SHARDS)
     scene.watch.stop()
 
-    assert "no such option" in scene.troubles.now["lag and mirror"].error
+    assert "no such option" in scene.health.now["lag and mirror"].error
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from coordlib.errors import NotAllowed
 from coordlib.job.background import topic_watch
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.job.background.topic_watch import CHECKPOINT, OwnWatch
 from coordlib.kafka.layout import Grown
 
@@ -40,27 +40,27 @@ def _given(what: Any) -> Any:
 
 def test_a_checkpoint_that_is_gone_is_a_trouble_until_it_is_back() -> None:
     """Spark writes on into a folder of that name, and nobody noticed before the next start."""
-    query, troubles = Query(), Troubles()
-    watch = OwnWatch(lambda: query, troubles)
+    query, health = Query(), HealthReport()
+    watch = OwnWatch(lambda: query, health)
     watch.turn()
-    assert troubles.now == {}
+    assert health.now == {}
 
     query.lost = LOST
     with capture_logs() as lines:
         watch.turn()
         watch.turn()
 
-    assert troubles.now[CHECKPOINT].error == LOST
+    assert health.now[CHECKPOINT].error == LOST
     assert [line["error"] for line in lines] == [LOST]
     query.lost = ""
     watch.turn()
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 def test_partitions_that_were_added_are_logged_once_and_are_no_trouble() -> None:
     """Nothing fails: they are not read."""
-    query, troubles = Query(), Troubles()
-    watch = OwnWatch(lambda: query, troubles)
+    query, health = Query(), HealthReport()
+    watch = OwnWatch(lambda: query, health)
     query.added = [ADDED]
     with capture_logs() as lines:
         watch.turn()
@@ -72,7 +72,7 @@ def test_partitions_that_were_added_are_logged_once_and_are_no_trouble() -> None
         ("coord.requests", 3),
         ("coord.requests", 4),
     ]
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 @pytest.mark.parametrize(
@@ -80,41 +80,41 @@ def test_partitions_that_were_added_are_logged_once_and_are_no_trouble() -> None
     [KafkaException(KafkaError(KafkaError._TRANSPORT)), NotAllowed("A right is missing")],
 )
 def test_brokers_that_do_not_say_keep_nobody_from_the_checkpoint(problem: Exception) -> None:
-    query, troubles = Query(), Troubles()
+    query, health = Query(), HealthReport()
     query.lost, query.added = LOST, problem
-    OwnWatch(lambda: query, troubles).turn()
+    OwnWatch(lambda: query, health).turn()
 
-    assert CHECKPOINT in troubles.now
+    assert CHECKPOINT in health.now
 
 
 def test_between_two_runs_of_a_query_nothing_is_looked_at() -> None:
     """The claims query has failed, and its checkpoint may be about to be made anew."""
-    troubles = Troubles()
-    OwnWatch(lambda: None, troubles).turn()
+    health = HealthReport()
+    OwnWatch(lambda: None, health).turn()
 
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 def test_a_file_system_that_fails_ends_neither_the_job_nor_the_watch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(topic_watch, "LOOK_EVERY_S", 0.01)
-    query, troubles, looked = Query(), Troubles(), threading.Event()
+    query, health, looked = Query(), HealthReport(), threading.Event()
     query.lost = RuntimeError("no name node")
-    watch = OwnWatch(lambda: query, troubles)
+    watch = OwnWatch(lambda: query, health)
     watch.start()
-    while CHECKPOINT not in troubles.now:
+    while CHECKPOINT not in health.now:
         looked.wait(0.01)
-    assert "no name node" in troubles.now[CHECKPOINT].error
+    assert "no name node" in health.now[CHECKPOINT].error
     query.lost = ""
-    while troubles.now:
+    while health.now:
         looked.wait(0.01)
     watch.stop()
 
 
 def test_claims_name_their_own_flag() -> None:
-    query, troubles = Query(), Troubles()
+    query, health = Query(), HealthReport()
     query.lost = "start with --rebuild."
-    OwnWatch(lambda: query, troubles, lambda each: each.replace("build", "build-claims")).turn()
+    OwnWatch(lambda: query, health, lambda each: each.replace("build", "build-claims")).turn()
 
-    assert troubles.now[CHECKPOINT].error == "start with --rebuild-claims."
+    assert health.now[CHECKPOINT].error == "start with --rebuild-claims."

@@ -25,7 +25,7 @@ def test_troubles_are_told_also_when_no_batch_comes(tmp_path: Path) -> None:
         bootstrap_servers="127.0.0.1:1", checkpoint=str(tmp_path / "c"), status_file=path
     )
     coordinator = Coordinator(no_spark, options)
-    coordinator.troubles.failed("topics", "all are down")
+    coordinator.health.failed("topics", "all are down")
     coordinator._offsets._of_mirror.failed("billing", "has members")
 
     coordinator.check()
@@ -37,7 +37,7 @@ def test_troubles_are_told_also_when_no_batch_comes(tmp_path: Path) -> None:
     written = path.stat().st_mtime_ns
     coordinator.check()
     assert path.stat().st_mtime_ns == written, "nothing new"
-    coordinator.troubles.works("topics")
+    coordinator.health.works("topics")
     coordinator.check()
     assert json.loads(path.read_bytes())["watches_failing"] == {}
 

@@ -11,7 +11,7 @@ from coordlib import limits
 from coordlib.core.groups.group import learn_topics as learn
 from coordlib.core.wire import codec
 from coordlib.core.wire.api import TopicMetadata
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.job.background.topic_watch import (
     CHANGES_MAX,
     IDS_LOOKS,
@@ -252,45 +252,45 @@ class Clock:
 def test_what_fails_is_told_since_when_and_until_it_works() -> None:
     """New topics are given to nobody, and the only sign is a warning in a log somewhere else."""
     cluster, clock = FakeCluster(), Clock()
-    troubles = Troubles(clock)
-    watch = TopicWatch(cluster, 1.0, troubles)
+    health = HealthReport(clock)
+    watch = TopicWatch(cluster, 1.0, health)
     watch.turn()
     cluster.failure = KafkaException(KafkaError(KafkaError._TRANSPORT, "all are down"))
     watch.turn()
     clock.now_ms += 5_000
     watch.turn()
 
-    (found,) = troubles.now.items()
+    (found,) = health.now.items()
     assert (found[0], found[1].since_ms, found[1].last_ms) == ("topics", 1_000, 6_000)
     assert "all are down" in found[1].error
     cluster.failure = None
     watch.turn()
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 def test_what_the_log_does_not_take_is_told() -> None:
     """It may look at the cluster, and may not write to the requests topic."""
-    cluster, troubles = FakeCluster(), Troubles()
-    watch = TopicWatch(cluster, 1.0, troubles)
+    cluster, health = FakeCluster(), HealthReport()
+    watch = TopicWatch(cluster, 1.0, health)
     cluster.takes = False
     watch.turn()
     watch.turn()
 
-    assert troubles.now["topics"].error == "no leader"
+    assert health.now["topics"].error == "no leader"
     cluster.takes = True
     watch.turn()
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 def test_a_watch_that_has_ended_is_told() -> None:
     """A defect of ours ends the thread: without a word topics would never again be found."""
-    cluster, troubles = FakeCluster(), Troubles()
+    cluster, health = FakeCluster(), HealthReport()
     cluster.failure = ValueError("a topic without a name")
-    watch = TopicWatch(cluster, 1.0, troubles)
+    watch = TopicWatch(cluster, 1.0, health)
     watch.start()
     watch._thread.join()
 
-    assert "a topic without a name" in troubles.now["topics"].error
+    assert "a topic without a name" in health.now["topics"].error
     watch.stop()
 
 
@@ -306,16 +306,16 @@ def test_after_a_fatal_error_topics_are_written_by_another_producer(
     cluster = KafkaCluster("coord", range(2), writer, broker)
     monkeypatch.setattr(cluster, "look", lambda: {"a": 1})
     monkeypatch.setattr(cluster, "ids", lambda _: {})
-    troubles = Troubles()
-    watch = TopicWatch(cluster, 1.0, troubles)
+    health = HealthReport()
+    watch = TopicWatch(cluster, 1.0, health)
     watch.turn()
-    assert "INVALID_PRODUCER_EPOCH" in troubles.now["topics"].error
+    assert "INVALID_PRODUCER_EPOCH" in health.now["topics"].error
 
     watch.turn()
 
     _, second = MortalProducer.made
     assert len(second.written) == 2, "one for each shard"
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 def test_a_loss_that_another_thread_hears_of_is_not_forgotten() -> None:
@@ -414,8 +414,8 @@ def test_a_new_topic_is_listed_with_its_id_at_once() -> None:
 )
 def test_new_partitions_are_listed_though_ids_cannot_be_asked_for(failure: Exception) -> None:
     """A describe fails, of too many topics, say: nobody would be given the new partitions."""
-    cluster, troubles = FakeCluster(), Troubles()
-    watch = TopicWatch(cluster, 1.0, troubles)
+    cluster, health = FakeCluster(), HealthReport()
+    watch = TopicWatch(cluster, 1.0, health)
     watch.turn()
     watch.turn()
     cluster.written.clear()
@@ -426,13 +426,13 @@ def test_new_partitions_are_listed_though_ids_cannot_be_asked_for(failure: Excep
     listed = [(row.topic, row.partitions) for record in cluster.written for row in record.topics]
     assert listed == [("a", 2), ("b", 1)]
     assert ids_said(cluster.written) == {"a": cluster.id, "b": UNSET}
-    assert "ids of topics" in troubles.now["topics"].error
+    assert "ids of topics" in health.now["topics"].error
     cluster.hides_ids = None
     cluster.written.clear()
     for _ in range(2):
         watch.turn()
     assert ids_said(cluster.written) == {"b": cluster.id}
-    assert troubles.now == {}
+    assert health.now == {}
 
 
 def test_ids_are_asked_for_where_something_changed_and_of_all_from_time_to_time() -> None:

@@ -1,17 +1,17 @@
 """What fails: since when, the last error, and until when."""
 
-from coordlib.job.background.loop import Trouble, Troubles
+from coordlib.job.background.loop import HealthReport, Trouble
 
 
 def test_a_trouble_keeps_its_beginning_and_has_the_last_error() -> None:
     now_ms = 5
-    troubles = Troubles(lambda: now_ms)
-    troubles.failed("lag", "first")
+    health = HealthReport(lambda: now_ms)
+    health.failed("lag", "first")
     now_ms = 9
-    troubles.failed("lag", "second")
-    troubles.failed("topics", "other")
+    health.failed("lag", "second")
+    health.failed("topics", "other")
 
-    assert troubles.now == {
+    assert health.now == {
         "lag": Trouble(since_ms=5, last_ms=9, error="second"),
         "topics": Trouble(since_ms=9, last_ms=9, error="other"),
     }
@@ -20,25 +20,25 @@ def test_a_trouble_keeps_its_beginning_and_has_the_last_error() -> None:
 def test_it_is_over_when_it_works_and_begins_anew() -> None:
     """Of something that failed yesterday nobody wants to read today."""
     now_ms = 5
-    troubles = Troubles(lambda: now_ms)
-    troubles.note("lag", "away")
-    troubles.note("lag", "")
-    assert troubles.now == {}
+    health = HealthReport(lambda: now_ms)
+    health.note("lag", "away")
+    health.note("lag", "")
+    assert health.now == {}
     now_ms = 9
-    troubles.note("lag", "away")
+    health.note("lag", "away")
 
-    assert troubles.now["lag"].since_ms == 9
+    assert health.now["lag"].since_ms == 9
 
 
 def test_what_goes_well_by_chance_is_over_only_after_a_while() -> None:
     now_ms = 0
-    troubles = Troubles(lambda: now_ms)
-    troubles.failed("lag", "away")
+    health = HealthReport(lambda: now_ms)
+    health.failed("lag", "away")
     now_ms = 99
-    troubles.works("lag", quiet_ms=100)
-    assert "lag" in troubles.now
+    health.works("lag", quiet_ms=100)
+    assert "lag" in health.now
     now_ms = 100
 
-    troubles.works("lag", quiet_ms=100)
+    health.works("lag", quiet_ms=100)
 
-    assert troubles.now == {}
+    assert health.now == {}

@@ -77,7 +77,7 @@ class Nemesis:
             "a client and the job are killed": self._kill_both,
         }
 
-    def strike(self) -> None:
+    def maybe_crash(self) -> None:
         """One fault from its begin to its end; each kind once before any comes again."""
         least = min(self.done[each] for each in self._faults)
         left = [each for each in self._faults if self.done[each] == least]
@@ -181,7 +181,7 @@ def test_transactions_are_whole_whatever_is_killed(
     nemesis, until_s = Nemesis(scene, start, SEED), time.monotonic() + SECONDS
     with scene.supervised() as ended:
         while time.monotonic() < until_s:
-            nemesis.strike()
+            nemesis.maybe_crash()
         scene.flow.pause()
         scene.crew.until("all is copied", is_copied)
         scene.crew.stop()

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from coordlib.config import EngineConfig
-from coordlib.job.background.loop import Troubles
+from coordlib.job.background.loop import HealthReport
 from coordlib.job.background.offset_watch import OffsetWatch
 from coordlib.kafka.acls import grant
 from coordlib.kafka.roles import Kind, Operation, Right, Role, rights
@@ -34,12 +34,12 @@ ROWS = {
 
 
 class Watch:
-    """The job's thread for offsets, and its troubles."""
+    """The job's thread for offsets, and its failures."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        self._troubles = Troubles()
+        self._health = HealthReport()
         engine = EngineConfig(lag_interval_ms=1_000, mirror_offsets=(MIRRORED,))
-        self._watch = OffsetWatch(options, TRIAL, engine, self._troubles)
+        self._watch = OffsetWatch(options, TRIAL, engine, self._health)
 
     def start(self) -> None:
         self._watch.start(1)
@@ -50,7 +50,7 @@ class Watch:
     @property
     def told(self) -> str:
         """All that fails."""
-        both = {**self._troubles.now, **self._watch.failing}
+        both = {**self._health.now, **self._watch.failing}
         return " ".join(each.error for each in both.values())
 
 

@@ -176,8 +176,8 @@ class Lab:
             tables=str(folder / "tables"),
             checkpoint=str(folder / "checkpoint"),
         )
-        troubles = coordinator.troubles
-        return ArchiveWatch(lambda: Archive(self._spark, archived), ARCHIVE_EVERY_S, troubles)
+        health = coordinator.health
+        return ArchiveWatch(lambda: Archive(self._spark, archived), ARCHIVE_EVERY_S, health)
 
     def _spent_s(self) -> dict[str, float]:
         context = self._spark.sparkContext

@@ -77,7 +77,7 @@ class SimulatedProducer:
     """A transactional producer.
 
     Args:
-        strike: is asked at every point where the driver may die.
+        maybe_crash: is asked at every point where the driver may die.
         resends: draws whether an EndTxn is sent twice.
     """
 
@@ -85,11 +85,11 @@ class SimulatedProducer:
         self,
         cluster: Cluster,
         transactional_id: str,
-        strike: Callable[[str], None],
+        maybe_crash: Callable[[str], None],
         give_up: Callable[[Transaction], None],
         resends: Resends,
     ) -> None:
-        self._cluster, self._id, self._strike = cluster, transactional_id, strike
+        self._cluster, self._id, self._strike = cluster, transactional_id, maybe_crash
         self._give_up, self._resends = give_up, resends
         self._epoch = -1
         #: Where it has asked the coordinator to let it write, in this transaction.

@@ -238,7 +238,7 @@ class Driver(Process):
 
     def _open_producer(self) -> SimulatedProducer:
         cluster, id_ = self.engine.cluster, self.pipeline.query_name
-        return SimulatedProducer(cluster, id_, self.strike, self._give_up, self.engine.resends)
+        return SimulatedProducer(cluster, id_, self.maybe_crash, self._give_up, self.engine.resends)
 
     def _begin_to_sign(self, engine: Engine) -> None:
         if engine.signatures is None:
@@ -300,7 +300,7 @@ class Driver(Process):
         if not any(first < end for first, end in ranges.values()):
             self._is_idle = True
             return
-        self.strike("P0")
+        self.maybe_crash("P0")
         if newest + 1 in kept.offsets:
             raise ConcurrentUpdate(f"Multiple streaming jobs detected for {newest + 1}")
         kept.offsets[newest + 1] = ranges
@@ -339,7 +339,7 @@ class Driver(Process):
         delay_ms = self.engine.batch_ms() / 3
 
         def go_on() -> None:
-            self.strike(point)
+            self.maybe_crash(point)
             action()
 
         self.after(delay_ms, lambda: self._guard(go_on))
@@ -355,7 +355,7 @@ class Driver(Process):
             records = self._records(number, shard)
             if not records:
                 continue
-            self.strike("P2")
+            self.maybe_crash("P2")
             blob = before.get(shard, kept.seeds.get(shard))
             mine = msgspec.structs.replace(settings, shard=shard)
             inspector, defects = self.engine.inspector, self.engine.defects
@@ -366,7 +366,7 @@ class Driver(Process):
                 self.engine.problems.append(f"INV-07: batch {number} judged twice differs")
             rows += outputs
             kept.states[number] = dict(fresh)
-            self.strike("P3")
+            self.maybe_crash("P3")
         kept.states[number] = fresh
         judged = {shard: blob for shard, blob in fresh.items() if blob is not before.get(shard)}
         self.engine.inspector.note_topics(kept.path, number, judged)
@@ -427,12 +427,12 @@ class Driver(Process):
         kept.commits.add(number)
         kept.states.pop(number - STATES_KEPT, None)
         self.engine.batches += 1
-        self.strike("P7")
+        self.maybe_crash("P7")
         self._trigger()
 
     # ---- ends ---------------------------------------------------------------------------------
 
-    def strike(self, point: str) -> None:
+    def maybe_crash(self, point: str) -> None:
         """It may die here."""
         engine = self.engine
         if engine.crash_at == point and engine.luck.random() < 0.5:

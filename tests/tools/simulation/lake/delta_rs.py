@@ -116,7 +116,7 @@ class Opened:
         """Raises CommitFailedError, DeltaError."""
         assert (actions, mode) == ([], "append")
         self._step()
-        self._access.strike(CLAIMING)
+        self._access.maybe_crash(CLAIMING)
         is_next = self._version == self._log.newest
         if not (is_next or commit_properties.max_commit_retries):
             self._access.store.met[CLAIM_LATE] += 1
@@ -124,7 +124,7 @@ class Opened:
         for each in commit_properties.app_transactions:
             made = Commit(each.app_id, each.version, ())
             self._access.store.commit(made, Snapshot(self._log, self._log.newest))
-        self._access.strike(CLAIMED)
+        self._access.maybe_crash(CLAIMED)
 
     def _step(self) -> None:
         try:

@@ -46,7 +46,7 @@ class LakeMember(Struck):
 
     Args:
         connect: makes its transport.
-        traps: they may strike it at each point that one of its threads comes to.
+        traps: they may maybe_crash it at each point that one of its threads comes to.
     """
 
     def __init__(  # noqa: PLR0917  # all that one process is
@@ -69,7 +69,7 @@ class LakeMember(Struck):
         self.fibers: list[Fiber] = []
         #: Set when its user wants it to end; and whether it has ended.
         self.is_ending = self.is_closed = False
-        self.access = Access(store, self._pause, self.strike)
+        self.access = Access(store, self._pause, self.maybe_crash)
         self.spark = SparkLake(self.access)
         self.transport = connect(self)
         self.member = AssignedMember(
@@ -87,7 +87,7 @@ class LakeMember(Struck):
         self._ids = TopicIds(self.transport.topic_ids, lambda work: work(), self.transport.now_ms)
         asking: Any = Asking(self.member, self)  # as much of a member as they use
         self._writes = Writes(asking, Tables(asking, self._ids))
-        self._writes.on_written = partial(self.strike, WRITTEN)
+        self._writes.on_written = partial(self.maybe_crash, WRITTEN)
         self._held: set[TopicPartition] = set()
         self._run: Query | None = None
         self._runs: list[Query] = []

@@ -67,7 +67,7 @@ class Awaited:
     def result(self, timeout: float) -> Answer:
         """Raises TimeoutError."""
         if timeout > 0:
-            self._process.strike(ASKED)
+            self._process.maybe_crash(ASKED)
             self._process.wait(LOOK_MS, self._future.done)
         return self._future.result(0)
 
@@ -118,11 +118,11 @@ class Query:
     def _batch(self, rows: tuple[Row, ...]) -> None:
         """What a user's foreachBatch does."""
         process = self.process
-        process.strike(READ)
+        process.maybe_crash(READ)
         process.wait(process.work_ms(), lambda: False)
         batch = Batch(process.spark, rows)
         self.share.write_once(batch, rows, URI)  # type: ignore[arg-type]  # as much as it uses
-        process.strike(SAID)
+        process.maybe_crash(SAID)
         for topic, partition, offset in rows:
             self.positions[TopicPartition(topic, partition)] = offset + 1
 

@@ -163,12 +163,12 @@ class Access:
 
     Args:
         wait: its thread waits so many milliseconds. Raises Gone.
-        strike: it comes to a point. Raises Gone.
+        maybe_crash: it comes to a point. Raises Gone.
     """
 
     store: Store
     wait: Callable[[float], None]
-    strike: Strike
+    maybe_crash: Strike
 
     def step(self) -> None:
         """One call of the store takes its time, and may fail. Raises StoreAway, Gone."""
@@ -197,14 +197,14 @@ class LakeStaged(Staged):
         """Nothing else comes between the look at the table and the commit's file."""
         access, rows = self._spark.access, self.rows
         access.step()
-        access.strike(APPENDING if rows else CLAIMING)
+        access.maybe_crash(APPENDING if rows else CLAIMING)
         self._refuse_another()
         try:
             access.store.commit(Commit(what.app_id, what.number, rows), self.snapshot)
         except Conflict as problem:
             access.store.met[CONFLICT if rows else CLAIM_LATE] += 1
             raise OvertakenByAnother("Another append was committed first.") from problem
-        access.strike(APPENDED if rows else CLAIMED)
+        access.maybe_crash(APPENDED if rows else CLAIMED)
         access.wait(access.store.luck.uniform(1, access.store.step_ms))
         if rows:
             access.store.may_fail(FAILED_BEHIND)
@@ -260,12 +260,12 @@ class LakeTable(SparkTable):
     def write_files(self, rows: Any, how: How) -> Any:
         self._access.step()
         staged = self._staged(rows)
-        self._access.strike(STAGED)
+        self._access.maybe_crash(STAGED)
         return staged
 
     def commit_staged(self, staged: Any, token: int) -> bool:
         if staged.rows:
-            self._access.strike(ACCEPTED)
+            self._access.maybe_crash(ACCEPTED)
         self._access.step()
         return super().commit_staged(staged, token)
 

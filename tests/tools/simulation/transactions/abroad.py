@@ -110,7 +110,7 @@ class FarProducer:
         self._queue.append(_Queued(partition, record, self._now_ms, on_delivery))
         self._pump_after(self._network.latency_ms())
         if not is_marker:
-            self._process.strike(WRITING)
+            self._process.maybe_crash(WRITING)
 
     def poll(self, timeout: float) -> int:
         if not self._reports and timeout > 0:
@@ -140,10 +140,10 @@ class FarProducer:
     def _strike_before_marker(self) -> None:
         """Nothing is marked yet; or one partition is, and the others are not."""
         if self._marks == 0:
-            self._process.strike(DECIDED)
+            self._process.maybe_crash(DECIDED)
         elif self._marks == 1 and MARKING in self._process.traps.at:
             self._process.wait(MARKS_WITHIN_MS, lambda: not self._queue)
-            self._process.strike(MARKING)
+            self._process.maybe_crash(MARKING)
 
     def _pump_after(self, delay_ms: float) -> None:
         if not self._is_pumping:

@@ -78,7 +78,7 @@ class SimulatedDecisions:
     def look(self, look: Look) -> Seen:
         """As a reader of committed records finds them: record by record, and then the end."""
         self._cluster.require_up()
-        self._driver.strike("before-look")
+        self._driver.maybe_crash("before-look")
         self._faults.may_fail("look failed")
         partition = self._partition(look.shard)
         end = partition.last_stable
@@ -96,7 +96,7 @@ class SimulatedDecisions:
 
     def write(self, shard: int, record: TxnDecided, told: Callable[[str], None]) -> None:
         self._driver.control.write(shard, record, _with_reason(told))
-        self._driver.strike("decided")
+        self._driver.maybe_crash("decided")
 
     def serve(self) -> None:
         pass
@@ -150,10 +150,10 @@ class TransactionsBeside(Beside):
         self._driver.again(after_ms, self._feed_on)
 
     def _feed(self, shard: int, record: Control, told: Callable[[str], None]) -> None:
-        self._driver.strike("before-feed")
+        self._driver.maybe_crash("before-feed")
         self._faults.count("fed")
         self._driver.control.write(shard, record, _with_reason(told))
-        self._driver.strike("fed")
+        self._driver.maybe_crash("fed")
 
 
 def _with_reason(told: Callable[[str], None]) -> Callable[[bool], None]:

@@ -39,7 +39,7 @@ class Copying(Crew[Copier]):
         self.is_assigned = luck.random() < 0.4 and world.engine.watches
         self.mode = luck.choice(["range", "cooperative-sticky"])
         self.habits = Habits(world.stream("copiers' requests"), luck.choice(TIMEOUTS_MS))
-        self.habits.strike = self._strike
+        self.habits.maybe_crash = self._strike
         #: What happens to the copier that comes to a point next, by the name of the point.
         self.traps: dict[str, Callable[[Copier], None]] = {}
         #: Situations that only a fault knows of.

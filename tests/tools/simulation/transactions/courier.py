@@ -62,7 +62,7 @@ class CourierTransport(CopierTransport):
         super().send(handler, request)
         point = _ASKED.get(type(request))
         if point is not None:
-            self._process.strike(point)
+            self._process.maybe_crash(point)
 
     def _arrive(self, record: Record) -> None:
         is_set = UNHEARD in self._process.traps.at
@@ -86,7 +86,7 @@ class ToldProducer(CoordinatedProducer):
     def init_transactions(self, timeout: float = 0.0) -> None:
         super().init_transactions(timeout)
         self._process.initialized_ms = self._process.scheduler.now_ms
-        self._process.strike("initialized")
+        self._process.maybe_crash("initialized")
 
     def begin_transaction(self, timeout: float = 0.0) -> None:
         super().begin_transaction(timeout)

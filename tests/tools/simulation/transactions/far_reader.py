@@ -70,7 +70,7 @@ class FarReader(Struck, Blocking):
             if message is not None:
                 value = (message.value() or b"").decode()
                 self._hand_out(message.partition() or 0, message.offset() or 0, value)
-                self.strike(HANDED_OUT)
+                self.maybe_crash(HANDED_OUT)
                 self.wait(self._luck.expovariate(1 / self._work_ms), lambda: False)
 
     def _gone(self) -> None:

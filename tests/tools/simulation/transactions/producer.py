@@ -53,7 +53,7 @@ class Habits:
     #: Whether copiers take as much at once as they can.
     is_in_haste: bool = False
     #: Called at each point with its name; does not come back where the process dies.
-    strike: Callable[["UserProducer", str], None] = lambda producer, point: None
+    maybe_crash: Callable[["UserProducer", str], None] = lambda producer, point: None
     #: What became of all transactions.
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class UserProducer:
         self._open = None
         self._added.clear()
         self._note("begin")
-        self._habits.strike(self, "begun")
+        self._habits.maybe_crash(self, "begun")
 
     def produce(
         self,
@@ -138,7 +138,7 @@ class UserProducer:
             self._note("sent", value=value.decode(), partitions=places, key=source)
         self._queue.append(_Queued((topic, partition), key, value, on_delivery))
         self._pump_after(self._network.latency_ms())
-        self._habits.strike(self, "asked" if request is not None else "sent")
+        self._habits.maybe_crash(self, "asked" if request is not None else "sent")
 
     def poll(self, timeout: float) -> int:
         if not self._reports and timeout > 0:
@@ -156,17 +156,17 @@ class UserProducer:
         return len(self._queue) + self._flying
 
     def commit_transaction(self, timeout: float) -> None:
-        self._habits.strike(self, "committing")
+        self._habits.maybe_crash(self, "committing")
         if self.flush(timeout):
             raise _timed_out()
         self._require_sound()
         self._note("ended", detail=UNKNOWN)
         self._end(timeout, Outcome.COMMITTED)
         self._note("ended", detail=OK)
-        self._habits.strike(self, "committed")
+        self._habits.maybe_crash(self, "committed")
 
     def abort_transaction(self, timeout: float) -> None:
-        self._habits.strike(self, "aborting")
+        self._habits.maybe_crash(self, "aborting")
         if self._failed is not None and self._failed.fatal():
             raise KafkaException(self._failed)
         self._queue.clear()
@@ -197,7 +197,7 @@ class UserProducer:
         elif self._open.outcome is not outcome:
             raise KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, fatal=True))
         if outcome is Outcome.COMMITTED:
-            self._habits.strike(self, "unheard-commit")
+            self._habits.maybe_crash(self, "unheard-commit")
 
     def _ask(self, timeout: float, request: Callable[[], None]) -> None:
         """Send it until it is answered. Raises KafkaException: refused, or time is up."""

@@ -26,11 +26,11 @@ class Traps:
 
 
 class Struck(Process):
-    """A process that traps may strike."""
+    """A process that traps may crash."""
 
     traps: Traps
 
-    def strike(self, point: str) -> None:
+    def maybe_crash(self, point: str) -> None:
         """It comes to a point, in its user's thread. Raises Gone: it dies there."""
         self.require_alive()
         if self.traps.spring(self, point):
