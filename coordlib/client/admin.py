@@ -19,7 +19,7 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.requests import WIRE_VERSION, Identity, backoff_ms, throttle_ms
-from coordlib.client.kit.transport import KafkaTransport, Transport, Unfenced
+from coordlib.client.kit.transport import KafkaTransport, NoFence, Transport
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.controller import CLUSTER
@@ -500,7 +500,7 @@ def _by_topic(rows: Sequence[tuple[str, int]]) -> tuple[rq.TopicPartitions, ...]
     return tuple(rq.TopicPartitions(topic, tuple(found)) for topic, found in topics.items())
 
 
-class _Question(Unfenced):
+class _Question(NoFence):
     """A transport's handler that waits for one answer."""
 
     def __init__(self, identity: Identity, space: str = GROUP_SPACE) -> None:

@@ -305,7 +305,7 @@ class FakeTransport:
             return
         self._unwritten.append((handler, known, self.now_ms()))
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+    def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         def done() -> None:
             try:
                 work()

@@ -165,7 +165,7 @@ def test_work_that_breaks_beside_ends_no_other() -> None:
         finally:
             done.set()
 
-    transport.beside(broken, work)
+    transport.in_background(broken, work)
     assert done.wait(60)
     while not broken.problems:
         pass

@@ -56,7 +56,7 @@ def test_a_commit_that_cannot_be_written_is_refused_before_it_is_counted(
 
     assert refused.value.code is ErrorCode.INVALID_REQUEST
     assert not a.consumer.member._open_commits
-    assert not a.consumer.member._machine._asks.are_open()
+    assert not a.consumer.member._machine._pending.are_open()
 
 
 @pytest.mark.parametrize("bad", BAD)

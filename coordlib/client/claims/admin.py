@@ -439,9 +439,9 @@ class _Work:
                 transport.send(self, output.id, shard, made)
             elif isinstance(output, sg.LookUpStarts):
                 sought = output.sought
-                transport.beside(self, lambda sought=sought: self._find(sought))  # type: ignore[misc]
+                transport.in_background(self, lambda sought=sought: self._find(sought))  # type: ignore[misc]
             elif isinstance(output, Copy):
-                transport.beside(self, partial(self._copy, output))
+                transport.in_background(self, partial(self._copy, output))
 
     def _find(self, sought: tuple[sg.Sought, ...]) -> None:
         found = find_starts(self._transport, self._plan.group, sought)

@@ -349,7 +349,7 @@ class KafkaClaims(FailingTransport[Handler]):
             error = problem.args[0]
             self._unsent.put(lambda: self._not_taken(handler, id_, error))
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+    def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         if not self._is_closed.is_set():
             self._workers.submit(self._for, handler, work)
 

@@ -321,15 +321,15 @@ class ClaimingMember:
             case sg.CountPartitions():
                 if not self._is_counting:
                     self._is_counting = True
-                    transport.beside(self, self._count)
+                    transport.in_background(self, self._count)
             case sg.LookUpStarts(sought):
-                transport.beside(self, lambda: self._find_starts(sought))
+                transport.in_background(self, lambda: self._find_starts(sought))
             case sg.LookUpEnds(places):
-                transport.beside(self, lambda: self._find_ends(places))
+                transport.in_background(self, lambda: self._find_ends(places))
             case sg.CommitToKafka(place, position, _, False):
                 transport.commit(group, {place: position}, is_awaited=False)
             case sg.CommitToKafka():
-                transport.beside(self, lambda: self._commit(output))
+                transport.in_background(self, lambda: self._commit(output))
 
     def _write(self, output: sg.Write) -> None:
         identity = self.identity

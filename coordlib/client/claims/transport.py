@@ -231,7 +231,7 @@ class Transport(Protocol):
             made: makes the message from the time of day in seconds.
         """
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+    def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         """Do something for this handler that may block, without the lock."""
 
     def flush(self, timeout_s: float) -> bool:

@@ -374,7 +374,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
                 self._futures.settle(output.ticket, output)
             case bs.Registered(incarnation):
                 keep = partial(self._home.keep, self.identity, self._machine.broker, incarnation)
-                self._transport.beside(self, keep)
+                self._transport.in_background(self, keep)
 
     # ---- small things -------------------------------------------------------------------------
 

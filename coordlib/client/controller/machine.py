@@ -38,8 +38,8 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import Fence, Stop
 from coordlib.client.kit.requests import (
-    Asks,
     Identity,
+    PendingRequests,
     Step,
     error_of,
     known,
@@ -65,7 +65,7 @@ class BrokerMachine:
         self, identity: Identity, timing: BrokerTiming, registration: Registration
     ) -> None:
         me = self._me = BrokerStanding(identity, timing, registration)
-        self._pending = Asks(me.where, me.wording.next_id)
+        self._pending = PendingRequests(me.where, me.wording.next_id)
         self._replicas = Replicas(registration.broker)
         self._resigning = Resigning(me, self._pending, self._replicas)
         self._in_sync = InSync(me, self._replicas)

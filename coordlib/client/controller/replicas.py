@@ -26,7 +26,7 @@ from coordlib.client.controller.requests import Call, Callback, Following, Leade
 from coordlib.client.controller.state import BrokerStanding
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Partitions, TopicPartition
-from coordlib.client.kit.requests import Asks, error_of
+from coordlib.client.kit.requests import PendingRequests, error_of
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError, ErrorCode
@@ -259,7 +259,7 @@ def _place(row: rs.ReplicaRow) -> TopicPartition:
 class Resigning:
     """The demands of one broker, from the notice to the controller's answer."""
 
-    def __init__(self, me: BrokerStanding, pending: Asks, replicas: Replicas) -> None:
+    def __init__(self, me: BrokerStanding, pending: PendingRequests, replicas: Replicas) -> None:
         self._me, self._pending, self._replicas = me, pending, replicas
         #: The leaderships of each demand without a Release yet, by the cause of the demand.
         self._demands: dict[int, Partitions] = {}
@@ -364,7 +364,7 @@ ROWS_MAX = 1_000
 class Reports:
     """ReplicasDeleted of one broker: repeated until they are answered, or the broker is out."""
 
-    def __init__(self, me: BrokerStanding, pending: Asks) -> None:
+    def __init__(self, me: BrokerStanding, pending: PendingRequests) -> None:
         self._me, self._pending = me, pending
         self._rows: dict[tuple[str, int], rq.DeletedReplica] = {}
 

@@ -16,7 +16,7 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.config import require_name
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import margin_of
-from coordlib.client.kit.requests import Identity, Step, Timing, Wording
+from coordlib.client.kit.requests import Identity, RequestBuilder, Step, Timing
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.controller import CLUSTER
@@ -129,7 +129,7 @@ class Registration:
     previous: int = -1
 
 
-class BrokerWording(Wording):
+class BrokerWording(RequestBuilder):
     """Builds a broker's requests, each under an id of its own."""
 
     def __init__(self, identity: Identity, timing: BrokerTiming) -> None:

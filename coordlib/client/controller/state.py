@@ -24,7 +24,7 @@ from coordlib import limits
 from coordlib.client.controller import requests as bs
 from coordlib.client.controller.requests import BrokerTiming, BrokerWording, Registration, Target
 from coordlib.client.kit import events as sg
-from coordlib.client.kit.fence import BaseStanding
+from coordlib.client.kit.fence import BaseState
 from coordlib.client.kit.requests import Identity, Step
 
 
@@ -55,7 +55,7 @@ REGISTERED: Final = READY | {State.INACTIVE}
 LIVING: Final = REGISTERED | {State.INITIAL}
 
 
-class BrokerStanding(BaseStanding[State, bs.Output]):
+class BrokerStanding(BaseState[State, bs.Output]):
     """One broker's place in its cluster."""
 
     NOUN = "broker"
@@ -100,7 +100,7 @@ class BrokerStanding(BaseStanding[State, bs.Output]):
         self._out.append(output)
 
     def pass_on(self, outputs: Iterable[sg.Output]) -> None:
-        """What `Asks` wants to send; nobody waits there for an answer."""
+        """What `PendingRequests` wants to send; nobody waits there for an answer."""
         self._out += [each for each in outputs if isinstance(each, sg.Send)]
 
 

@@ -29,14 +29,14 @@ from typing import ClassVar
 import msgspec
 
 from coordlib import limits
-from coordlib.client.groups.machine import Life
-from coordlib.client.groups.state import ENDED, Ownership, Standing, State, without
+from coordlib.client.groups.machine import MemberMachine
+from coordlib.client.groups.state import ENDED, MemberState, Ownership, State, without
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, Partitions, TopicPartition
 from coordlib.client.kit.fence import Fence, MemberFenced
 from coordlib.client.kit.requests import (
-    Asks,
     Identity,
+    PendingRequests,
     Step,
     Timing,
     error_of,
@@ -75,18 +75,18 @@ class Holding(Ownership):
         # A released partition had a fence too, perhaps the highest of all.
         known = [each for each in (self.fence_token, fence_token) if each is not None]
         self.fence_token = max(known, default=None)
-        self._is_untold = bool(without(self.granted, self.told or ()))
+        self._is_undelivered = bool(without(self.granted, self.delivered or ()))
 
     def fence_of(self, partition: TopicPartition) -> int | None:
         """The fence of a partition that the user owns; None for every other one."""
-        return self._fences.get(partition) if partition in (self.told or ()) else None
+        return self._fences.get(partition) if partition in (self.delivered or ()) else None
 
     def is_let_go(self, cause: int) -> bool:
         """Whether the user owns no partition of one demand any more.
 
         While on_lost runs, the user may still be at work on all of them.
         """
-        has_it = not set(self.demands[cause]).isdisjoint(self.told or ())
+        has_it = not set(self.demands[cause]).isdisjoint(self.delivered or ())
         return self.calling is not Callback.LOST and not has_it
 
     def released(self, cause: int) -> None:
@@ -110,7 +110,7 @@ class Holding(Ownership):
 _IN = frozenset({State.JOINING, State.STABLE})
 
 
-class AssignedStanding(Standing):
+class AssignedState(MemberState):
     """The standing of a member of a server-assigned group: it has no leader, and no SyncGroup."""
 
     held: Holding
@@ -138,8 +138,8 @@ RIDES_BYTES_MAX = limits.REQUEST_BYTES_MAX // 2
 class Releases:
     """The demands of one member, from the notice to the coordinator's answer."""
 
-    def __init__(self, me: AssignedStanding, asks: Asks) -> None:
-        self._me, self._asks = me, asks
+    def __init__(self, me: AssignedState, pending: PendingRequests) -> None:
+        self._me, self._pending = me, pending
         #: Releases without an answer yet: cause to the deadline (ms) that applied when the log took
         #: the Release; None until it has.
         self._unanswered: dict[int, int | None] = {}
@@ -162,11 +162,11 @@ class Releases:
         for cause in [each for each in me.held.demands if me.held.is_let_go(each)]:
             kept = self._riding_with(cause)
             ticket, offsets = (None, ()) if kept is None else (kept.ticket, kept.offsets)
-            me.say_all(self._asks.repeat_commits())  # they stand before it
-            request = me.wording.release(me.member, me.generation, cause, offsets)
+            me.say_all(self._pending.repeat_commits())  # they stand before it
+            request = me.requests.release(me.member, me.generation, cause, offsets)
             me.held.released(cause)
             self._unanswered[cause] = None
-            me.say(self._asks.ask(ticket, request))
+            me.say(self._pending.ask(ticket, request))
 
     def _riding_with(self, cause: int) -> sg.CommitOffsets | None:
         kept = self._kept
@@ -179,9 +179,9 @@ class Releases:
 
     def written(self, event: sg.Acknowledged) -> None:
         """Rule 10: that ends the demand for the fence, unless a refusal was read before this."""
-        if self._asks.is_put_off(event.id):
+        if self._pending.is_put_off(event.id):
             return
-        asked = self._asks.asked(event.id)
+        asked = self._pending.asked(event.id)
         if isinstance(asked, rq.Release) and asked.cause in self._unanswered:
             due_ms = self._me.fence.reacted(event.now_ms, asked.cause)
             if due_ms is not None:
@@ -189,7 +189,7 @@ class Releases:
 
     def answered(self, response: rs.Response, now_ms: int) -> None:
         """Called before the answer goes to the caller that waits for it."""
-        asked = self._asks.asked(response.id)
+        asked = self._pending.asked(response.id)
         if not isinstance(asked, rq.Release) or asked.cause not in self._unanswered:
             return
         me, cause, code = self._me, asked.cause, error_of(response)
@@ -211,7 +211,7 @@ class Releases:
         """The membership is over: its demands are void."""
         self._unanswered.clear()
         over = CoordError("The membership ended before its Release was taken.", self._me.where)
-        self._me.say_all(self._asks.ask_no_more(rq.Release, over))
+        self._me.say_all(self._pending.ask_no_more(rq.Release, over))
 
     # ---- commits ------------------------------------------------------------------------------
 
@@ -245,8 +245,8 @@ class Releases:
 
     def _write(self, event: sg.CommitOffsets) -> None:
         me = self._me
-        request = me.wording.commit(me.member, me.generation, event.offsets)
-        me.say(self._asks.ask(event.ticket, request, event.is_waited, event.first))
+        request = me.requests.commit(me.member, me.generation, event.offsets)
+        me.say(self._pending.ask(event.ticket, request, event.is_waited, event.first))
 
     def _may_ride(self, event: sg.CommitOffsets) -> bool:
         held, named = self._me.held, _named(event)
@@ -269,18 +269,18 @@ SUBSCRIPTION_CHANGED = "subscription changed"
 OUT = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
-class AssignedMembership(Life):
+class AssignedMachine(MemberMachine):
     """One member; `handle` is the only way in."""
 
-    _me: AssignedStanding
+    _me: AssignedState
 
     def __init__(self, identity: Identity, timing: Timing) -> None:
-        super().__init__(AssignedStanding(identity, timing))
-        self._releases = Releases(self._me, self._asks)
+        super().__init__(AssignedState(identity, timing))
+        self._releases = Releases(self._me, self._pending)
         #: The user's subscription; None: to be in no group.
         self._wanted: sg.Subscription | None = None
         #: The subscription of the newest Subscribe.
-        self._said: sg.Subscription | None = None
+        self._requested: sg.Subscription | None = None
         #: The group's strategy, as the newest answer named it; empty before the first.
         self.strategy = ""
 
@@ -305,14 +305,14 @@ class AssignedMembership(Life):
             me.take(now_ms, self._subscribe_to(wanted))
         if me.state is State.STABLE:
             # One after the other: a Subscribe names the generation that the one before it made.
-            if me.step is None and wanted not in (None, self._said):
+            if me.step is None and wanted not in (None, self._requested):
                 me.take(now_ms, self._subscribe_to(wanted))
             self._releases.say()
 
     def _subscribe_to(self, wanted: sg.Subscription) -> sg.Send:
-        me, self._said = self._me, wanted
+        me, self._requested = self._me, wanted
         reason = SUBSCRIPTION_CHANGED if me.member else None
-        return sg.Send(me.wording.subscribe(me.member, me.generation, wanted, reason))
+        return sg.Send(me.requests.subscribe(me.member, me.generation, wanted, reason))
 
     def _finish(self, now_ms: int) -> None:
         if self._me.state in (State.IDLE, State.JOINING, State.FAILED):
@@ -324,7 +324,7 @@ class AssignedMembership(Life):
         return self._releases.due_ms()
 
     def _must_let_go(self) -> bool:
-        return self._leaving.is_owed
+        return self._leaving.leave_pending
 
     def _written(self, event: sg.Acknowledged) -> None:
         self._releases.written(event)
@@ -359,7 +359,7 @@ class AssignedMembership(Life):
         self._releases.commit(event, rides=self._may_release())
 
     def _may_release(self) -> bool:
-        return not (self._leaving.is_closing or self._leaving.is_owed)
+        return not (self._leaving.is_closing or self._leaving.leave_pending)
 
     def _elapsed(self, event: sg.Elapsed) -> None:
         self._releases.elapsed(event.now_ms)
@@ -373,8 +373,8 @@ class AssignedMembership(Life):
             self._subscribed(asked, response, now_ms)
         elif code in OUT and me.member:
             self._out()
-        elif code.retriable and self._said is not None:
-            send = self._subscribe_to(self._wanted or self._said)
+        elif code.retriable and self._requested is not None:
+            send = self._subscribe_to(self._wanted or self._requested)
             asked.replace_later(now_ms, send, throttle_ms(response))
         else:
             me.fail(refusal_of(response, me.where))
@@ -384,21 +384,23 @@ class AssignedMembership(Life):
         me.step = None
         if me.state is State.JOINING:
             # Rule 12: whatever id the acknowledgement suggested, the answer's id holds.
-            me.member, me.first_id = answer.member, me.wording.next_id()
+            me.member, me.first_id = answer.member, me.requests.next_id()
             me.become(State.STABLE)
             me.beats.begin(now_ms, asked.first_ms)
             me.held.enter(now_ms, asked.first_ms)
         self.strategy = known(answer.strategy, "")
-        self._told(answer, now_ms)
+        self._take_picture(answer, now_ms)
 
     def _noticed(self, message: rs.AnyResponse, now_ms: int) -> None:
         me = self._me
         if not isinstance(message, rs.AssignmentChanged) or me.state is not State.STABLE:
             return
         if (message.group, message.member) == (me.identity.group, me.member):
-            self._told(message, now_ms)
+            self._take_picture(message, now_ms)
 
-    def _told(self, picture: rs.SubscribeResponse | rs.AssignmentChanged, now_ms: int) -> None:
+    def _take_picture(
+        self, picture: rs.SubscribeResponse | rs.AssignmentChanged, now_ms: int
+    ) -> None:
         me = self._me
         me.generation = known(picture.generation, me.generation)
         demands = known(picture.release, ())

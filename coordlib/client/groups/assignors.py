@@ -175,12 +175,12 @@ class FunctionAssignor:
     def metadata(self, state: SubscriptionState) -> bytes:
         # Else both are left out: metadata that stay the same let a member ask for its generation
         # again without a rebalance.
-        is_told = self.is_sticky
+        names_owned = self.is_sticky
         return cp.encode_subscription(
             cp.Subscription(
                 topics=state.topics,
-                owned=by_topic(state.owned) if is_told else {},
-                generation=state.generation if is_told else -1,
+                owned=by_topic(state.owned) if names_owned else {},
+                generation=state.generation if names_owned else -1,
                 rack=state.rack,
             )
         )
@@ -246,8 +246,8 @@ class StickyAssignor(RackAwareAssignor):
         data = None
         if self._had is not None:
             data = ownership.encode_sticky(by_topic(self._had[0]), self._had[1])
-        told = cp.Subscription(topics=state.topics, user_data=data, rack=state.rack)
-        return cp.encode_subscription(told)
+        subscription = cp.Subscription(topics=state.topics, user_data=data, rack=state.rack)
+        return cp.encode_subscription(subscription)
 
     def on_assignment(self, given: Partitions, generation: int) -> None:
         self._had = given, generation

@@ -28,12 +28,12 @@ from coordlib.client.groups.assignors import (
     is_partition,
     mode_of,
 )
-from coordlib.client.groups.machine import Life
+from coordlib.client.groups.machine import MemberMachine
 from coordlib.client.groups.state import (
     ENDED,
     IN_GENERATION,
     VALID_PREVIOUS_STATES,
-    Standing,
+    MemberState,
     State,
 )
 from coordlib.client.kit import events as sg
@@ -172,7 +172,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise SetupError(f"This is no regular expression: {problem}", repr(pattern)) from problem
 
 
-class ClassicStanding(Standing):
+class ClassicState(MemberState):
     """The standing of a member of a classic group."""
 
     VALID_PREVIOUS_STATES = VALID_PREVIOUS_STATES
@@ -208,13 +208,13 @@ NOT_DIVIDED = "the leader could not assign, and tries again"
 RETRY_MS = 30_000
 
 
-class ClassicMembership(Life):
+class ClassicMachine(MemberMachine):
     """One member; `handle` is the only way in."""
 
-    _me: ClassicStanding
+    _me: ClassicState
 
     def __init__(self, identity: Identity, timing: Timing, assignors: tuple[Assignor, ...]) -> None:
-        super().__init__(ClassicStanding(identity, timing, assignors))
+        super().__init__(ClassicState(identity, timing, assignors))
         #: The subscription of the newest JoinGroup.
         self._joined_topics: tuple[str, ...] = ()
         #: Whether this member leads its generation, and so assigns.
@@ -273,7 +273,7 @@ class ClassicMembership(Life):
 
     def _must_let_go(self) -> bool:
         me = self._me
-        return self._leaving.is_owed or (me.rejoin_reason is not None and not me.keeps)
+        return self._leaving.leave_pending or (me.rejoin_reason is not None and not me.keeps)
 
     def _written(self, event: sg.Acknowledged) -> None:
         if self._me.step is not None and event.id == self._me.step.id:
@@ -320,13 +320,13 @@ class ClassicMembership(Life):
             offered = tuple(rq.Protocol(each.name, each.metadata(state)) for each in me.assignors)
         except Exception as problem:  # noqa: BLE001  # an assignor may be a user's own
             error = AssignorFailed(f"An assignor failed: {problem!r}", me.where)
-            self._leaving.owe("its assignor failed", error)
+            self._leaving.leave_when_free("its assignor failed", error)
             return
-        request = me.wording.join(me.member, me.generation, offered, me.rejoin_reason)
+        request = me.requests.join(me.member, me.generation, offered, me.rejoin_reason)
         me.become(State.JOINING)
         me.rejoin_reason, self._joined_topics = None, topics
         self._retry_ms = self._failed = None
-        me.say_all(self._asks.repeat_commits())  # their generation ends with this join
+        me.say_all(self._pending.repeat_commits())  # their generation ends with this join
         me.take(now_ms, sg.Send(request))
 
     # ---- answers to JoinGroup and SyncGroup -----------------------------------------------------
@@ -351,7 +351,7 @@ class ClassicMembership(Life):
         me.member = answer.member
         me.generation = known(answer.generation, -1)
         me.protocol = known(answer.protocol, "")
-        me.first_id = me.wording.next_id()
+        me.first_id = me.requests.next_id()
         me.fence.join_answered(now_ms)
         me.beats.begin(now_ms, asked.first_ms)
         self._leads = answer.leader == me.member
@@ -372,7 +372,7 @@ class ClassicMembership(Life):
     ) -> None:
         me = self._me
         me.become(State.SYNCING)
-        request = me.wording.sync(me.member, me.generation, me.protocol, assignments, why)
+        request = me.requests.sync(me.member, me.generation, me.protocol, assignments, why)
         me.take(now_ms, sg.Send(request))
 
     def _synced(self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int) -> None:
@@ -442,8 +442,8 @@ class ClassicMembership(Life):
     def _refused(self, asked: Step, response: rs.Response, now_ms: int) -> None:
         me, code = self._me, error_of(response)
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
-            told = response.member if isinstance(response, rs.JoinGroupResponse) else ""
-            self._leaving.put_out(told or me.own_id())
+            member = response.member if isinstance(response, rs.JoinGroupResponse) else ""
+            self._leaving.mark_removed(member or me.own_id())
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             me.forget()
         elif code is ErrorCode.ILLEGAL_GENERATION:
@@ -455,9 +455,9 @@ class ClassicMembership(Life):
             me.member = response.member
         elif code is ErrorCode.INVALID_REQUEST and self._failed is not None:
             # The job was set back to older code, which does not read the reason.
-            self._leaving.owe("its assignor failed", self._failed)
+            self._leaving.leave_when_free("its assignor failed", self._failed)
         elif code.retriable and isinstance(asked.output, sg.Send):
-            request = msgspec.structs.replace(asked.output.request, id=me.wording.next_id())
+            request = msgspec.structs.replace(asked.output.request, id=me.requests.next_id())
             asked.replace_later(now_ms, sg.Send(request), throttle_ms(response))
         else:
             me.fail(refusal_of(response, me.where))
@@ -485,7 +485,7 @@ class ClassicMembership(Life):
         if event.why is not None:
             self._sync(event.now_ms, (), event.why)
         else:
-            self._leaving.owe("its assignor failed", event.error)
+            self._leaving.leave_when_free("its assignor failed", event.error)
 
     def _is_current(self, generation: int) -> bool:
         return self._me.state is State.DIVIDING and generation == self._me.generation
@@ -529,5 +529,5 @@ class ClassicMembership(Life):
             case ErrorCode.ILLEGAL_GENERATION:
                 self._me.forget(keeps_member=True)
             case ErrorCode.FENCED_INSTANCE_ID:
-                self._leaving.put_out(self._me.member)
+                self._leaving.mark_removed(self._me.member)
                 self._me.fail(refusal_of(response, self._me.where))

@@ -24,7 +24,7 @@ from coordlib.client.groups.settings import ASSIGNED_KIND, member_of, read_setti
 from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.calls import OnePoller, UserCall, uninterrupted
-from coordlib.client.kit.data import FRESH_MS, AsksCluster, Prepared, open_reader
+from coordlib.client.kit.data import FRESH_MS, ClusterQueries, Prepared, open_reader
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.offsets import GroupMetadata, Outcome, Unit
 from coordlib.client.kit.process import Closing
@@ -46,7 +46,7 @@ class _Open:
 
     future: "Future[sg.Answer]"
     partitions: list[KafkaTopicPartition]
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class Commits:
@@ -121,10 +121,10 @@ class Commits:
             answer, on_commit = first.future.result(), self._on_commit
             error = answer.error or of.refusal_of_partitions(answer.failed, self._group)
             try:
-                if not first.is_told and on_commit is not None:
-                    first.is_told = True; on_commit(error, first.partitions)  # noqa: E702  # fmt: skip
+                if not first.is_reported and on_commit is not None:
+                    first.is_reported = True; on_commit(error, first.partitions)  # noqa: E702  # fmt: skip
             finally:
-                if first.is_told or on_commit is None:
+                if first.is_reported or on_commit is None:
                     with suppress(ValueError):  # by another `tell`, inside of it or after it
                         self._open.remove(first)
 
@@ -155,7 +155,7 @@ CONSUME_MAX = 1_000_000  # as in confluent-kafka
 OnPartitions = Callable[["CoordinatedConsumer", list[KafkaTopicPartition]], None]
 
 
-class CoordinatedConsumer(AsksCluster, Closing):
+class CoordinatedConsumer(ClusterQueries, Closing):
     """A consumer in a group that the job coordinates. Once it is closed, calls raise CoordError.
 
     Args:

@@ -27,23 +27,23 @@ from typing import Final
 
 from msgspec import UNSET
 
-from coordlib.client.groups.state import ACTIVE, ENDED, Ownership, Standing, State
+from coordlib.client.groups.state import ACTIVE, ENDED, MemberState, Ownership, State
 from coordlib.client.kit import events as sg
-from coordlib.client.kit.events import LookInto, Partitions, TopicPartition
+from coordlib.client.kit.events import CheckCommit, Partitions, TopicPartition
 from coordlib.client.kit.fence import Fence, MemberFenced
-from coordlib.client.kit.requests import Asks, Step, error_of, offset_of
+from coordlib.client.kit.requests import PendingRequests, Step, error_of, offset_of
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.offsets import DELTA
 from coordlib.core.wire.transactions import ABORT
 from coordlib.errors import CoordError, ErrorCode
 
 #: For the sender's own word.
-DOUBT_MS: Final = 2_000
+CHECK_AFTER_MS: Final = 2_000
 #: A member meets few; older ones are decided by now.
 _KNOWN_MAX: Final = 1_000
 
 
-class Doubts:
+class UndecidedCommits:
     """The entries that this member waits for. Times are of the member's clock."""
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ class Doubts:
         #: Entries that the shell is looking for.
         self._looking: set[str] = set()
 
-    def told(
+    def on_fetch_answer(
         self, answer: rs.OffsetFetchResponse, own: Container[TopicPartition], now_ms: int
-    ) -> Iterator[LookInto]:
+    ) -> Iterator[CheckCommit]:
         """What is to be looked into, after this answer.  # INV-96
 
         Args:
@@ -72,11 +72,11 @@ class Doubts:
             self._since.clear()
         for key, each in awaited.items():
             since_ms = self._since.setdefault(key, now_ms)
-            if key not in self._looking and now_ms - since_ms >= DOUBT_MS:
+            if key not in self._looking and now_ms - since_ms >= CHECK_AFTER_MS:
                 self._looking.add(key)
-                yield LookInto(each, offset_of(answer.cause))
+                yield CheckCommit(each, offset_of(answer.cause))
 
-    def looked(self, key: str, now_ms: int) -> None:
+    def on_checked(self, key: str, now_ms: int) -> None:
         """The shell has looked; if the entry is met again, then in two seconds."""
         self._looking.discard(key)
         self._since[key] = now_ms
@@ -85,19 +85,19 @@ class Doubts:
 class Leaving:
     """The last steps of one member."""
 
-    def __init__(self, me: Standing, asks: Asks) -> None:
-        self._me, self._asks = me, asks
+    def __init__(self, me: MemberState, pending: PendingRequests) -> None:
+        self._me, self._pending = me, pending
         self.is_closing = False
         #: Left because `poll` was not called; joins again when it is.
-        self.is_away = False
+        self.left_idle = False
         #: The group is left, without an end, once the user has let go; with the error to raise.
-        self.is_owed = False
+        self.leave_pending = False
         self._error: CoordError | None = None
         self._reason, self._leave_id, self._is_written = "", "", False
         #: The member id under which it was put out, while its user may still be at work.
-        self._out = ""
+        self._removed_as = ""
         #: The newest id for which it has reported its stop since; ids are never used twice.
-        self._said_out = ""
+        self._acknowledged_as = ""
         #: JoinGroups given up before their offset, and so their member's id, was known.
         self._orphans: set[str] = set()
 
@@ -118,11 +118,11 @@ class Leaving:
     def leave(self) -> None:
         """Leave the group: the user has let go of all partitions."""
         me = self._me
-        me.say_all(self._asks.repeat_commits())
+        me.say_all(self._pending.repeat_commits())
         me.become(State.LEAVING)
         me.held.let_go()
-        member = self._out or me.own_id()
-        if member and member == self._said_out:
+        member = self._removed_as or me.own_id()
+        if member and member == self._acknowledged_as:
             self.end_if_all_answered()
         elif member:
             self.send(member)
@@ -145,15 +145,15 @@ class Leaving:
         self._say_leave(member, self._reason)
 
     def _say_leave(self, member: str, reason: str) -> None:
-        request = self._me.wording.leave(member, reason)
+        request = self._me.requests.leave(member, reason)
         self._leave_id, self._is_written = request.id, False
         self._me.say(sg.Send(request))
 
     def end_if_all_answered(self) -> None:
         """Commits, also those that were put off, stand before the LeaveGroup in the log; their
-        answers are still worth having. One that is put off now ends: `Life.handle`.
+        answers are still worth having. One that is put off now ends: `MemberMachine.handle`.
         """
-        if self._is_written and not self._asks.are_open():
+        if self._is_written and not self._pending.are_open():
             self.end()
 
     def end(self) -> None:
@@ -161,43 +161,43 @@ class Leaving:
         me.become(State.LEFT)
         me.step = None  # whatever is answered now, it is too late
         closed = CoordError("The member was closed before the answer came.", me.where)
-        me.say_all(self._asks.abandon(closed))
+        me.say_all(self._pending.abandon(closed))
         me.say(sg.Left())
 
     # ---- put out by others --------------------------------------------------------------------
 
-    def put_out(self, member: str) -> None:
+    def mark_removed(self, member: str) -> None:
         """The coordinator has answered that this member id is unknown.
 
         Never for a member that stopped by its own fence: it may come back under its id.
         """
-        if member != self._said_out:
-            self._out = member
+        if member != self._acknowledged_as:
+            self._removed_as = member
 
-    def say_out(self, now_ms: int) -> None:
+    def acknowledge_removal(self, now_ms: int) -> None:
         """Report that this member has stopped: its user has let go, and a successor may wait."""
-        if self._out and not self.is_closing and self._me.held.is_free(now_ms, keeps=False):
-            self._said_out, self._out = self._out, ""
-            self._say_leave(self._said_out, "stopped, as it is out of the group")
+        if self._removed_as and not self.is_closing and self._me.held.is_free(now_ms, keeps=False):
+            self._acknowledged_as, self._removed_as = self._removed_as, ""
+            self._say_leave(self._acknowledged_as, "stopped, as it is out of the group")
 
     # ---- without an end -----------------------------------------------------------------------
 
-    def leave_for_silence(self) -> None:
+    def leave_idle(self) -> None:
         """`poll` was not called for the rebalance timeout: others should not wait for this one."""
         if not self._me.is_static:
             self._depart("poll was not called within the rebalance timeout")
         self._me.forget(keeps_member=self._me.is_static)
-        self.is_away = True
+        self.left_idle = True
 
-    def owe(self, reason: str, error: CoordError | None = None) -> None:
+    def leave_when_free(self, reason: str, error: CoordError | None = None) -> None:
         """Let go of everything, then leave the group; `error` is raised from then on."""
-        self.is_owed, self._reason, self._error = True, reason, error
+        self.leave_pending, self._reason, self._error = True, reason, error
 
-    def leave_if_owed(self, now_ms: int) -> None:
+    def leave_if_pending(self, now_ms: int) -> None:
         me = self._me
-        if not self.is_owed or self.is_closing or not me.held.is_free(now_ms, keeps=False):
+        if not self.leave_pending or self.is_closing or not me.held.is_free(now_ms, keeps=False):
             return
-        self.is_owed = False
+        self.leave_pending = False
         if me.state in ACTIVE:
             # A leader that cannot assign must leave, static or not: all others wait for it.
             if not me.is_static or self._error is not None:
@@ -209,9 +209,9 @@ class Leaving:
 
     def _depart(self, reason: str) -> None:
         me = self._me
-        me.say_all(self._asks.repeat_commits())
+        me.say_all(self._pending.repeat_commits())
         if member := me.own_id():
-            me.say(sg.Send(me.wording.leave(member, reason)))
+            me.say(sg.Send(me.requests.leave(member, reason)))
         elif me.step is not None and me.step.id is not None:
             self._orphans.add(me.step.id)
 
@@ -223,7 +223,7 @@ class Leaving:
         if event.id in self._orphans:
             self._orphans.discard(event.id)
             orphan = me.identity.member_at(event.offset)
-            me.say(sg.Send(me.wording.leave(orphan, "given up before it was told")))
+            me.say(sg.Send(me.requests.leave(orphan, "given up before it was told")))
             return True
         if event.id == self._leave_id:
             self._is_written = True
@@ -238,19 +238,19 @@ class Leaving:
         if event.id == self._leave_id:
             # A static member reports it again when it is closed; for a dynamic one, a waiting
             # successor has waited out its session by now.
-            self._said_out = ""
+            self._acknowledged_as = ""
             if self._me.state is State.LEAVING:
                 self.end()
 
 
-class Life(ABC):
+class MemberMachine(ABC):
     """One member; `handle` is the only way in."""
 
-    def __init__(self, me: Standing) -> None:
+    def __init__(self, me: MemberState) -> None:
         self._me = me
-        self._asks = Asks(f"group {me.identity.group}", me.wording.next_id)
-        self._leaving = Leaving(me, self._asks)
-        self._doubts = Doubts()
+        self._pending = PendingRequests(f"group {me.identity.group}", me.requests.next_id)
+        self._leaving = Leaving(me, self._pending)
+        self._undecided = UndecidedCommits()
         self._polled_ms = 0
 
     @property
@@ -319,19 +319,19 @@ class Life(ABC):
         Raises TypeError for an input that only the other protocol has.
         """
         self._dispatch(event)
-        self._me.say_all(self._asks.end_commits(self._is_over))
+        self._me.say_all(self._pending.end_commits(self._is_over))
         leaving = self._leaving
-        leaving.say_out(event.now_ms)
-        if not (leaving.is_closing or leaving.is_owed or leaving.is_away):
+        leaving.acknowledge_removal(event.now_ms)
+        if not (leaving.is_closing or leaving.leave_pending or leaving.left_idle):
             self._go_on(event.now_ms)
-        leaving.leave_if_owed(event.now_ms)
+        leaving.leave_if_pending(event.now_ms)
         self._finish(event.now_ms)
         return self._me.outputs()
 
     def _is_over(self, first_id: str) -> bool:
         """Whether the membership or the generation has ended in which this was first asked."""
         me = self._me
-        return not me.keeps_alive or me.wording.is_before(first_id, me.first_id)
+        return not me.keeps_alive or me.requests.is_before(first_id, me.first_id)
 
     def _dispatch(self, event: sg.Input) -> None:
         """Call the handler by name, so that a subclass may override it."""
@@ -369,8 +369,8 @@ class Life(ABC):
                 self._not_written(event)
             case sg.LogCut():
                 self._log_cut(event)
-            case sg.Looked():
-                self._looked(event)
+            case sg.CommitChecked():
+                self._commit_checked(event)
             case _:
                 self._dispatch_own(event)
 
@@ -381,7 +381,7 @@ class Life(ABC):
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest."""
         me = self._me
-        due = [self._asks.due_ms(), me.step.again_ms if me.step else None, self._due_ms()]
+        due = [self._pending.due_ms(), me.step.again_ms if me.step else None, self._due_ms()]
         if me.keeps_alive:
             due.append(me.beats.due_ms())
         if me.state in ACTIVE:
@@ -398,7 +398,7 @@ class Life(ABC):
 
     def _seen(self, now_ms: int) -> None:
         """Note that the user's thread polls."""
-        self._polled_ms, self._leaving.is_away = now_ms, False
+        self._polled_ms, self._leaving.left_idle = now_ms, False
 
     def _polled(self, event: sg.Polled) -> None:
         me = self._me
@@ -423,7 +423,7 @@ class Life(ABC):
     def _unsubscribe(self, event: sg.Unsubscribe) -> None:
         self._polled_ms = event.now_ms
         if self._me.state in ACTIVE:
-            self._leaving.owe("unsubscribed")
+            self._leaving.leave_when_free("unsubscribed")
 
     def _close(self, event: sg.Close) -> None:
         if event.inside is not None:
@@ -432,7 +432,7 @@ class Life(ABC):
 
     def _commit(self, event: sg.CommitOffsets) -> None:
         me = self._me
-        is_owner = me.held.told is not None and me.fence.may_work(event.now_ms)
+        is_owner = me.held.delivered is not None and me.fence.may_work(event.now_ms)
         # Between a join and its assignment only cooperative members hold partitions. Their
         # commits are accepted until the old generation ends, and refused for a moment then.
         if not (is_owner and me.keeps_alive):
@@ -440,11 +440,11 @@ class Life(ABC):
             me.say(sg.Answer(event.ticket, error=error))
             return
         number = event.first or event.ticket
-        rows = self._asks.still_due(event.offsets, number)
+        rows = self._pending.still_due(event.offsets, number)
         if rows is None:
-            me.say(sg.Answer(event.ticket, error=self._asks.under_way()))
-        elif (doubt := self._asks.doubt(event.offsets, number)) is not None:
-            me.say(sg.Answer(event.ticket, error=doubt))
+            me.say(sg.Answer(event.ticket, error=self._pending.in_flight()))
+        elif (unknown_outcome := self._pending.unknown_outcome(event.offsets, number)) is not None:
+            me.say(sg.Answer(event.ticket, error=unknown_outcome))
         elif event.offsets and not rows:
             # As if it had been written before the later commit, which was accepted.
             me.say(sg.Answer(event.ticket))
@@ -452,17 +452,17 @@ class Life(ABC):
             self._write_commit(replace(event, offsets=rows))
 
     def _write_commit(self, event: sg.CommitOffsets) -> None:
-        request = self._me.wording.commit(self._me.member, self._me.generation, event.offsets)
-        self._me.say(self._asks.ask(event.ticket, request, event.is_waited, event.first))
+        request = self._me.requests.commit(self._me.member, self._me.generation, event.offsets)
+        self._me.say(self._pending.ask(event.ticket, request, event.is_waited, event.first))
 
     def _commit_with_writes(self, event: sg.CommitWithWrites) -> None:
         me = self._me
-        is_owner = me.held.told is not None and me.fence.may_work(event.now_ms)
+        is_owner = me.held.delivered is not None and me.fence.may_work(event.now_ms)
         if is_owner and me.keeps_alive and event.member == me.member:
-            request = me.wording.commit_with_writes(
+            request = me.requests.commit_with_writes(
                 event.member, event.generation, event.offsets, event.table
             )
-            me.say(self._asks.ask(event.ticket, request))
+            me.say(self._pending.ask(event.ticket, request))
         else:
             error = me.failure or MemberFenced(me.where, me.fence.stopped_by(event.now_ms))
             me.say(sg.Answer(event.ticket, error=error))
@@ -473,17 +473,17 @@ class Life(ABC):
         if me.state in ENDED:
             me.say(sg.Answer(event.ticket, error=CoordError("The member has left.", me.where)))
             return
-        request = me.wording.decide(event.member, event.generation, event.key, event.result)
-        me.say(self._asks.ask(event.ticket, request))
+        request = me.requests.decide(event.member, event.generation, event.key, event.result)
+        me.say(self._pending.ask(event.ticket, request))
 
-    def _looked(self, event: sg.Looked) -> None:
-        """Only a live member is believed; else whoever fetches next looks, and finds the same."""
+    def _commit_checked(self, event: sg.CommitChecked) -> None:
+        """Ignored unless this member is live: the next member that fetches repeats the check."""
         me = self._me
-        self._doubts.looked(event.key, event.now_ms)
+        self._undecided.on_checked(event.key, event.now_ms)
         if event.result is not None and me.keeps_alive and me.member:
-            request = me.wording.decide(me.member, me.generation, event.key, event.result)
-            me.say(self._asks.ask(None, request))
-            self._asks.hurry(event.now_ms)
+            request = me.requests.decide(me.member, me.generation, event.key, event.result)
+            me.say(self._pending.ask(None, request))
+            self._pending.hurry(event.now_ms)
 
     def _fetch(self, event: sg.FetchOffsets) -> None:
         me = self._me
@@ -491,7 +491,9 @@ class Life(ABC):
             error = me.failure or CoordError("The member has left.", me.where)
             me.say(sg.Answer(event.ticket, error=error))
         else:
-            me.say(self._asks.ask(event.ticket, me.wording.fetch(event.topics, event.is_stable)))
+            me.say(
+                self._pending.ask(event.ticket, me.requests.fetch(event.topics, event.is_stable))
+            )
 
     # ---- the log ------------------------------------------------------------------------------
 
@@ -515,7 +517,7 @@ class Life(ABC):
             self._step_not_written(event, me.step)
         else:
             self._leaving.not_written(event)
-            me.say_all(self._asks.not_written(event.id, event.why, event.now_ms, event.is_final))
+            me.say_all(self._pending.not_written(event.id, event.why, event.now_ms, event.is_final))
 
     def _step_not_written(self, event: sg.NotWritten, step: Step) -> None:
         if self._me.state is State.LEAVING:
@@ -530,9 +532,9 @@ class Life(ABC):
         """Nothing tells whether its signs of life were judged: silence below a Progress means that
         they were accepted only while the log is the same.  # INV-105"""
         me = self._me
-        me.say_all(self._asks.log_cut(event.now_ms))
+        me.say_all(self._pending.log_cut(event.now_ms))
         if me.state in ACTIVE:
-            self._leaving.put_out(me.own_id())
+            self._leaving.mark_removed(me.own_id())
             me.forget(keeps_member=me.is_static)
 
     def _read_to_end(self, event: sg.ReadToEnd) -> None:
@@ -542,13 +544,13 @@ class Life(ABC):
         me, now_ms = self._me, event.now_ms
         silent_ms = now_ms - self._polled_ms
         if me.state in ACTIVE and silent_ms >= me.timing.rebalance_timeout_ms:
-            self._leaving.leave_for_silence()
+            self._leaving.leave_idle()
         again = me.step.repeat(now_ms) if me.step is not None else None
         if again is not None:
             me.say(again)
-        me.say_all(self._asks.repeat(now_ms))
+        me.say_all(self._pending.repeat(now_ms))
         if me.keeps_alive and me.beats.is_due(now_ms):
-            request = me.wording.heartbeat(me.member, me.generation)
+            request = me.requests.heartbeat(me.member, me.generation)
             me.beats.sent(request.id, now_ms)
             me.say(sg.Send(request))
 
@@ -574,7 +576,7 @@ class Life(ABC):
         """A static member asks again under its id: joining without it, it would take the place of
         the very process that replaced it. If none has, the answer is UNKNOWN_MEMBER_ID."""
         me = self._me
-        self._leaving.put_out(member)
+        self._leaving.mark_removed(member)
         me.member = member
         me.forget(keeps_member=me.is_static)
 
@@ -586,17 +588,17 @@ class Life(ABC):
             else:
                 self._step_answered(me.step, response, now_ms)
             return
-        is_older = me.wording.is_before(self._asks.first_id(response.id), me.first_id)
+        is_older = me.requests.is_before(self._pending.first_id(response.id), me.first_id)
         if is_older:
             response = self._overtaken(response)
         if isinstance(response, rs.OffsetFetchResponse):
-            me.say_all(self._doubts.told(response, self.assignment(now_ms), now_ms))
-        if self._asks.is_stray(response) and me.keeps_alive:
+            me.say_all(self._undecided.on_fetch_answer(response, self.assignment(now_ms), now_ms))
+        if self._pending.is_stray(response) and me.keeps_alive:
             # Else its next commit would wait for a word that nobody has to say.
             stray = str(getattr(response, "pending", ""))
-            request = me.wording.decide(me.member, me.generation, stray, ABORT)
-            me.say(self._asks.ask(None, request))
-        me.say_all(self._asks.answered(response, now_ms))
+            request = me.requests.decide(me.member, me.generation, stray, ABORT)
+            me.say(self._pending.ask(None, request))
+        me.say_all(self._pending.answered(response, now_ms))
         if me.state is State.LEAVING:
             self._leaving.end_if_all_answered()
         # Refused heartbeats and commits say what became of the membership that sent them.
@@ -609,5 +611,5 @@ class Life(ABC):
 
     def _out(self) -> None:
         """The coordinator has no member of this id: join as a new member."""
-        self._leaving.put_out(self._me.member)
+        self._leaving.mark_removed(self._me.member)
         self._me.forget()

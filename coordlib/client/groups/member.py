@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from coordlib import limits
-from coordlib.client.groups.assigned import AssignedMembership
+from coordlib.client.groups.assigned import AssignedMachine
 from coordlib.client.groups.assignors import (
     Assignor,
     Metadata,
@@ -28,8 +28,8 @@ from coordlib.client.groups.assignors import (
     lead,
     look_up,
 )
-from coordlib.client.groups.classic import ClassicMembership
-from coordlib.client.groups.machine import Life
+from coordlib.client.groups.classic import ClassicMachine
+from coordlib.client.groups.machine import MemberMachine
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.calls import Callbacks, UserCall, uninterrupted
 from coordlib.client.kit.config import SHOWN_MAX
@@ -51,7 +51,7 @@ from coordlib.client.kit.transport import (
     Transport,
     default_client_id,
 )
-from coordlib.client.transactions.delta_commits import Looker
+from coordlib.client.transactions.delta_commits import DeltaCommitChecker
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
@@ -61,7 +61,7 @@ from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 OnPartitions = Callable[[Partitions], None]
 OnCall = Callable[[Callback, Partitions], None]
 Offsets = Mapping[TopicPartition, int] | Iterable[rq.CommittedOffset]
-LifeT = TypeVar("LifeT", bound=Life)
+LifeT = TypeVar("LifeT", bound=MemberMachine)
 COMMIT_RETRY_S = 0.2
 #: The coordinator has too much to write: as long as it asks to wait.
 COMMIT_PUT_OFF_S = 1.0
@@ -115,11 +115,11 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         self._open_commits: set[int] = set()
         self._is_closing = False
         #: Looks into Delta tables for this member; a reader with Spark gives it another opener.
-        self.looker = Looker(
+        self.commit_checker = DeltaCommitChecker(
             self.identity,
             self.feed,
             self._transport.now_ms,
-            spawn=lambda look: self._transport.beside(self, look),
+            spawn=lambda look: self._transport.in_background(self, look),
         )
         self._attach()
 
@@ -348,8 +348,8 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
             case sg.Answer():
                 self._open_commits.discard(output.ticket)
                 self._futures.settle(output.ticket, output)
-            case sg.LookInto():
-                self.looker.begin(output)
+            case sg.CheckCommit():
+                self.commit_checker.begin(output)
 
     # ---- small things -------------------------------------------------------------------------
 
@@ -392,7 +392,7 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
             if time.monotonic() < until:
                 continue
             where = f"group {self.identity.group}, shard {self.identity.shard}"
-            mend = self.looker.trouble or "Look whether the coordinator runs: coord status"
+            mend = self.commit_checker.trouble or "Look whether the coordinator runs: coord status"
             raise CannotReach("The coordinator did not answer in time.", where, mend)
         answer = future.result()
         if answer.error is not None:
@@ -468,7 +468,7 @@ def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
     )
 
 
-class ClassicMember(Member[ClassicMembership]):
+class ClassicMember(Member[ClassicMachine]):
     """A member that shares topics' partitions with the other members of its group.
 
     Args:
@@ -533,7 +533,7 @@ class ClassicMember(Member[ClassicMembership]):
                 Callback.REVOKED: on_revoked,
                 Callback.LOST: on_lost,
             },
-            lambda identity: ClassicMembership(identity, timing or Timing(), found),
+            lambda identity: ClassicMachine(identity, timing or Timing(), found),
         )
 
     def subscribe(self, topics: Sequence[str]) -> None:
@@ -561,9 +561,9 @@ class ClassicMember(Member[ClassicMembership]):
         match output:
             case sg.Divide():
                 work = partial(lead, output, self._assignors, self._metadata)
-                self._transport.beside(self, lambda: self.feed(work()))
+                self._transport.in_background(self, lambda: self.feed(work()))
             case sg.LookUp():
-                self._transport.beside(self, lambda: self.feed(look_up(self._metadata)))
+                self._transport.in_background(self, lambda: self.feed(look_up(self._metadata)))
             case _:
                 super()._do(output)
 
@@ -571,7 +571,7 @@ class ClassicMember(Member[ClassicMembership]):
 NO_STATIC = "Members of a server-assigned group have no instance id."
 
 
-class AssignedMember(Member[AssignedMembership]):
+class AssignedMember(Member[AssignedMachine]):
     """A member to which the coordinator grants partitions one by one.
 
     No member waits for all others: an owner that must release some partitions works on with the
@@ -620,13 +620,13 @@ class AssignedMember(Member[AssignedMembership]):
             bounds = f"A capacity is a number from 1 to {limits.CAPACITY_MAX:,}."
             raise SetupError(bounds, repr(capacity))
         self._strategy, self._capacity = strategy, capacity
-        told = (on_assigned, on_revoked, on_lost)
+        callbacks = (on_assigned, on_revoked, on_lost)
         super().__init__(
             Name(group=group, client=client, prefix=prefix),
             config,
             transport,
-            dict(zip((Callback.ASSIGNED, Callback.REVOKED, Callback.LOST), told, strict=True)),
-            lambda identity: AssignedMembership(identity, timing or Timing()),
+            dict(zip((Callback.ASSIGNED, Callback.REVOKED, Callback.LOST), callbacks, strict=True)),
+            lambda identity: AssignedMachine(identity, timing or Timing()),
         )
 
     @property

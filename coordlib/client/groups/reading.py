@@ -66,14 +66,14 @@ class TopicIds:
     def __init__(
         self,
         ask: Ask,
-        beside: Callable[[Callable[[], None]], None],
+        in_background: Callable[[Callable[[], None]], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self._ask, self._beside, self._now_ms = ask, beside, now_ms
+        self._ask, self._in_background, self._now_ms = ask, in_background, now_ms
         #: The id under which each topic was begun.
         self._begun: dict[str, str] = {}
         #: As answered; a topic that is gone keeps its last id.
-        self._told = SeenIds()
+        self._newest = SeenIds()
         #: The same, as far as it was taken in.
         self._seen: dict[str, str] = {}
         #: Whether something was answered that was not taken in.
@@ -89,8 +89,8 @@ class TopicIds:
     def of(cls, member: "Member[Any]") -> Self:
         """Asked over the member's transport."""
         transport = member.transport
-        beside = partial(transport.beside, member)
-        return cls(transport.topic_ids, beside, transport.now_ms)
+        in_background = partial(transport.in_background, member)
+        return cls(transport.topic_ids, in_background, transport.now_ms)
 
     def ask(self, topics: Collection[str], no_older_ms: int = 0) -> bool:
         """Ask now, unless all were asked for within so many milliseconds; whether that is known.
@@ -112,22 +112,22 @@ class TopicIds:
         for each in topics:
             self._failed.pop(each, None)
         for topic, topic_id in answer.items():
-            self._told.take(topic, topic_id, asked_ms)
+            self._newest.take(topic, topic_id, asked_ms)
         self._asked.update(dict.fromkeys(topics, asked_ms))
         self._is_news = True
         return True
 
-    def ask_beside(self, topics: Collection[str]) -> "Future[bool]":
+    def ask_later(self, topics: Collection[str]) -> "Future[bool]":
         """The same without waiting."""
         answer: Future[bool] = Future()
-        self._beside(lambda: answer.set_result(self.ask(topics)))
+        self._in_background(lambda: answer.set_result(self.ask(topics)))
         return answer
 
     def look(self, topics: Collection[str]) -> None:
         """Ask beside every few seconds."""
         if topics and self._now_ms() - self._looked_ms >= LOOK_MS:
             self._looked_ms = self._now_ms()
-            self.ask_beside(topics)
+            self.ask_later(topics)
 
     @property
     def is_due(self) -> bool:
@@ -137,7 +137,7 @@ class TopicIds:
     def refused(self, topics: Iterable[str]) -> set[str]:
         """Those of the topics that are not the ones that were begun, by the newest answers."""
         begun = [(each, self._begun.get(each, "")) for each in topics]
-        return {each for each, id_ in begun if id_ and self._told.present(each, id_) != id_}
+        return {each for each, id_ in begun if id_ and self._newest.present(each, id_) != id_}
 
     def made_anew(self, topics: Collection[str], no_older_ms: int = 0) -> set[str]:
         """The same, once they are asked for as by `ask`."""
@@ -147,7 +147,7 @@ class TopicIds:
     def take_in(self) -> None:
         """From now on the reading goes by the newest answers."""
         self._is_news = False
-        self._seen = self._told.copy()
+        self._seen = self._newest.copy()
 
     def anew(self, topics: Iterable[str]) -> list[str]:
         """Those of the topics that are not the ones that were begun."""
@@ -166,7 +166,7 @@ class TopicIds:
 
         It counts where the topic is not there at the moment: then it is not the topic that comes.
         """
-        self._told.suppose(topic, committed, self._now_ms())
+        self._newest.suppose(topic, committed, self._now_ms())
         if topic_id := self._seen.get(topic, committed):
             self._begun[topic] = topic_id
 
@@ -186,7 +186,7 @@ class Start:
     def is_ready(self, ids: TopicIds) -> bool:
         """Whether all is here; ids are asked for again where nobody answered."""
         if self.ids.done() and not self.ids.result():
-            self.ids = ids.ask_beside({each.topic for each in self.partitions})
+            self.ids = ids.ask_later({each.topic for each in self.partitions})
         return self.answer.done() and self.ids.done()
 
     def begin(self, ids: TopicIds) -> dict[TopicPartition, int]:
@@ -314,7 +314,7 @@ class Reading:
     def _fetch_start(
         self, partitions: Partitions, spans: Mapping[TopicPartition, tuple[int, int]]
     ) -> None:
-        ids = self.ids.ask_beside({each.topic for each in partitions})
+        ids = self.ids.ask_later({each.topic for each in partitions})
         self._starts.append(Start(partitions, self._fetch(partitions), ids, spans))
 
     @uninterrupted

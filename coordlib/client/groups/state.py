@@ -3,13 +3,13 @@
 Outputs are collected in order, which is that of requests in the log.
 
 **Partitions** are a member's in three senses that change at different moments. `granted` has the
-partitions that the coordinator gave; `told` those that the user got by callback and has not given
-up; the fence decides whether the user may act on them now. Callbacks follow from these three alone,
-and only one is under way at a time:
+partitions that the coordinator gave; `delivered` those that the user got by callback and has not
+given up; the fence decides whether the user may act on them now. Callbacks follow from these three
+alone, and only one is under way at a time:
 
-    told, but the fence has fallen   -> LOST, all of it
-    told, but not granted            -> REVOKED, just that; all of it before an eager rejoin
-    granted, but not told            -> ASSIGNED, just that; told for every assignment, also empty
+    delivered, but the fence has fallen   -> LOST, all of it
+    delivered, but not granted            -> REVOKED, just that; all before an eager rejoin
+    granted, but not delivered            -> ASSIGNED, just that; for every assignment, also empty
 """
 
 from collections.abc import Iterable
@@ -17,8 +17,8 @@ from enum import Enum
 
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Call, Callback, Partitions, TopicPartition
-from coordlib.client.kit.fence import BaseStanding, Fence
-from coordlib.client.kit.requests import Identity, Step, Timing, Wording
+from coordlib.client.kit.fence import BaseState, Fence
+from coordlib.client.kit.requests import Identity, RequestBuilder, Step, Timing
 from coordlib.errors import CoordError
 
 
@@ -72,16 +72,16 @@ class Ownership:
         #: Log offset of what caused the grant: rises with every assignment of any group.
         self.fence_token: int | None = None
         #: None: no callback gave the user anything since everything was given up.
-        self.told: Partitions | None = None
+        self.delivered: Partitions | None = None
         #: Whether an assignment came for which no callback has run.
-        self._is_untold = False
+        self._is_undelivered = False
         #: The callback that runs now, and what it lets go of.
         self.calling: Callback | None = None
         self.leaving: Partitions = ()
 
     def usable(self, now_ms: int) -> Partitions:
         """The partitions that the user may act on at this moment."""
-        return self.told if self.told is not None and self.fence.may_work(now_ms) else ()
+        return self.delivered if self.delivered is not None and self.fence.may_work(now_ms) else ()
 
     def is_free(self, now_ms: int, keeps: bool) -> bool:
         """Whether the user holds nothing that a rejoin would take away.
@@ -91,7 +91,7 @@ class Ownership:
         """
         if keeps and self.fence.may_work(now_ms):
             return self.calling in (None, Callback.ASSIGNED) and not self._gone()
-        return not self.told and self.calling is None
+        return not self.delivered and self.calling is None
 
     def begin_join(self, now_ms: int, keeps: bool) -> Partitions:
         """A JoinGroup goes out: what it names as owned. Only when `is_free`."""
@@ -108,51 +108,51 @@ class Ownership:
 
     def grant(self, now_ms: int, given: Partitions, fence_token: int | None, sign_ms: int) -> None:
         """The SyncGroup was answered; `sign_ms` is the newest sign of life (rule 8)."""
-        self.granted, self.fence_token, self._is_untold = given, fence_token, True
+        self.granted, self.fence_token, self._is_undelivered = given, fence_token, True
         self.fence.start(now_ms, sign_ms)
 
     def withdraw(self) -> None:
         """Membership ended without the user, whose partitions are lost at the next poll."""
         self.granted = self.fence_token = None
-        self._is_untold = False
+        self._is_undelivered = False
         self.fence.clear()
 
     def let_go(self) -> None:
         """Nothing is held any more, and the callback for it has run."""
-        self.told = None
+        self.delivered = None
         self.withdraw()
 
     def next_call(self, now_ms: int, must_let_go: bool) -> Call | None:
         """The callback that is due; an empty assignment has one, an empty loss has none."""
         may_work = self.fence.may_work(now_ms)
-        if self.told is not None and not may_work:
+        if self.delivered is not None and not may_work:
             return self._lose()
-        leaving = self.told if must_let_go else self._gone()
+        leaving = self.delivered if must_let_go else self._gone()
         if leaving:
             self.leaving = leaving
             return self._call(Callback.REVOKED, leaving)
         if must_let_go or self.granted is None or not may_work:
             return None
-        if self.told is None or self._is_untold:
-            added = without(self.granted, self.told or ())
-            self.told, self._is_untold = self.granted, False
+        if self.delivered is None or self._is_undelivered:
+            added = without(self.granted, self.delivered or ())
+            self.delivered, self._is_undelivered = self.granted, False
             return self._call(Callback.ASSIGNED, added)
         return None
 
     def returned(self, callback: Callback) -> None:
         """The callback has returned."""
         self.calling = None
-        if callback is Callback.REVOKED and self.told is not None:
-            self.told, self.leaving = without(self.told, self.leaving), ()
+        if callback is Callback.REVOKED and self.delivered is not None:
+            self.delivered, self.leaving = without(self.delivered, self.leaving), ()
 
     def _gone(self) -> Partitions:
         """Partitions that the user still has and the newest assignment lacks."""
-        if self.told is None or self.granted is None:
+        if self.delivered is None or self.granted is None:
             return ()
-        return without(self.told, self.granted)
+        return without(self.delivered, self.granted)
 
     def _lose(self) -> Call | None:
-        lost, self.told = self.told, None
+        lost, self.delivered = self.delivered, None
         return self._call(Callback.LOST, lost) if lost else None
 
     def _call(self, callback: Callback, partitions: Partitions) -> Call:
@@ -166,7 +166,7 @@ def without(some: Partitions, others: Iterable[TopicPartition]) -> Partitions:
     return tuple(each for each in some if each not in dropped)
 
 
-class Standing(BaseStanding[State, sg.Output]):
+class MemberState(BaseState[State, sg.Output]):
     """One member's place in its group."""
 
     NOUN = "member"
@@ -180,12 +180,12 @@ class Standing(BaseStanding[State, sg.Output]):
             timing.heartbeat_interval_ms,
         )
         self.timing = timing
-        self.wording = Wording(identity, timing)
+        self.requests = RequestBuilder(identity, timing)
         self.held = Ownership(self.fence)
         self.generation = -1
         #: The first id of the generation, or of the membership: refusals of older requests concern
         #: an older one.
-        self.first_id = self.wording.next_id()
+        self.first_id = self.requests.next_id()
         #: Why there is nothing to own for now: the next poll raises it, once.
         self.news: CoordError | None = None
 

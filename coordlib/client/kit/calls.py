@@ -127,7 +127,7 @@ def in_users_thread(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a client of the library that is polled in uninterrupted calls."""
 
     def kept(callback: Callable[[Any], Any]) -> Callable[[Any], None]:
-        return lambda told: for_user(lambda: callback(told))
+        return lambda value: for_user(lambda: callback(value))
 
     return {
         key: kept(value) if key in _TELLING and callable(value) else value

@@ -199,7 +199,7 @@ class DataConsumer(Consumer):
                 self._missing.append(Message(topic=name, error=error))
 
 
-class AsksCluster:
+class ClusterQueries:
     """What a consumer may ask its cluster, as confluent-kafka's Consumer answers it."""
 
     #: confluent-kafka's Consumer, or what takes its place.
@@ -211,7 +211,7 @@ class AsksCluster:
 
     def look_for(self, topics: Sequence[str]) -> None:
         """Let `poll` return an error for each of these that is not there."""
-        if isinstance(self._data, DataConsumer | AsksCluster):
+        if isinstance(self._data, DataConsumer | ClusterQueries):
             self._data.look_for(topics)
 
     def get_watermark_offsets(

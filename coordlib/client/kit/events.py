@@ -263,7 +263,7 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class CommitChecked:
     """The table was looked into for an entry of any member."""
 
     now_ms: int
@@ -284,7 +284,7 @@ UserInput = (
     | Decide
 )
 #: Inputs from the log, from time and from tables, in both kinds of groups.
-LogInput = Received | ReadToEnd | Elapsed | Acknowledged | NotWritten | LogCut | Looked
+LogInput = Received | ReadToEnd | Elapsed | Acknowledged | NotWritten | LogCut | CommitChecked
 #: Inputs that only members of classic groups have.
 ClassicInput = WantTopics | Divided | NotDivided | AssignorFailed | TopicsSeen | TopicsNotSeen
 #: Inputs that only members of server-assigned groups have.
@@ -341,8 +341,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class LookInto:
-    """Find out whether a batch is in its Delta table, then feed `Looked`."""
+class CheckCommit:
+    """Find out whether a batch is in its Delta table, then feed `CommitChecked`."""
 
     awaited: rs.AwaitedDecision
     #: The offset of the question that was answered so: what shuts the batch's writer out.
@@ -361,4 +361,4 @@ class Left:
     """The membership has ended; nothing more will be sent."""
 
 
-Output = Send | Call | Divide | LookUp | LookInto | Answer | Raise | Left
+Output = Send | Call | Divide | LookUp | CheckCommit | Answer | Raise | Left

@@ -319,7 +319,7 @@ StateT = TypeVar("StateT", bound=Enum)
 OutputT = TypeVar("OutputT")
 
 
-class BaseStanding(Generic[StateT, OutputT]):
+class BaseState(Generic[StateT, OutputT]):
     """What members of groups and brokers of clusters have in common.
 
     Args:

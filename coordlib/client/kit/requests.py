@@ -80,7 +80,7 @@ class Timing:
     rebalance_interval_ms: int = 10_000
 
 
-class Wording:
+class RequestBuilder:
     """Builds this member's requests, each under an id of its own."""
 
     def __init__(self, identity: Identity, timing: Timing) -> None:
@@ -253,7 +253,7 @@ THROTTLE_MAX_MS = 5_000
 _LATER: Final = "Nothing: a later commit of the same partitions was written instead."
 _MAYBE: Final = "Read what is committed: a later commit of the same partitions may be written."
 _CUT: Final = "It is not known whether the request was judged: its log has lost records."
-_UNDER_WAY: Final = "Try again: a later commit of the same partitions has no answer yet."
+_IN_FLIGHT: Final = "Try again: a later commit of the same partitions has no answer yet."
 
 #: Asked again when they were not written, or were refused for now.
 _REPEATED: Final = (
@@ -283,8 +283,8 @@ def error_of(response: rs.Response) -> ErrorCode:
 
 def throttle_ms(response: rs.Response) -> int:
     """How long the coordinator asks to wait before a repeat; bounded, 0: it does not."""
-    told = response.throttle_time_ms
-    return min(max(told, 0), THROTTLE_MAX_MS) if isinstance(told, int) else 0
+    wait_ms = response.throttle_time_ms
+    return min(max(wait_ms, 0), THROTTLE_MAX_MS) if isinstance(wait_ms, int) else 0
 
 
 def refusal_of(response: rs.Response, where: str) -> GroupError:
@@ -330,7 +330,7 @@ def offset_of(coordinate: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else -1
 
 
-class Asks:
+class PendingRequests:
     """Open questions by the correlation id under which they were last asked."""
 
     def __init__(self, where: str, next_id: Callable[[], str]) -> None:
@@ -376,11 +376,13 @@ class Asks:
                 return None
         return tuple(left.values())
 
-    def under_way(self) -> CoordError:
+    def in_flight(self) -> CoordError:
         """For the caller of a commit that is not repeated yet."""
-        return GroupError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._where, _UNDER_WAY)
+        return GroupError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._where, _IN_FLIGHT)
 
-    def doubt(self, rows: tuple[rq.CommittedOffset, ...], number: int) -> CoordError | None:
+    def unknown_outcome(
+        self, rows: tuple[rq.CommittedOffset, ...], number: int
+    ) -> CoordError | None:
         """For the caller of a commit that a later one may have replaced, if that is not known."""
         stood = [self._stood(row) for row in rows]
         if not any(at > number and remedy == _MAYBE for at, remedy in stood):

@@ -48,7 +48,7 @@ from coordlib.kafka.options import refuse_transactional, shared
 from coordlib.kafka.producer import LastingProducer
 
 
-class Unfenced:
+class NoFence:
     """A handler without a fence and without timers; what comes is noted for another thread."""
 
     _heard: SimpleQueue[Any]
@@ -118,7 +118,7 @@ class FailingTransport(ABC, Generic[HandlerT]):
     _unsent: "SimpleQueue[Callable[[], None]]"
     #: How often the handlers' timers are looked at, and when they were.
     _timer_interval_ms: int = TIMER_INTERVAL_MS
-    _told_ms: int
+    _timers_ms: int
     #: Why it does nothing any more; None: it has not failed.
     _failure: CoordError | None = None
 
@@ -153,8 +153,8 @@ class FailingTransport(ABC, Generic[HandlerT]):
         """What ended it, as `check` raises it."""
         if isinstance(problem, CoordError):
             return problem
-        told = reason_of(problem) if isinstance(problem, KafkaException) else repr(problem)
-        failed = CannotReach(f"The transport has failed: {told}", self._topic, mend)
+        reason = reason_of(problem) if isinstance(problem, KafkaException) else repr(problem)
+        failed = CannotReach(f"The transport has failed: {reason}", self._topic, mend)
         failed.__cause__ = problem
         return failed
 
@@ -184,8 +184,8 @@ class FailingTransport(ABC, Generic[HandlerT]):
         """What the thread that sends does between two waits for acknowledgements."""
         for _ in range(self._unsent.qsize()):  # not those that follow: a handler may send again
             self._unsent.get_nowait()()
-        if self.now_ms() - self._told_ms >= self._timer_interval_ms:
-            self._told_ms = now_ms = self.now_ms()
+        if self.now_ms() - self._timers_ms >= self._timer_interval_ms:
+            self._timers_ms = now_ms = self.now_ms()
             for handler in self._all():
                 self._for(handler, partial(_tell_time, handler, now_ms))
 
@@ -202,13 +202,13 @@ class FailingTransport(ABC, Generic[HandlerT]):
         """A handler, for the log."""
 
 
-def while_used(told: Callable[..., None], handler: object) -> Callable[..., None]:
+def while_used(method: Callable[..., None], handler: object) -> Callable[..., None]:
     """Tells a handler unless its program has dropped it: what waits in the library holds it not."""
     used = weakref.ref(handler)
 
     def tell(*args: Any) -> None:
         if (found := used()) is not None:
-            told(found, *args)
+            method(found, *args)
 
     return tell
 
@@ -283,7 +283,7 @@ class Transport(Protocol):
     def send(self, handler: Handler, request: rq.Request) -> None:
         """Write a request; its outcome is fed to the handler later. Never blocks or raises."""
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+    def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         """Do something for this member that may block, beside everything else."""
 
     def partition_counts(
@@ -373,7 +373,7 @@ class KafkaTransport(FailingTransport[Handler]):
         self._reads = JobReads(self.place.features, look, boottime_ms)
         self._is_closed = threading.Event()
         self._reader.start(timeout_s)
-        self._told_ms = self.now_ms()
+        self._timers_ms = self.now_ms()
         self._threads = [
             self._start("coord-read", self._reader.read, KafkaTransport._read),
             self._start("coord-send", partial(self._producer.poll, TICK_S), KafkaTransport._serve),
@@ -411,7 +411,7 @@ class KafkaTransport(FailingTransport[Handler]):
         request = self._reads.as_read(request)
         awaited = "" if isinstance(request, rq.Heartbeat) else request.id
         mark = self._proofs.mark(handler.identity.shard, self.now_ms(), awaited)
-        told = partial(while_used(self._delivered, handler), request.id, mark)
+        on_delivery = partial(while_used(self._delivered, handler), request.id, mark)
         try:
             value = codec.encode_request(request)
         except ValueError as problem:
@@ -423,14 +423,14 @@ class KafkaTransport(FailingTransport[Handler]):
                 value,
                 request.entity[1].encode(),
                 handler.identity.shard,
-                told,
+                on_delivery,
             )
         except TimeoutError:
             self._not_sent(handler, request.id, "the producer's queue is full", False)
         except KafkaException as problem:
             self._not_sent(handler, request.id, reason_of(problem), self._is_final(problem.args[0]))
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+    def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         threading.Thread(target=self._for, args=(handler, work), daemon=True).start()
 
     def partition_counts(

@@ -109,8 +109,9 @@ def unreachable(
     config: Mapping[str, Any], problem: Exception, what: str = "The broker did not answer"
 ) -> CannotReach:
     """The error to raise when brokers do not answer; `what` was asked."""
-    told = reason_of(problem)
-    return CannotReach(f"{what}: {told}", str(config.get("bootstrap.servers")), "Does it run?")
+    return CannotReach(
+        f"{what}: {reason_of(problem)}", str(config.get("bootstrap.servers")), "Does it run?"
+    )
 
 
 def spark_offsets(offsets: Mapping[TopicPartition, int], otherwise: Otherwise = "earliest") -> str:
@@ -149,9 +150,9 @@ def end_offsets(progress: Any) -> dict[TopicPartition, int]:
     return found
 
 
-def _read(told: Any) -> dict[TopicPartition, int]:
+def _read(offsets: Any) -> dict[TopicPartition, int]:
     """Spark reports it as JSON text, `null` before the first; inside its own JSON as an object."""
-    by_topic = json.loads(told) if isinstance(told, str) else told
+    by_topic = json.loads(offsets) if isinstance(offsets, str) else offsets
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, rows in (by_topic or {}).items()

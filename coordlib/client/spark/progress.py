@@ -136,8 +136,8 @@ class Publication:
 
     def _failed(self, problem: KafkaException | TimeoutError | KafkaError) -> None:
         self._failure = denial(problem, writing(self._topic), self._options)
-        told = self._failure.what if self._failure is not None else reason_of(problem)
-        _log.warning("progress is not published", group=self._group, error=told)
+        reason = self._failure.what if self._failure is not None else reason_of(problem)
+        _log.warning("progress is not published", group=self._group, error=reason)
 
     def _produce(self, rows: tuple[rq.CommittedOffset, ...]) -> None:
         def note(error: KafkaError | None, _message: Message) -> None:

@@ -119,7 +119,7 @@ class Beginnings:
         """
         if self._asked is None or self._asked[0] != fences:
             places = tuple(sorted(fences))
-            ids = self._ids.ask_beside({each.topic for each in places})
+            ids = self._ids.ask_later({each.topic for each in places})
             self._asked = fences, Start(places, self._ask(places), ids)
         if not self._asked[1].is_ready(self._ids):
             return None
@@ -184,13 +184,15 @@ class Beginnings:
         if at is None or bounds.start <= at <= bounds.end:
             return at
         begins = bounds.start if at < bounds.start else None
-        told = {"committed": at, "log_start": bounds.start, "log_end": bounds.end}
+        bounds_now = {"committed": at, "log_start": bounds.start, "log_end": bounds.end}
         if self._is_strict:
-            what = f"Records are gone before they were read: {_named([place])}, {told}."
+            what = f"Records are gone before they were read: {_named([place])}, {bounds_now}."
             mend = "Commit where the group is to go on, or read with failOnDataLoss=false."
             raise CoordError(what, f"group {self._group}", mend)
         partition = _named([place])
-        _log.warning("committed outside the log", group=self._group, partition=partition, **told)
+        _log.warning(
+            "committed outside the log", group=self._group, partition=partition, **bounds_now
+        )
         return begins
 
     def _bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
@@ -231,7 +233,7 @@ class Run:
         self.query, self.share = query, share
         self._ended, self._begin = ended, begin
         #: The newest offset of each partition that was written to the log, and not refused so far.
-        self._said = dict(begin.committed)
+        self._committed = dict(begin.committed)
         self._stopper: threading.Thread | None = None
         #: Whether its batch may be as long as any other once it was stopped, as no member waits for
         #: its partitions.
@@ -248,7 +250,7 @@ class Run:
         return {
             each: offset
             for each, offset in finished(self.query).items()
-            if each in self.share.fences and offset != self._said.get(each)
+            if each in self.share.fences and offset != self._committed.get(each)
         }
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -256,14 +258,14 @@ class Run:
         read = finished(self.query)
         return {each: read.get(each, at) for each, at in self._begin.offsets.items()}
 
-    def said(self, offsets: dict[TopicPartition, int]) -> None:
-        self._said.update(offsets)
+    def note_committed(self, offsets: dict[TopicPartition, int]) -> None:
+        self._committed.update(offsets)
 
     def refused(self, offsets: dict[TopicPartition, int]) -> None:
         """Write these again, unless a newer position was written meanwhile."""
         for each, offset in offsets.items():
-            if self._said.get(each) == offset:
-                del self._said[each]
+            if self._committed.get(each) == offset:
+                del self._committed[each]
 
     @property
     def numbers_used(self) -> int:
@@ -494,7 +496,7 @@ class Commits:
         anew = self._tables.ids.made_anew({each.topic for each in offsets}, COMMITS_MS)
         if good := {each: at for each, at in offsets.items() if each.topic not in anew}:
             if run is not None:
-                run.said(good)
+                run.note_committed(good)
             self._open.append((run, good, self._tables.commit(good)))
 
     def are_others(self, run: Run) -> bool:

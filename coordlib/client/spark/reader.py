@@ -139,7 +139,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         )
         self._tables = Tables(self._member, TopicIds.of(self._member))
         writes = Writes(self._member, self._tables) if commits == WITH_WRITES else None
-        self._member.looker.opener = partial(SparkTable, spark)
+        self._member.commit_checker.opener = partial(SparkTable, spark)
         self._queries = Queries(spark, start, source, kept_in, writes, self._tables)
         self._held: set[TopicPartition] = set()
         #: The query that reads; None: there is nothing to read, or one is to be started.

@@ -23,8 +23,8 @@ from coordlib.client.kit.config import require_name, take_apart, whole
 from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.transport import (
     KafkaTransport,
+    NoFence,
     Transport,
-    Unfenced,
     default_client_id,
     identity_at,
 )
@@ -55,7 +55,7 @@ _OTHERS: Final = frozenset({"coord.new.epoch", "coord.new.epoch.after.ms"})
 OpenData = Callable[[Mapping[str, Any]], Writes]
 
 
-class CoordinatorTransactions(Unfenced):
+class CoordinatorTransactions(NoFence):
     """The backend whose transactions the coordinator decides.
 
     Args:

@@ -26,7 +26,7 @@ from coordlib.client.kit.config import DECIDED_BY, PREFIX, SERVERS, whole
 from coordlib.client.kit.later_fields import as_read
 from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.requests import backoff_ms, throttle_ms
-from coordlib.client.kit.transport import Unfenced
+from coordlib.client.kit.transport import NoFence
 from coordlib.client.transactions.data_cluster import (
     TIMEOUT,
     TRANSACTION_TIMEOUT_MS,
@@ -89,7 +89,7 @@ class OffsetsNotWritten(TransactionError):
         super().__init__(Severity.ABORTABLE, what, where, "Abort, and begin.")
 
 
-class OffsetsQuestion(Unfenced):
+class OffsetsQuestion(NoFence):
     """One commit of one transaction. Not to be shared among threads."""
 
     def __init__(

@@ -31,7 +31,7 @@ from coordlib.client.kit.config import Options, take_apart
 from coordlib.client.kit.data import (
     AHEAD_MAX,
     FRESH_MS,
-    AsksCluster,
+    ClusterQueries,
     HandingOut,
     Prepared,
     Ready,
@@ -42,8 +42,8 @@ from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.transport import (
     KafkaTransport,
+    NoFence,
     Transport,
-    Unfenced,
     default_client_id,
     identity_at,
 )
@@ -140,7 +140,7 @@ class Describing:
         return self._transport
 
 
-class _Question(Unfenced):
+class _Question(NoFence):
     """A transport's handler that waits for one answer."""
 
     def __init__(
@@ -203,7 +203,7 @@ def _changing(
     return uninterrupted(whole)
 
 
-class CommittedReader(AsksCluster, Closing):
+class CommittedReader(ClusterQueries, Closing):
     """A consumer of the partitions that it is given.
 
     Args:

@@ -423,7 +423,7 @@ def _deltalake(uri: str) -> Any:
 Opener = Callable[[str, str], Table]
 
 
-class Looker:
+class DeltaCommitChecker:
     """Finds out for one member what became of other members' batches.
 
     Args:
@@ -447,11 +447,11 @@ class Looker:
         #: Why something could not be found out; "": nothing of the kind, or it was since.
         self.trouble = ""
 
-    def begin(self, look: sg.LookInto) -> None:
+    def begin(self, look: sg.CheckCommit) -> None:
         """Look without waiting; what was found is fed to the member."""
         self.spawn(partial(self._look, look))
 
-    def _look(self, look: sg.LookInto) -> None:
+    def _look(self, look: sg.CheckCommit) -> None:
         entry = look.awaited
         result = None
         try:
@@ -468,7 +468,7 @@ class Looker:
         except Exception as problem:  # noqa: BLE001  of Spark, of deltalake, of any store
             self._failed(entry.key, repr(problem)[:500])
         finally:
-            self._feed(sg.Looked(self._now_ms(), entry.key, result))
+            self._feed(sg.CommitChecked(self._now_ms(), entry.key, result))
 
     def _failed(self, key: str, why: str) -> None:
         self.trouble = f"Offsets wait for {key}, which cannot be looked for: {why}"

@@ -21,8 +21,8 @@ from coordlib.client.kit.process import Closing
 from coordlib.client.kit.requests import backoff_ms, error_of, refusal_of
 from coordlib.client.kit.transport import (
     KafkaTransport,
+    NoFence,
     Transport,
-    Unfenced,
     default_client_id,
     identity_at,
 )
@@ -164,7 +164,7 @@ class IdempotentProducer(Closing):
             self._outgoing.write()
 
 
-class _AskingForId(Unfenced):
+class _AskingForId(NoFence):
     """A transport's handler that waits for a producer id. The shard of the client's name gives it,
 
     and keeps nothing.

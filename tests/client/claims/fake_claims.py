@@ -233,7 +233,7 @@ class FakeClaimsTransport:
         message = made((EPOCH_MS + self.now_ms()) // 1_000)
         self._unwritten.append((handler, id_, partition, message, self.now_ms()))
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+    def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         self._work.append(work)
 
     def flush(self, timeout_s: float) -> bool:

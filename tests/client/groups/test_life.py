@@ -4,10 +4,10 @@ from typing import Any, get_args
 
 import pytest
 
-from coordlib.client.groups.assigned import AssignedMembership
+from coordlib.client.groups.assigned import AssignedMachine
 from coordlib.client.groups.assignors import BUILT_IN
-from coordlib.client.groups.classic import ClassicMembership
-from coordlib.client.groups.machine import Life
+from coordlib.client.groups.classic import ClassicMachine
+from coordlib.client.groups.machine import MemberMachine
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.requests import Identity, Timing
 from coordlib.core.wire import api as rs
@@ -22,7 +22,7 @@ SHARED: dict[str, sg.Input] = {
     "_commit": sg.CommitOffsets(0, 1, ()),
     "_commit_with_writes": sg.CommitWithWrites(0, 1, (), "/lake/t", "a-cafe-1", 1),
     "_decide": sg.Decide(0, 1, "r0-1", "commit", "a-cafe-1", 1),
-    "_looked": sg.Looked(0, "r0-1", None),
+    "_looked": sg.CommitChecked(0, "r0-1", None),
     "_fetch": sg.FetchOffsets(0, 1, None),
     "_received": sg.Received(0, PROGRESS),
     "_read_to_end": sg.ReadToEnd(0, 0),
@@ -42,22 +42,22 @@ CLASSIC: dict[str, sg.Input] = {
 ASSIGNED: dict[str, sg.Input] = {"_subscribe": sg.WantSubscription(0, sg.Subscription(("t",)))}
 CASES = [
     (kind, name, event)
-    for kind, own in ((ClassicMembership, CLASSIC), (AssignedMembership, ASSIGNED))
+    for kind, own in ((ClassicMachine, CLASSIC), (AssignedMachine, ASSIGNED))
     for name, event in (SHARED | own).items()
 ]
 
 
-def member(kind: type[Life]) -> Life:
+def member(kind: type[MemberMachine]) -> MemberMachine:
     identity = Identity("orders", "app", "cafe", shard=1, reply=3, incarnation="AbCdEfGh")
-    if issubclass(kind, ClassicMembership):
+    if issubclass(kind, ClassicMachine):
         return kind(identity, Timing(), (BUILT_IN["range"](),))
-    assert issubclass(kind, AssignedMembership)
+    assert issubclass(kind, AssignedMachine)
     return kind(identity, Timing())
 
 
 @pytest.mark.parametrize(("kind", "name", "event"), CASES)
 def test_a_handler_that_a_subclass_overrides_is_called(
-    kind: type[Life], name: str, event: sg.Input
+    kind: type[MemberMachine], name: str, event: sg.Input
 ) -> None:
     """Tables of functions went past the override: nothing told whoever wrote it."""
     assert callable(getattr(kind, name))
@@ -77,9 +77,11 @@ def test_every_input_has_a_handler() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "event"),
-    [(ClassicMembership, ASSIGNED["_subscribe"]), (AssignedMembership, sg.TopicsNotSeen(0))],
+    [(ClassicMachine, ASSIGNED["_subscribe"]), (AssignedMachine, sg.TopicsNotSeen(0))],
 )
-def test_an_input_of_the_other_protocol_is_a_defect(kind: type[Life], event: sg.Input) -> None:
+def test_an_input_of_the_other_protocol_is_a_defect(
+    kind: type[MemberMachine], event: sg.Input
+) -> None:
     """To take it for nothing would hide that a shell drives the wrong machine."""
     with pytest.raises(TypeError, match="is no input of a member"):
         member(kind).handle(event)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from coordlib.client.kit import events as sg
-from coordlib.client.kit.requests import Asks
+from coordlib.client.kit.requests import PendingRequests
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode, GroupError
@@ -18,7 +18,7 @@ class Asking:
 
     def __init__(self) -> None:
         self._ids = itertools.count(1)
-        self.asks = Asks("group g", self.next_id)
+        self.asks = PendingRequests("group g", self.next_id)
 
     def next_id(self) -> str:
         return f"c-{next(self._ids)}"

@@ -118,9 +118,9 @@ class LakeReaders(ReaderWorld):
 
     def follow(self, reader: SparkGroupReader) -> None:
         """Looks of this reader run when the world comes to them."""
-        looker = reader.member.looker
-        looker.spawn = self.looks.append
-        looker.opener = lambda _uri, app: self.lake.open(None, "lake", app)
+        commit_checker = reader.member.commit_checker
+        commit_checker.spawn = self.looks.append
+        commit_checker.opener = lambda _uri, app: self.lake.open(None, "lake", app)
 
     def poll_all(self) -> None:
         super().poll_all()
@@ -535,8 +535,8 @@ def test_a_batch_in_doubt_is_not_looked_for_in_another_table(world: LakeReaders)
     world.run(20_000)
 
     assert world.of("heir", rq.DecidePending) == []
-    assert "Another Delta table" in heir.member.looker.trouble
-    assert "coord transactions decide" in heir.member.looker.trouble
+    assert "Another Delta table" in heir.member.commit_checker.trouble
+    assert "coord transactions decide" in heir.member.commit_checker.trouble
 
 
 # ---- settings -----------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ class SimulatedTransport:
             self._is_writing = True
             self._process.after(self._network.latency_ms(), self._write)
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+    def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         # Questions for topics' ids draw nothing: worlds are as they were before there were any.
         is_of_ids = work.__qualname__.startswith(TopicIds.__name__)
         self._process.after(1 if is_of_ids else self._luck.uniform(1, 100), work)

@@ -125,7 +125,7 @@ class User(Process):
     @property
     def told(self) -> Partitions | None:
         """What its client has told it to own, and it has not let go of."""
-        return self._ownership.told
+        return self._ownership.delivered
 
     def wants(self) -> tuple[str, ...]:
         """The topics that exist and that it subscribes to."""
@@ -178,8 +178,8 @@ class User(Process):
         behaves better than who is not.
         """
         held = self._ownership
-        if held.told and held.fence.is_open(self.transport.now_ms()):
-            return held.told
+        if held.delivered and held.fence.is_open(self.transport.now_ms()):
+            return held.delivered
         return ()
 
     # ---- the user's thread --------------------------------------------------------------------

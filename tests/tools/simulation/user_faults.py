@@ -240,7 +240,7 @@ def release_refused(world: World, luck: Random, for_ms: int) -> Mend:
 
 def _open_release(program: Program) -> rq.Release | None:
     """A Release of this member that waits for its answer."""
-    for ask in program.consumer.member._machine._asks._open.values():
+    for ask in program.consumer.member._machine._pending._open.values():
         if isinstance(ask.request, rq.Release) and ask.again_ms is None:
             return ask.request
     return None

@@ -78,7 +78,7 @@ class ByHand:
         taken = sg.Acknowledged(now_ms, request.id, offset, now_ms)
         self._unheard.append(lambda: handler.feed(taken))
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+    def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         self._unheard.append(work)
 
     def partition_counts(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coordlib.client.groups.assigned import AssignedMembership
+from coordlib.client.groups.assigned import AssignedMachine
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, Partitions, TopicPartition
 from coordlib.client.kit.requests import Timing
@@ -22,10 +22,10 @@ def t(*numbers: int) -> Partitions:
 class Play(ClassicPlay):
     """Feeds a member, and keeps what it was told to send."""
 
-    member: AssignedMembership  # type: ignore[assignment]  # the same way in
+    member: AssignedMachine  # type: ignore[assignment]  # the same way in
 
     def __init__(self) -> None:
-        self.member = AssignedMembership(IDENTITY, Timing(8_000, 12_000, 3_000))
+        self.member = AssignedMachine(IDENTITY, Timing(8_000, 12_000, 3_000))
         self.sent: list[rq.Request] = []
         self.offset = 39
 

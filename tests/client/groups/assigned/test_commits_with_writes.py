@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.client.groups.machine import DOUBT_MS
+from coordlib.client.groups.machine import CHECK_AFTER_MS
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import MemberFenced
@@ -38,8 +38,8 @@ class LakeWorld(AssignedWorld):
 
     def enter(self, name: str, *more: Any, **fields: Any) -> Any:
         user = super().enter(name, *more, **fields)
-        user.member.looker.opener = self.open
-        user.member.looker.spawn = self.looks.append
+        user.member.commit_checker.opener = self.open
+        user.member.commit_checker.spawn = self.looks.append
         return user
 
     def poll_all(self) -> None:
@@ -137,7 +137,7 @@ def test_the_senders_own_word_has_two_seconds(world: LakeWorld) -> None:
     a, b = world.join("a", "b")
     key = world.accepted(a)
     future = b.member.committed_async(t(0, 1))
-    world.run(DOUBT_MS - 500)
+    world.run(CHECK_AFTER_MS - 500)
     assert not future.done()
 
     world.write(a, key)
@@ -177,14 +177,14 @@ def test_a_table_that_cannot_be_read_is_looked_into_again(world: LakeWorld) -> N
     future = heir.member.committed_async(heir.owns)
     world.run(20_000)
     assert not future.done()
-    assert "the store does not answer" in heir.member.looker.trouble
+    assert "the store does not answer" in heir.member.commit_checker.trouble
     with pytest.raises(CannotReach, match="the store does not answer"):
         heir.member.committed(timeout_s=0)
     world.is_away = False
     world.run(10_000)
 
     assert {row.offset for row in future.result(0).offsets} == {7}
-    assert heir.member.looker.trouble == ""
+    assert heir.member.commit_checker.trouble == ""
 
 
 @pytest.mark.parametrize("writes", [True, False])
@@ -206,7 +206,7 @@ def test_what_nobody_decides_is_decided_within_a_bound(
     assert not future.done()
     world.is_away = False
 
-    world.run(UNSTABLE_RETRY_MAX_MS + DOUBT_MS + WRITE_MS)
+    world.run(UNSTABLE_RETRY_MAX_MS + CHECK_AFTER_MS + WRITE_MS)
 
     assert {row.offset for row in future.result(0).offsets} == {7 if writes else -1}
 
@@ -220,7 +220,7 @@ def test_a_member_that_cannot_take_what_was_found_fails(monkeypatch: pytest.Monk
     def look() -> None:
         """Of a table."""
 
-    user.member.looker.spawn(look)
+    user.member.commit_checker.spawn(look)
 
     assert given == [(user.member, look)]
 

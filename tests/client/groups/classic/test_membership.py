@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordlib.client.groups.assignors import BUILT_IN, Assignor
-from coordlib.client.groups.classic import ClassicMembership
+from coordlib.client.groups.classic import ClassicMachine
 from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, TopicPartition
@@ -26,7 +26,7 @@ class Play:
     def __init__(self, instance: str | None = None, assignor: Assignor | None = None) -> None:
         identity = replace(IDENTITY, instance=instance)
         assignors = (assignor or BUILT_IN["range"](),)
-        self.member = ClassicMembership(identity, Timing(8_000, 12_000, 3_000), assignors)
+        self.member = ClassicMachine(identity, Timing(8_000, 12_000, 3_000), assignors)
         self.sent: list[rq.Request] = []
         self.offset = 39
 

@@ -157,7 +157,7 @@ class ClaimsTransport:
             self._is_writing = True
             self._process.after(self.network.latency_ms(), self._write)
 
-    def beside(self, handler: Handler, work: Callable[[], None]) -> None:
+    def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         self._process.after(self._luck.uniform(1, 50) + self.network.latency_ms(), work)
 
     def flush(self, timeout_s: float) -> bool:

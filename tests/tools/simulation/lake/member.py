@@ -82,8 +82,8 @@ class LakeMember(Struck):
             timing=timing,
         )
         waiting.install(self.member, self)
-        self.member.looker.opener = self._files if luck.random() < 0.5 else self._table
-        self.member.looker.spawn = self._look
+        self.member.commit_checker.opener = self._files if luck.random() < 0.5 else self._table
+        self.member.commit_checker.spawn = self._look
         self._ids = TopicIds(self.transport.topic_ids, lambda work: work(), self.transport.now_ms)
         asking: Any = Asking(self.member, self)  # as much of a member as they use
         self._writes = Writes(asking, Tables(asking, self._ids))

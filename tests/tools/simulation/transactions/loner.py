@@ -11,7 +11,7 @@ from typing import Final
 from coordlib.client import CoordinatedProducer
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.offsets import GroupMetadata
-from coordlib.client.kit.transport import Unfenced, identity_at
+from coordlib.client.kit.transport import NoFence, identity_at
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError
@@ -24,7 +24,7 @@ LATER_MS: Final = 500
 Positions = dict[int, int]
 
 
-class _Question(Unfenced):
+class _Question(NoFence):
     """A transport's handler that asks for positions once, and waits for the answer."""
 
     def __init__(self, transport: CourierTransport, client: str) -> None:
