@@ -176,6 +176,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         texts = (*self.topics, self.pattern or "", self.exclude or "")
         return sum(map(text_bytes, texts))
 
+    @property
+    def kept_own_bytes(self) -> int:
+        """An upper bound of its share of the shard's blob, without partitions."""
+        return self.own_bytes + HEARD_BYTES + text_bytes(self.member)
+
     @cached_property
     def held_bytes(self) -> int:
         """An upper bound of the encoded size of all its partitions."""
@@ -189,6 +194,10 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 GRANT_BYTES: Final = 80
 DEMAND_BYTES: Final = 128
 GUARD_BYTES: Final = 512
+#: When a member was heard, beside its id.
+HEARD_BYTES: Final = 16
+#: The heads of the lists of an index.
+INDEX_FRAME_BYTES: Final = 16
 #: The frames of as many grants and demands as a member may have.
 FRAMES_BYTES_MAX: Final = (
     limits.GRANTS_PER_MEMBER_MAX * GRANT_BYTES + limits.DEMANDS_PER_MEMBER_MAX * DEMAND_BYTES
@@ -296,18 +305,30 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
         own = sum(member.own_bytes for member in self.members.values())
         return own + len(self.members) * FRAMES_BYTES_MAX + self._guards_bytes
 
-    def size_bytes(self) -> int:
-        """An upper bound of the encoded size."""
-        return self._size_bytes
-
     @cached_property
-    def _size_bytes(self) -> int:
+    def size_bytes(self) -> int:
+        """An upper bound of the encoded size, for the record and for the shard's blob."""
         topics = sum(text_bytes(topic) + 16 for topic in self.topics)
         members = sum(m.own_bytes + m.held_bytes for m in self.members.values())
         guarded = sum(partitions_bytes(guard.partitions) for guard in self.guards.values())
         names = text_bytes(self.group) + text_bytes(self.protocol or "")
         reasons = text_bytes(self.rebalance_reason) + text_bytes(self.strategy_fault or "")
         return 1024 + names + reasons + topics + members + self._guards_bytes + guarded
+
+    @property
+    def index_bytes(self) -> int:
+        """An upper bound of the size in the blob of the topics that it subscribes to."""
+        of_all = sum(member.subscription_bytes for member in self.members.values())
+        return INDEX_FRAME_BYTES + min(of_all, limits.WISHES_BYTES_MAX)
+
+    @property
+    def kept_bytes(self) -> int:
+        """An upper bound of its row in the shard's blob, without offsets.
+
+        The row repeats its name and the topics, and has the times when members were heard.
+        """
+        heard = sum(HEARD_BYTES + text_bytes(name) for name in self.members)
+        return self.size_bytes + text_bytes(self.group) + heard + self.index_bytes
 
     @cached_property
     def _guards_bytes(self) -> int:

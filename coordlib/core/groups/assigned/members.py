@@ -13,13 +13,11 @@ from msgspec.structs import replace
 
 from coordlib.core.engine import effects as fx
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.assigned import subscriptions
 from coordlib.core.groups.assigned.group import (
     VALID_PREVIOUS_STATES,
     Group,
     Member,
     State,
-    text_bytes,
 )
 from coordlib.core.groups.assignors.registry import StrategyBook
 from coordlib.core.groups.group import GroupStep, Refused, is_older
@@ -27,26 +25,6 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
 from coordlib.errors import ErrorCode
-
-#: When a member was heard, beside its id.
-HEARD_BYTES: Final = 16
-
-
-def kept_bytes(group: Group) -> int:
-    """A whole group with its row, which repeats its name and wishes and has members' last times."""
-    heard = sum(HEARD_BYTES + text_bytes(name) for name in group.members)
-    return group.size_bytes() + text_bytes(group.group) + heard + subscriptions.index_bytes(group)
-
-
-def new_group_bytes(name: str) -> int:
-    """A group that has just been made."""
-    return kept_bytes(Group(group=name))
-
-
-def newcomer_bytes(member: Member) -> int:
-    """A member without partitions."""
-    return member.own_bytes + HEARD_BYTES + text_bytes(member.member)
-
 
 #: Names of seed 000, which Kafka calls otherwise today.
 DESIGN_ERRORS: Final[dict[ErrorCode, str]] = {
@@ -72,7 +50,7 @@ class Step(GroupStep[Group]):
 
     @property
     def new_group_bytes(self) -> int:
-        return new_group_bytes(self.name)
+        return Group(group=self.name).kept_bytes
 
     def commit_fault(self, request: rq.OffsetCommit) -> Refused:
         code = self.member_fault(request.member, None, request.generation)

@@ -24,8 +24,7 @@ from coordlib.core.engine.step import (
     Known,
 )
 from coordlib.core.engine.time import NEVER, Due, rerun
-from coordlib.core.groups.assigned import division, leave, members, reconciliation
-from coordlib.core.groups.assigned import subscriptions as wishes_of
+from coordlib.core.groups.assigned import division, leave, reconciliation, subscriptions
 from coordlib.core.groups.assigned.group import Demand, Group, Guard, Member, State, count, minus
 from coordlib.core.groups.assigned.leave import describe_group, heartbeat, leave_group
 from coordlib.core.groups.assigned.members import Step, remove
@@ -74,7 +73,7 @@ class Assigned(GroupKind):
             next_due_ms=self.next_due(value, known.row.heard).due_ms,
             timeout_ms=shortest_timeout_ms(value),
             replies=tuple(sorted({member.reply for member in value.members.values()})),
-            size_bytes=members.kept_bytes(value),
+            size_bytes=value.kept_bytes,
         )
 
     def next_due(self, value: Group, heard: Mapping[str, int]) -> Due:
@@ -148,10 +147,10 @@ class Assigned(GroupKind):
         return value.topics
 
     def topics_index(self, value: Group) -> msgspec.Raw:
-        return wishes_of.index_of(value)
+        return subscriptions.index_of(value)
 
     def concerned(self, changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:
-        return wishes_of.concerned(changed)
+        return subscriptions.concerned(changed)
 
 
 def _dues(group: Group, heard: Mapping[str, int]) -> Iterator[Due]:
@@ -225,7 +224,7 @@ def _invariants(group: Group) -> Iterator[tuple[str, bool]]:
         )
         yield "grants have partitions", all(map(count, (g.partitions for g in member.grants)))
     # INV-43
-    yield "it can be written", group.size_bytes() < limits.OUTPUT_BYTES_MAX
+    yield "it can be written", group.size_bytes < limits.OUTPUT_BYTES_MAX
     # INV-15
     yield "members stand under their own id", all(k == m.member for k, m in group.members.items())
     yield "former owners are no members", not group.guards.keys() & group.members.keys()

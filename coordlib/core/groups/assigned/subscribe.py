@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from coordlib import limits
 from coordlib.core.engine.effects import reply_of
 from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
-from coordlib.core.groups.assigned import division, members, reconciliation
+from coordlib.core.groups.assigned import division, reconciliation
 from coordlib.core.groups.assigned.group import Group, Member, includes
 from coordlib.core.groups.assigned.members import (
     SESSION_TIMEOUT_TOO_HIGH,
@@ -149,7 +149,7 @@ def _no_place(step: Step) -> Refused:
 
 def _has_room(step: Step, newcomer: Member, group: Group | None) -> bool:
     """Whether the shard's blob has room for a newcomer without partitions."""
-    grows_by = members.newcomer_bytes(newcomer) + (step.new_group_bytes if group is None else 0)
+    grows_by = newcomer.kept_own_bytes + (step.new_group_bytes if group is None else 0)
     return grows_by <= step.room_for(is_known=False)
 
 
@@ -270,8 +270,8 @@ def _is_too_large(group: Group, start: Group | None) -> bool:
     """Whether the group's record has no room for it; to shrink is allowed."""
     if group.members_bytes() > limits.ASSIGNED_MEMBERS_BYTES_MAX:
         return start is None or group.members_bytes() > start.members_bytes()
-    if group.size_bytes() > limits.RECORD_BYTES_MAX:  # it was larger than it may be by now
-        return start is None or group.size_bytes() > start.size_bytes()
+    if group.size_bytes > limits.RECORD_BYTES_MAX:  # it was larger than it may be by now
+        return start is None or group.size_bytes > start.size_bytes
     return False
 
 
@@ -279,7 +279,7 @@ def _fits_into_shard(step: Step, start: Group | None, is_known: bool) -> bool:
     """Whether the shard's blob has room for the member and its division; to shrink is allowed."""
     if step.room_bytes >= limits.OUTPUT_BYTES_MAX:
         return True  # more than any group has: spares the counting
-    grows_by = members.kept_bytes(step.live) - (members.kept_bytes(start) if start else 0)
+    grows_by = step.live.kept_bytes - (start.kept_bytes if start else 0)
     return grows_by <= max(step.room_for(is_known), 0)
 
 

@@ -146,10 +146,6 @@ def _resolve(expression: Expression, names: Iterable[str]) -> tuple[str, ...]:
 MATCHES: Final = Matches()
 
 
-#: The heads of the lists.
-FRAME_BYTES: Final = 16
-
-
 class SubscriptionIndex(msgspec.Struct, frozen=True, array_like=True):
     """All topics that members of a group want, each once and in order; existing or not."""
 
@@ -173,12 +169,6 @@ def index_of(group: Group, /) -> msgspec.Raw:
     encoded = _encode(SubscriptionIndex(sorted(topics), in_order))
     is_small = len(encoded) <= limits.WISHES_BYTES_MAX
     return msgspec.Raw(encoded) if is_small else UNKNOWN_TOPICS
-
-
-def index_bytes(group: Group) -> int:
-    """An upper bound of the wishes' size in the shard's blob, by the group's value alone."""
-    of_all = sum(member.subscription_bytes for member in group.members.values())
-    return FRAME_BYTES + min(of_all, limits.WISHES_BYTES_MAX)
 
 
 def concerned(changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:

@@ -199,5 +199,5 @@ def test_a_group_without_anything_has_room_in_what_it_counts() -> None:
     talk.send(rq.TopicMetadata(v=1, topics=()))
     talk.end_batch()
 
-    assert size_of(talk) == members.kept_bytes(group_of(talk))
+    assert size_of(talk) == group_of(talk).kept_bytes
     assert len(talk.shard.encode()) <= size_of(talk) + 100

@@ -338,8 +338,8 @@ def test_a_group_that_has_all_that_it_may_have_can_be_written() -> None:
         if group.members_bytes() > limits.ASSIGNED_MEMBERS_BYTES_MAX:
             break
 
-    assert len(ASSIGNED.save(group)) <= group.size_bytes()
-    assert group.size_bytes() - wide.own_bytes <= limits.RECORD_BYTES_MAX
+    assert len(ASSIGNED.save(group)) <= group.size_bytes
+    assert group.size_bytes - wide.own_bytes <= limits.RECORD_BYTES_MAX
 
 
 _NOTHING: dict[str, object] = {"grants": (), "demands": (), "target": {}}
@@ -362,7 +362,7 @@ def test_a_group_that_is_larger_than_it_may_be_takes_no_new_wish(
     talk.send(topics({"t": 40, "u": 40}))
     talk.send(subscribe("a"))
     talk.tick()
-    monkeypatch.setattr(limits, "RECORD_BYTES_MAX", group_of(talk).size_bytes() - 1)
+    monkeypatch.setattr(limits, "RECORD_BYTES_MAX", group_of(talk).size_bytes - 1)
     grow = subscribe("a", "j2", member="a-t-0-1", generation=1, topics=("t", "u"))
 
     assert talk.send(grow)[0] == "answer a#j2 Subscribe GROUP_MAX_SIZE_REACHED member=a-t-0-1"

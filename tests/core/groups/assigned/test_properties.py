@@ -149,8 +149,8 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
         came_anew = {o.key.decode() for o in shard.outputs[count:] if gone(o)}
         for name, group in groups_of(shard).items():
             check_invariants(group)
-            assert len(ASSIGNED.save(group)) <= group.size_bytes()
-            assert len(ASSIGNED.encode(group)) <= group.size_bytes()
+            assert len(ASSIGNED.save(group)) <= group.size_bytes
+            assert len(ASSIGNED.encode(group)) <= group.size_bytes
             cell = shard.groups[name]
             assert list(cell.heard) == list(group.members)
             due = ASSIGNED.next_due(group, cell.heard)

@@ -194,7 +194,7 @@ def test_a_row_keeps_no_more_than_it_is_counted_for(length: int, character: str)
         talk.send(wish)
     group = group_of(talk)
 
-    assert len(bytes(subscriptions.index_of(group))) <= subscriptions.index_bytes(group)
+    assert len(bytes(subscriptions.index_of(group))) <= group.index_bytes
 
 
 def of_history(lines: list[str], event: str) -> list[str]:
