@@ -12,7 +12,7 @@ from coordlib.cli.kit.listing import AsOf
 from coordlib.cli.kit.reading import ClientOptions, read_as_of, shards_of
 from coordlib.core.engine.effects import GROUPS, TRANSACTIONS
 from coordlib.core.engine.step import UnknownSavedVersion
-from coordlib.core.groups.assigned import leave as assigned
+from coordlib.core.groups.assigned import members as assigned
 from coordlib.core.groups.assigned.group import Group as AssignedGroup
 from coordlib.core.groups.classic import members as classic
 from coordlib.core.groups.classic.group import Failure

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.core.groups.assigned import reconciliation
-from coordlib.core.groups.assigned.group import Group, Member, State, count, text_bytes
-from coordlib.core.groups.assigned.members import Step
+from coordlib.core.groups.assigned.group import Group, Member, State, Step, count, text_bytes
 from coordlib.core.groups.assigned.subscriptions import MATCHES, Expression
 from coordlib.core.groups.assignors.registry import divide
 from coordlib.core.groups.assignors.server_model import Subscriber

@@ -1,159 +1,163 @@
-"""A step of a server-assigned group, its sizes, and checks that several requests share.  # INV-18
+"""Members go: LeaveGroup, heartbeats of members that were removed, guards; and DescribeGroup.
 
-A commit of a member is checked row by row, against the grant of its partition. The group's
-generation proves little here: members that a division did not concern do not know it. So three rows
-are refused, and disturb no others: one of another member's partition, one of a released partition,
-and a late one from before the partition came back.
+A member that leaves by itself has stopped working, so its partitions are granted to others at once.
+A member that an operator removes may still be at work: its partitions are guarded (rule 14). Its
+own fence stops it one session after its last heartbeat that the log took (rule 8), or because it
+cannot read that it was removed (rule 9). The guard ends earlier when it reports that it stopped.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from coordlib.core.engine import effects as fx
-from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.assigned.group import (
-    VALID_PREVIOUS_STATES,
-    Group,
-    Member,
-    State,
-)
-from coordlib.core.groups.assignors.registry import StrategyBook
-from coordlib.core.groups.group import GroupStep, Refused, is_older
+from coordlib.core.engine.time import reaction
+from coordlib.core.groups.assigned import division, reconciliation
+from coordlib.core.groups.assigned.group import Group, Guard, Member, State, Step
+from coordlib.core.groups.assigned.group import remove_member as remove
+from coordlib.core.groups.assigned.reconciliation import encoded
+from coordlib.core.groups.offsets.pending import described as described_pending
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
 from coordlib.errors import ErrorCode
 
-#: Names of seed 000, which Kafka calls otherwise today.
-DESIGN_ERRORS: Final[dict[ErrorCode, str]] = {
-    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "InconsistentPartitioningStrategy",
-    ErrorCode.UNSUPPORTED_ASSIGNOR: "UnknownPartitioningStrategy",
-    ErrorCode.UNKNOWN_MEMBER_ID: "UnknownConsumer",
-    ErrorCode.ILLEGAL_GENERATION: "IllegalGeneration",
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "CoordinatorStartupNotComplete",
-}
-SESSION_TIMEOUT_TOO_HIGH: Final = "SessionTimeoutTooHigh"
+
+def place_guard(step: Step, owner: Member, reason: str) -> None:
+    """Guard this member's partitions, if it may still be working on them."""
+    clock_ms = step.at.clock_ms
+    # Until a tick covers its newest answer its session has not begun to run.
+    heard_ms = (
+        clock_ms if owner.awaits_cover is not None else step.heard.get(owner.member, clock_ms)
+    )
+    due_ms = heard_ms + owner.session_timeout_ms
+    if not owner.owned or due_ms <= clock_ms:
+        return
+    guard = Guard(
+        client=owner.client,
+        session_timeout_ms=owner.session_timeout_ms,
+        due_ms=due_ms,
+        notice=reaction(owner.rebalance_timeout_ms, step.at.offset),
+        partitions=owner.owned,
+    )
+    step.change(guards={**step.live.guards, owner.member: guard})
+    step.record(
+        stored.EVENT_HAND_OVER_DELAYED,
+        member=owner.member,
+        reason=reason,
+        detail={
+            "client": owner.client,
+            "successor": None,
+            "wait_ms": min(due_ms - clock_ms, owner.rebalance_timeout_ms),
+            "wait_max_ms": owner.rebalance_timeout_ms,
+        },
+    )
 
 
-class Step(GroupStep[Group]):
-    """One server-assigned group during one step.
-
-    Its state changes by `enter` only, its members by `put` and `drop`.
-    """
-
-    __slots__ = ()
-    DEAD = State.DEAD
-    DESIGN_ERRORS = DESIGN_ERRORS
-    JUDGES_ROWS = True
-
-    @property
-    def new_group_bytes(self) -> int:
-        return Group(group=self.name).kept_bytes
-
-    def commit_fault(self, request: rq.OffsetCommit) -> Refused:
-        code = self.member_fault(request.member, None, request.generation)
-        return None if code is ErrorCode.NONE else (code, None)
-
-    def member_fault(self, member: str, _instance: str | None, generation: int) -> ErrorCode:
-        found = find_member(self, member, generation)
-        if isinstance(found, ErrorCode):
-            return found
-        # As in Kafka: a commit that names a member must name a generation. Only requests have a
-        # place among the joins, and only they may renew a session.
-        return ErrorCode.ILLEGAL_GENERATION if generation < 0 else ErrorCode.NONE
-
-    def row_fault(self, member: str, generation: int, row: rq.CommittedOffset) -> ErrorCode:
-        """A member commits what it was granted, under a generation since the grant."""
-        owner = self.value.members.get(member) if self.value else None
-        if owner is None:
-            return ErrorCode.NONE
-        grant, newest = owner.grant_of(row.topic, row.partition), self.live.generation
-        if grant is None or is_older(generation, grant.generation) or is_older(newest, generation):
-            return ErrorCode.PARTITION_NOT_OWNED
-        return ErrorCode.NONE
-
-    @property
-    def strategies(self) -> StrategyBook:
-        """The strategies that a group may choose."""
-        return StrategyBook(self.family.strategies)
-
-    @property
-    def topics(self) -> Mapping[str, int]:
-        """The cluster's topics as listed in the log, by partition count."""
-        return self.family.topics
-
-    def enter(self, state: State) -> None:
-        """Change the state, along the table only; the same one is no change.  # INV-12"""
-        if self.live.state is state:
-            return
-        if self.live.state not in VALID_PREVIOUS_STATES[state]:
-            raise BrokenInvariant(f"{self.name}: {self.live.state.value} to {state.value}")
-        at = self.at
-        self.change(state=state, state_since_ms=at.time_ms, state_since_clock_ms=at.clock_ms)
-
-    def put(self, *members: Member) -> None:
-        """Add members or replace them under their ids."""
-        self.change(members=self.live.members | {each.member: each for each in members})
-
-    def drop(self, member: Member) -> None:
-        """Take a member out."""
-        name = member.member
-        self.change(members={n: each for n, each in self.live.members.items() if n != name})
-
-    def update(self, member: Member, **fields: Any) -> Member:
-        """Replace fields of one member."""
-        changed = replace(member, **fields)
-        self.put(changed)
-        return changed
+def renew_guard(step: Step, member_id: str) -> None:
+    """A former owner heartbeats: by its own clock it may work for one session from now."""
+    guard = step.value.guards.get(member_id) if step.value else None
+    if guard is not None:
+        due_ms = step.at.clock_ms + guard.session_timeout_ms
+        step.change(guards={**step.live.guards, member_id: replace(guard, due_ms=due_ms)})
 
 
-def find_member(step: Step, member_id: str, generation: int) -> Member | ErrorCode:
-    """The live member of this id, or why the request must not be judged for it.
+def drop_guard(step: Step, member_id: str) -> None:
+    """Remove a guard whose owner has stopped. Call `conclude` next, or make a new division."""
+    step.change(guards={name: g for name, g in step.live.guards.items() if name != member_id})
 
-    An older generation than the group's is accepted: members that a division did not concern get no
-    notice of it (rule 13). A newer one than there ever was is a defect of its sender.
-    """
+
+def conclude_guards(step: Step, before: Mapping[str, Member]) -> None:
+    """Grant the partitions of ended guards. `before`: the members before this step."""
+    if not step.live.members and not step.live.guards:
+        step.enter(State.EMPTY)
+        step.record(stored.EVENT_GROUP_EMPTIED, reason="former owner stopped")
+        return
+    division.go_on(step)
+    reconciliation.tell(step, before)
+
+
+def heartbeat(step: Step, request: rq.Heartbeat) -> None:
+    """Judge one Heartbeat."""
+    if step.value is not None and request.member in step.value.members:
+        step.touched.append(request.member)  # it named an instance; these groups have none
+        return
+    renew_guard(step, request.member)
+    step.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def leave_group(step: Step, request: rq.LeaveGroup) -> None:
+    """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
+    start = step.value
+    rows = tuple(_leave(step, request, leaver) for leaver in request.members)
+    step.answer(request, members=rows)
+    if start is None:
+        return
+    if step.live.members.keys() != start.members.keys():
+        detail = {"client": request.client}
+        if request.reason:
+            detail["client_reason"] = request.reason
+        division.renew(step, "member left", detail)
+        reconciliation.tell(step, start.members)
+    elif step.live.guards.keys() != start.guards.keys():
+        conclude_guards(step, start.members)
+
+
+def _leave(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
+    code = _judge(step, request, leaver)
+    return rs.LeftMember(member=leaver.member, instance=leaver.instance, error=code.name)
+
+
+def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
     if step.value is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    member = step.value.members.get(member_id)
-    if member is None:
+    guard = step.live.guards.get(leaver.member)
+    if guard is not None and guard.client == request.client:
+        drop_guard(step, leaver.member)  # the former owner itself says that it stopped
         return ErrorCode.UNKNOWN_MEMBER_ID
-    is_newer = is_older(step.value.generation, generation)
-    return ErrorCode.ILLEGAL_GENERATION if is_newer else member
+    member = step.live.members.get(leaver.member)
+    if member is None or leaver.instance is not None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    is_itself = member.client == request.client
+    if request.remain and not is_itself:
+        return ErrorCode.INVALID_REQUEST  # only the member itself can tell that it has stopped
+    what = "left" if is_itself else f"removed by {request.client}"
+    reason = f"{what}: {request.reason}" if request.reason else what
+    if not is_itself:
+        place_guard(step, member, reason)
+    remove(step, member, reason)
+    return ErrorCode.NONE
 
 
-def find_own(
-    step: Step, request: rq.Subscribe | rq.Release
-) -> Member | tuple[ErrorCode, str | None]:
-    """The member that sent this request itself, or why it is not judged, and a sentence.
-
-    Only the member itself can tell which topics it wants, or that it has let go. Its own requests
-    are recognised by the client id, as in LeaveGroup.
-    """
-    member = find_member(step, request.member, request.generation)
-    if isinstance(member, ErrorCode):
-        return member, None
-    if member.client != request.client:
-        return ErrorCode.INVALID_REQUEST, "Only the member itself can say that: it is not yours."
-    return member
-
-
-def remove(step: Step, member: Member, reason: str) -> None:
-    """Take a member out; notify it, and record that for history and readers of assignments.
-
-    The caller decides about its partitions.
-    """
-    step.drop(member)
-    step.record(
-        stored.EVENT_MEMBER_REMOVED,
-        member=member.member,
-        reason=reason,
-        detail={"client": member.client},
+def describe_group(step: Step, request: rq.DescribeGroup) -> None:
+    """Answer with state and members; assignments in the layout of Kafka's consumers."""
+    group = step.value
+    step.answer(
+        request,
+        kind=step.kind.NAME,
+        state=(group.state if group else State.DEAD).value,
+        generation=group.generation if group else -1,
+        protocol_type=group.protocol_type if group else None,
+        protocol=group.protocol if group else None,
+        leader=None,
+        members=tuple(described(group)) if group else (),
+        waits_for=tuple(awaited(group)) if group else (),
+        pending=described_pending(step) or UNSET,
     )
-    notice = rs.MemberRemoved(
-        group=step.name, cause=step.at.coordinate, member=member.member, reason=reason
-    )
-    step.emit(fx.Notify(member.reply, notice))
-    step.assign(member.member, None)
+
+
+def described(group: Group) -> Iterator[rs.DescribedMember]:
+    """Its members, with all partitions that they may be working on."""
+    for member in group.members.values():
+        yield rs.DescribedMember(
+            member.member, None, member.client, encoded(member.owned), member.host
+        )
+
+
+def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+    """The members that still hold partitions that others are to have."""
+    for name, guard in group.guards.items():
+        yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
+    for member in group.members.values():
+        if member.demands:
+            yield rs.AwaitedMember(member.member, member.client, rs.NOT_RELEASED)

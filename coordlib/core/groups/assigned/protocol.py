@@ -24,10 +24,25 @@ from coordlib.core.engine.step import (
     Known,
 )
 from coordlib.core.engine.time import NEVER, Due, rerun
-from coordlib.core.groups.assigned import division, leave, reconciliation, subscriptions
-from coordlib.core.groups.assigned.group import Demand, Group, Guard, Member, State, count, minus
-from coordlib.core.groups.assigned.leave import describe_group, heartbeat, leave_group
-from coordlib.core.groups.assigned.members import Step, remove
+from coordlib.core.groups.assigned import division, reconciliation, subscriptions
+from coordlib.core.groups.assigned.group import (
+    Demand,
+    Group,
+    Guard,
+    Member,
+    State,
+    Step,
+    count,
+    minus,
+)
+from coordlib.core.groups.assigned.group import remove_member as remove
+from coordlib.core.groups.assigned.members import (
+    conclude_guards,
+    describe_group,
+    drop_guard,
+    heartbeat,
+    leave_group,
+)
 from coordlib.core.groups.assigned.subscribe import release, subscribe
 from coordlib.core.groups.kind import OF_ALL_GROUPS, GroupKind
 from coordlib.core.wire import api as rq
@@ -92,14 +107,14 @@ class Assigned(GroupKind):
         for each in sorted(dues):
             step.cause = each.name
             if each.kind == GUARD:
-                leave.drop_guard(step, each.member)
+                drop_guard(step, each.member)
             elif each.member in step.live.members:
                 reason = "session expired" if each.kind == SESSION else "did not let go in time"
                 removed.append((before[each.member], reason))
                 remove(step, before[each.member], reason)
         step.cause = due.name
         if not removed:
-            leave.conclude_guards(step, before)
+            conclude_guards(step, before)
             return
         member, reason = removed[0]
         detail = {"member": member.member, "client": member.client}

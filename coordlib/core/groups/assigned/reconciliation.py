@@ -23,10 +23,10 @@ from coordlib.core.groups.assigned.group import (
     Member,
     Partitions,
     State,
+    Step,
     minus,
     union,
 )
-from coordlib.core.groups.assigned.members import Step
 from coordlib.core.groups.group import is_older
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp

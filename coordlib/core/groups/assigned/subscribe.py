@@ -19,11 +19,13 @@ from coordlib import limits
 from coordlib.core.engine.effects import reply_of
 from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
 from coordlib.core.groups.assigned import division, reconciliation
-from coordlib.core.groups.assigned.group import Group, Member, includes
-from coordlib.core.groups.assigned.members import (
+from coordlib.core.groups.assigned.group import (
     SESSION_TIMEOUT_TOO_HIGH,
+    Group,
+    Member,
     Step,
     find_own,
+    includes,
 )
 from coordlib.core.groups.assignors.server_model import DEFAULT
 from coordlib.core.groups.group import Refused, is_older, next_generation

@@ -7,8 +7,7 @@ import pytest
 
 from coordlib.core.engine.effects import REQUESTS, At
 from coordlib.core.engine.step import BrokenInvariant
-from coordlib.core.groups.assigned.group import VALID_PREVIOUS_STATES, Group, State
-from coordlib.core.groups.assigned.members import Step
+from coordlib.core.groups.assigned.group import VALID_PREVIOUS_STATES, Group, State, Step
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.wire import codec
 from tests.tools import assigned_logs as logs

@@ -9,7 +9,7 @@ import pytest
 
 from coordlib.core.engine.effects import COMMITTED, GROUPS
 from coordlib.core.engine.tables import name_bytes
-from coordlib.core.groups.assigned import members
+from coordlib.core.groups.assigned import group
 from coordlib.core.groups.offsets.tables import offset_bytes
 from coordlib.core.wire import api as rq
 from tests.core.groups.test_kept_bytes import failed, row, size_of
@@ -59,7 +59,7 @@ def test_what_a_newcomer_is_given_counts_before_it_is_in() -> None:
     """There is room for its name and its wish, and none for its share of a hundred partitions."""
     talk = told(t=100)
     talk.send(commit("tool", group="h", offsets=tuple(row(p, "m" * 4_000) for p in range(10))))
-    full = filled(talk, members.new_group_bytes("g") + 1_000)
+    full = filled(talk, group.Group(group="g").kept_bytes + 1_000)
 
     assert refused(talk.send(subscribe("a")))
     assert list(talk.shard.groups) == ["h"]

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordlib.core.engine.effects import EVENTS, RESPONSES
-from coordlib.core.groups.assigned import leave, reconciliation
+from coordlib.core.groups.assigned import members, reconciliation
 from coordlib.core.groups.assigned.group import Group, Member
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.wire import api as rq
@@ -248,14 +248,14 @@ def some_world_has_two_owners() -> bool:
 
 def test_without_guards_two_would_own_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 14 taken out: the property must find what the rule is for."""
-    monkeypatch.setattr(leave, "place_guard", lambda _draft, _owner, _reason: None)
+    monkeypatch.setattr(members, "place_guard", lambda _draft, _owner, _reason: None)
 
     assert some_world_has_two_owners()
 
 
 def test_without_renewal_two_would_own_one_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who was removed and has not read it yet heartbeats on, and may work on."""
-    monkeypatch.setattr(leave, "renew_guard", lambda _draft, _member_id: None)
+    monkeypatch.setattr(members, "renew_guard", lambda _draft, _member_id: None)
 
     assert some_world_has_two_owners()
 

@@ -19,10 +19,10 @@ from coordlib.core.groups.assigned.group import (
     Member,
     Partitions,
     State,
+    Step,
     partitions_bytes,
     text_bytes,
 )
-from coordlib.core.groups.assigned.members import Step
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec

@@ -223,14 +223,14 @@ def test_a_row_of_before_whose_wishes_cannot_be_found_sets_its_own_group_aside(
 ) -> None:
     """INV-42: a job is upgraded, and the new code has a defect that one group meets."""
     talk = crowd()
-    of_group = ASSIGNED.wishes
+    of_group = ASSIGNED.topics_index
 
     def broken(group: Any, /) -> Any:
         if group.group == "by-name" and not group.is_quarantined:
             raise ZeroDivisionError("wishes")
         return of_group(group)
 
-    monkeypatch.setattr(ASSIGNED, "wishes", broken)
+    monkeypatch.setattr(ASSIGNED, "topics_index", broken)
     for cell in talk.shard.groups.values():
         cell.reindex(UNKNOWN_TOPICS)
 
