@@ -84,7 +84,7 @@ class BareTransport(KafkaTransport):
         self._is_closed = threading.Event()
         self._failure = None
         self._reader: Any = Reader(list(values))
-        self._told_ms = self._clock_ms = 0
+        self._timers_ms = self._clock_ms = 0
         self._config: dict[str, Any] = {}
         self.place, self.reply = Place("coord", 1, 1, "incarn-0"), 0
         self._topic = self.place.requests

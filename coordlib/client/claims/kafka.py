@@ -293,7 +293,7 @@ class KafkaClaims(FailingTransport[Handler]):
         self._unsent = SimpleQueue()
         self._is_closed = threading.Event()
         self._looked_ms = self.now_ms()
-        self._told_ms = self.now_ms()
+        self._timers_ms = self.now_ms()
         serve = partial(_poll, self._producer, topic, options)
         self._threads = [
             self._start("coord-read", self._reader.read, KafkaClaims._read),

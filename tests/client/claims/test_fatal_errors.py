@@ -53,7 +53,7 @@ class BareClaims(KafkaClaims):
         self._producer: Any = Queue({})
         #: Nothing is found of the topic: it is away.
         self._reader = SimpleNamespace(admin=SimpleNamespace(), close=lambda: None)  # type: ignore[assignment]
-        self._looked_ms = self._told_ms = 0
+        self._looked_ms = self._timers_ms = 0
         self.looks = 0
 
     def now_ms(self) -> int:
