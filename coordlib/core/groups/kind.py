@@ -39,6 +39,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 from msgspec.structs import replace
 
+from coordlib import limits
 from coordlib.core.engine.effects import At
 from coordlib.core.engine.step import NOT_INDEXED, Facts, Handler, Kind, Known, remove_entity
 from coordlib.core.engine.tables import Entries
@@ -117,7 +118,7 @@ def expire(step: GroupStep[Any], checked_ms: int) -> None:
     dues = _dues(group, offsets, step.family.config.offsets_retention_ms)
     due = [(topic, partition) for due_ms, topic, partition in dues if due_ms <= checked_ms]
     waiting = pending.awaited(step, due)
-    gone = [place for place in due if place not in waiting]
+    gone = [place for place in due if place not in waiting][: limits.OFFSETS_PER_EVENT_MAX]
     reason = "group empty" if is_empty else "topic not subscribed"
     remove_offsets(step, gone, stored.EVENT_OFFSETS_EXPIRED, reason)
     if not is_empty or len(gone) < offsets.count or pending.has_any(step):

@@ -138,7 +138,7 @@ def _() -> Made:
 @case(
     "Tick",
     "offsets of a group are kept no longer",
-    times=ALL_OFFSETS,
+    times=ALL_ROWS,
     after_ms=60_000,
 )
 def _() -> Made:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordlib import limits
 from coordlib.core.groups import kind
 from coordlib.core.groups.classic.group import State
 from coordlib.core.groups.classic.protocol import CLASSIC
@@ -61,6 +62,26 @@ def test_offsets_without_members_expire_at_the_first_check_after_their_time() ->
         'event OffsetsExpired cause=deadline:retention reason="group empty" '
         "offsets=[(topic=u partition=1)]",
         'event GroupDeleted cause=deadline:retention reason="offsets expired"',
+    ]
+    assert talk.end_batch() == ["saved gone"]
+
+
+def test_a_check_takes_as_many_offsets_as_one_line_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INV-68: all 100,000 of a group in one step were 150 MB."""
+    monkeypatch.setattr(limits, "OFFSETS_PER_EVENT_MAX", 2)
+    talk = Conversation(HOW)
+    talk.send(commit("tool", offsets=tuple(rq.CommittedOffset("t", n, 5) for n in range(5))))
+
+    talk.tick(after_ms=5 * MINUTE_MS)
+    talk.tick(after_ms=5 * MINUTE_MS)
+    found = [expired(talk.tick(after_ms=TO_FIRST_CHECK_MS))]
+    assert talk.tick(after_ms=MINUTE_MS - 1) == [], "the next check takes the next ones"
+    found += [expired(talk.tick(after_ms=ms)) for ms in (1, MINUTE_MS)]
+    gone = [[line for line in lines if line.startswith("commit")] for lines in found]
+    assert gone == [
+        ["commit t/0 gone", "commit t/1 gone"],
+        ["commit t/2 gone", "commit t/3 gone"],
+        ["commit t/4 gone"],
     ]
     assert talk.end_batch() == ["saved gone"]
 
