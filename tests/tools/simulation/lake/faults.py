@@ -121,7 +121,7 @@ def table_goes(world: World, luck: Random, for_ms: int) -> None:
     def look() -> bool:
         if world.scheduler.now_ms >= world.plan.length_ms:
             return False  # faults are over: the world could end before it is back
-        if store.place is not store.log or not committed_of(lake):
+        if not world.cluster.is_up or store.place is not store.log or not committed_of(lake):
             return True  # a member that is the first to write may make a table
         drawn, may_be_a_copy = luck.random(), all(each.knows_commits for each in lake.living)
         if drawn < 0.25 and may_be_a_copy and store.log.newest > 0:
