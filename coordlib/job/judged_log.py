@@ -23,6 +23,7 @@ from coordlib.core.engine.effects import EVENTS, RESPONSES, Output, coordinate
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import cells, codec
 from coordlib.core.wire.api import Tick
+from coordlib.core.wire.control import BEHIND_ALL
 from coordlib.core.wire.stored import (
     EVENT_REQUESTS_LOST,
     MARKER_VERSION,
@@ -177,9 +178,17 @@ def _line(lost: Lost, letter: str, marker: Marker, incarnation: str) -> Output:
 
 
 def _before(lost: Iterable[Lost], pipeline: Pipeline) -> dict[int, int]:
-    """Shard -> what is judged next; those whose requests are lost."""
+    """Shard -> the offset before which unanswered requests are lost.
+
+    A log that was cut had unread requests behind the judged place as well. Their offsets belong to
+    other records by now, so every request that waits for an answer counts as lost.  # INV-145
+    """
     topic = pipeline.first_input
-    return {each.place.partition: each.end for each in lost if each.place.topic == topic}
+    return {
+        each.place.partition: each.end if each.why is Why.REMOVED else BEHIND_ALL
+        for each in lost
+        if each.place.topic == topic
+    }
 
 
 def _of(known: Mapping[str, Mapping[str, Any]], place: Place) -> Any:

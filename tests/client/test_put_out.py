@@ -236,6 +236,57 @@ def test_what_could_not_be_written_is_said_at_the_end() -> None:
     assert play.written(3_310) == [sg.Left()]
 
 
+def test_a_leave_that_was_lost_unread_is_written_again() -> None:
+    """The log was cut again, or was filled up over it: others would wait for the old id's session.
+    # INV-145"""
+    play = Play()
+    play.stable()
+    play.say(sg.LogCut(100))
+    play.say(sg.Polled(200))
+    said, _ = play.say(sg.CalledBack(210, Callback.LOST))
+    assert isinstance(said, sg.Send)
+    assert isinstance(said.request, rq.LeaveGroup)
+    play.say(sg.Acknowledged(220, said.request.id, 17, 210))
+
+    lost = sg.NotWritten(300, said.request.id, "it was lost before it was judged")
+    assert play.say(lost) == [said]
+    assert play.say(lost) == [], "not acknowledged since"
+
+
+@pytest.mark.parametrize("instance", [None, "till-7"])
+def test_a_lost_leave_is_not_written_again_for_an_id_that_may_live(instance: str | None) -> None:
+    """A static member comes back under its id. And an id that nobody has answered is the place of a
+    JoinGroup: another one may stand there by now.  # INV-145"""
+    play = Play(instance=instance)
+    if instance is None:
+        play.say(sg.WantTopics(0, ("t",)))
+        play.written(10)
+        said, _ = play.say(sg.LogCut(100))
+    else:
+        play.stable()
+        play.say(sg.LogCut(100))
+        play.say(sg.Polled(200))
+        said, _ = play.say(sg.CalledBack(210, Callback.LOST))
+    assert isinstance(said, sg.Send)
+    assert isinstance(said.request, rq.LeaveGroup)
+    play.say(sg.Acknowledged(220, said.request.id, 17, 210))
+
+    assert play.say(sg.NotWritten(300, said.request.id, "it was lost before it was judged")) == []
+
+
+def test_who_is_closing_writes_its_lost_leave_again() -> None:
+    """It still waits for the answer to a commit.  # INV-145"""
+    play = Play()
+    play.stable()
+    play.say(sg.CommitOffsets(100, 1, (rq.CommittedOffset("t", 0, 7),)))
+    play.say(sg.Close(200))
+    said = play.say(sg.CalledBack(210, Callback.REVOKED))[-1]
+    assert isinstance(said, sg.Send)
+    assert isinstance(said.request, rq.LeaveGroup)
+    assert play.written(220) == []
+    assert play.say(sg.NotWritten(300, said.request.id, "lost")) == [said]
+
+
 def test_closed_before_it_was_told_it_still_says_so() -> None:
     """The user closes instead of polling: on_lost runs in close."""
     play = Play()

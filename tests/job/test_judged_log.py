@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from structlog.testing import capture_logs
 
+from coordlib.client.kit.reading import Proofs
 from coordlib.core.engine.effects import Output
 from coordlib.core.engine.fold import InputRecord
 from coordlib.core.wire import api as rs
@@ -311,6 +312,23 @@ def test_what_was_removed_is_skipped_once_and_stands_in_history(logs: Logs) -> N
         "from_offset": 10,
         "to_offset": 14,
     }
+
+
+@pytest.mark.parametrize("regrown", [0, 6, 9])
+def test_of_a_log_that_was_cut_every_unanswered_request_is_lost(logs: Logs, regrown: int) -> None:
+    """Members had written behind the judged place, too. They were told of that place alone, so a
+    newcomer whose JoinGroup had stood there waited for ever.  # INV-145"""
+    marker, log = logs.marker(), logs.of[Place(REQUESTS, 0)]
+    log.cut(4)
+    log.grow(regrown)
+    proofs = Proofs()
+    proofs.acknowledged(0, 17, proofs.mark(0, 1, "aa-1"))
+    proofs.acknowledged(1, 17, proofs.mark(1, 1, "aa-2"))
+    told = settle(logs, marker, accepted=True).told
+
+    assert isinstance(told, rs.CoordinatorLoading)
+    assert isinstance(told.lost, dict)
+    assert [each for at in told.lost.items() for each in proofs.lost(*at)] == ["aa-1"]
 
 
 def test_a_prefix_that_nobody_judged_has_lost_nothing(logs: Logs) -> None:

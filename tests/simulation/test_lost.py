@@ -3,6 +3,7 @@
 import pytest
 
 from coordlib.client.kit.reading import Proofs
+from coordlib.client.kit.requests import Step
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.sometimes import count_sometimes
 from tests.tools.simulation.world import World
@@ -31,12 +32,30 @@ def test_a_log_that_is_cut_is_left_behind(seed: int) -> None:
     assert found["member stopped by a cut of its log"] > 0
 
 
-def test_without_a_word_of_what_is_lost_a_join_waits_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("seed", [4, 7])
+def test_who_waits_for_a_join_that_was_cut_asks_again(seed: int) -> None:
+    """INV-145: it writes nothing while it waits, so it cannot find out by itself."""
+    world = World(plan.draw(seed, (CUT, CUT)))
+
+    assert run.run_in(world).violation is None
+    assert count_sometimes(world)["join asked again that was cut from its log"] > 0
+
+
+@pytest.mark.parametrize("asks_again", [True, False])
+def test_without_a_word_of_what_is_lost_a_join_is_asked_again_in_time(
+    monkeypatch: pytest.MonkeyPatch, asks_again: bool
 ) -> None:
+    """INV-145: of a log that has lost unread requests alone, no start knows. Who never asks again
+    waits for ever."""
     monkeypatch.setattr(Proofs, "lost", lambda *_: [])
+    if not asks_again:
+        monkeypatch.setattr(Step, "due_ms", lambda step, _: step.again_ms)
     world = World(plan.draw(7, (REMOVED, REMOVED)))
 
     violation = run.run_in(world).violation
-    assert violation is not None
-    assert violation.startswith("INV-28")
+    if asks_again:
+        assert violation is None
+        assert count_sometimes(world)["join asked again for want of an answer"] > 0
+    else:
+        assert violation is not None
+        assert violation.startswith("INV-28")

@@ -153,7 +153,7 @@ class BrokerMachine:
         """When `Elapsed` must be fed at the latest."""
         me = self._me
         due = [self._pending.due_ms(), self._targets.due_ms()]
-        due += [step.again_ms for step in (me.step, self._question.step) if step is not None]
+        due += [step.due_ms(me.silent_ms) for step in self._steps]
         if self._is_beating:
             due.append(me.beats.due_ms())
         return min((each for each in due if each is not None), default=None)
@@ -300,9 +300,12 @@ class BrokerMachine:
         me = self._me
         if me.beats.is_open(event.id):
             me.beats.acknowledged(event)
-        elif me.step is not None and event.id == me.step.id:
-            me.step.offset = event.offset
-        elif not self._leaving.written(event.id):
+            return
+        for step in self._steps:
+            if event.id == step.id:
+                step.written(event.offset)
+                return
+        if not self._leaving.written(event.id):
             self._resigning.written(event)
 
     def _not_written(self, event: sg.NotWritten) -> None:
@@ -310,8 +313,8 @@ class BrokerMachine:
         if me.beats.is_open(event.id):
             me.beats.not_written()
             return
-        for step in (me.step, self._question.step):
-            if step is not None and event.id == step.id:
+        for step in self._steps:
+            if event.id == step.id:
                 self._step_not_written(event, step)
                 return
         if self._in_sync.is_sent(event.id):
@@ -328,8 +331,8 @@ class BrokerMachine:
     def _elapsed(self, now_ms: int) -> None:
         me = self._me
         self._targets.elapsed(now_ms)
-        for step in (me.step, self._question.step):
-            again = step.repeat(now_ms) if step is not None else None
+        for step in self._steps:
+            again = step.repeat(now_ms, me.silent_ms)
             if isinstance(again, sg.Send):
                 me.say(again)
         me.pass_on(self._pending.repeat(now_ms))
@@ -337,6 +340,11 @@ class BrokerMachine:
             request = me.wording.sign_of_life(me.member)
             me.beats.sent(request.id, now_ms)
             me.say(sg.Send(request))
+
+    @property
+    def _steps(self) -> list[Step]:
+        """What it has asked in order: for its registration or its state, and for the metadata."""
+        return [step for step in (self._me.step, self._question.step) if step is not None]
 
     @property
     def _is_beating(self) -> bool:

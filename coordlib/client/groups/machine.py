@@ -93,9 +93,13 @@ class Leaving:
         #: The group is left, without an end, once the user has let go; with the error to raise.
         self.leave_pending = False
         self._error: CoordError | None = None
-        self._reason, self._leave_id, self._is_written = "", "", False
-        #: The member id under which it was put out, while its user may still be at work.
-        self._removed_as = ""
+        self._reason, self._is_written = "", False
+        #: The newest LeaveGroup, and whether it is written again if the log loses it unread.
+        self._leave: sg.Send | None = None
+        self._repeats = False
+        #: The member id under which it was put out, while its user may still be at work; and
+        #: whether no later JoinGroup gets this id.
+        self._removed_as, self._is_removed_for_good = "", False
         #: The newest id for which it has reported its stop since; ids are never used twice.
         self._acknowledged_as = ""
         #: JoinGroups given up before their offset, and so their member's id, was known.
@@ -142,12 +146,15 @@ class Leaving:
 
     def send(self, member: str) -> None:
         self._me.step = None
-        self._say_leave(member, self._reason)
+        self._say_leave(member, self._reason, repeats=True)
 
-    def _say_leave(self, member: str, reason: str) -> None:
-        request = self._me.requests.leave(member, reason)
-        self._leave_id, self._is_written = request.id, False
-        self._me.say(sg.Send(request))
+    def _say_leave(self, member: str, reason: str, repeats: bool) -> None:
+        self._leave = sg.Send(self._me.requests.leave(member, reason))
+        self._repeats, self._is_written = repeats, False
+        self._me.say(self._leave)
+
+    def _is_leave(self, id_: str) -> bool:
+        return self._leave is not None and id_ == self._leave.request.id
 
     def end_if_all_answered(self) -> None:
         """Commits, also those that were put off, stand before the LeaveGroup in the log; their
@@ -166,19 +173,25 @@ class Leaving:
 
     # ---- put out by others --------------------------------------------------------------------
 
-    def mark_removed(self, member: str) -> None:
+    def mark_removed(self, member: str, is_for_good: bool = True) -> None:
         """The coordinator has answered that this member id is unknown.
 
         Never for a member that stopped by its own fence: it may come back under its id.
+
+        Args:
+            is_for_good: false for an id that nobody has answered. In a log that was cut, a later
+                JoinGroup may get the same place, and so the same id.
         """
         if member != self._acknowledged_as:
-            self._removed_as = member
+            self._removed_as, self._is_removed_for_good = member, is_for_good
 
     def acknowledge_removal(self, now_ms: int) -> None:
         """Report that this member has stopped: its user has let go, and a successor may wait."""
         if self._removed_as and not self.is_closing and self._me.held.is_free(now_ms, keeps=False):
             self._acknowledged_as, self._removed_as = self._removed_as, ""
-            self._say_leave(self._acknowledged_as, "stopped, as it is out of the group")
+            # A static member may come back under its id: a late LeaveGroup would consent for it.
+            repeats = self._is_removed_for_good and not self._me.is_static
+            self._say_leave(self._acknowledged_as, "stopped, as it is out of the group", repeats)
 
     # ---- without an end -----------------------------------------------------------------------
 
@@ -225,7 +238,7 @@ class Leaving:
             orphan = me.identity.member_at(event.offset)
             me.say(sg.Send(me.requests.leave(orphan, "given up before it was told")))
             return True
-        if event.id == self._leave_id:
+        if self._is_leave(event.id):
             self._is_written = True
             if me.state is State.LEAVING:
                 self.end_if_all_answered()
@@ -235,7 +248,13 @@ class Leaving:
     def not_written(self, event: sg.NotWritten) -> None:
         """It may have been an orphan, or the LeaveGroup."""
         self._orphans.discard(event.id)
-        if event.id == self._leave_id:
+        if not self._is_leave(event.id):
+            return
+        if self._is_written and self._repeats and self._leave is not None:
+            # INV-145: the log had it, and has lost it before it was judged.
+            self._is_written = False
+            self._me.say(self._leave)
+        else:
             # A static member reports it again when it is closed; for a dynamic one, a waiting
             # successor has waited out its session by now.
             self._acknowledged_as = ""
@@ -248,7 +267,8 @@ class MemberMachine(ABC):
 
     def __init__(self, me: MemberState) -> None:
         self._me = me
-        self._pending = PendingRequests(f"group {me.identity.group}", me.requests.next_id)
+        group = f"group {me.identity.group}"
+        self._pending = PendingRequests(group, me.requests.next_id, me.silent_ms)
         self._leaving = Leaving(me, self._pending)
         self._undecided = UndecidedCommits()
         self._polled_ms = 0
@@ -381,7 +401,7 @@ class MemberMachine(ABC):
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest."""
         me = self._me
-        due = [self._pending.due_ms(), me.step.again_ms if me.step else None, self._due_ms()]
+        due = [self._pending.due_ms(), me.step_due_ms(), self._due_ms()]
         if me.keeps_alive:
             due.append(me.beats.due_ms())
         if me.state in ACTIVE:
@@ -491,9 +511,8 @@ class MemberMachine(ABC):
             error = me.failure or CoordError("The member has left.", me.where)
             me.say(sg.Answer(event.ticket, error=error))
         else:
-            me.say(
-                self._pending.ask(event.ticket, me.requests.fetch(event.topics, event.is_stable))
-            )
+            request = me.requests.fetch(event.topics, event.is_stable)
+            me.say(self._pending.ask(event.ticket, request, asked_ms=event.now_ms))
 
     # ---- the log ------------------------------------------------------------------------------
 
@@ -504,7 +523,7 @@ class MemberMachine(ABC):
         elif not self._leaving.acknowledged(event):
             is_step = me.step is not None and event.id == me.step.id
             if me.step is not None and is_step:
-                me.step.offset = event.offset
+                me.step.written(event.offset)
             self._written(event)
             if is_step and me.state is State.LEAVING:
                 self._leaving.send(me.own_id())
@@ -534,7 +553,7 @@ class MemberMachine(ABC):
         me = self._me
         me.say_all(self._pending.log_cut(event.now_ms))
         if me.state in ACTIVE:
-            self._leaving.mark_removed(me.own_id())
+            self._leaving.mark_removed(me.own_id(), is_for_good=bool(me.member))
             me.forget(keeps_member=me.is_static)
 
     def _read_to_end(self, event: sg.ReadToEnd) -> None:
@@ -545,7 +564,7 @@ class MemberMachine(ABC):
         silent_ms = now_ms - self._polled_ms
         if me.state in ACTIVE and silent_ms >= me.timing.rebalance_timeout_ms:
             self._leaving.leave_idle()
-        again = me.step.repeat(now_ms) if me.step is not None else None
+        again = me.step.repeat(now_ms, me.silent_ms) if me.step is not None else None
         if again is not None:
             me.say(again)
         me.say_all(self._pending.repeat(now_ms))

@@ -345,6 +345,8 @@ class BaseState(Generic[StateT, OutputT]):
         self.beats = Heartbeats(heartbeat_interval_ms, self.fence)
         self.state = state
         self.member = ""
+        #: After this time without an answer a step is sent again.
+        self.silent_ms = release_timeout_ms
         #: The step of the protocol that has no answer yet: at most one is under way.
         self.step: Step | None = None
         #: Why it has failed for good.
@@ -356,6 +358,10 @@ class BaseState(Generic[StateT, OutputT]):
         if not self.member and self.step is not None and self.step.offset is not None:
             return self.identity.member_at(self.step.offset)
         return self.member
+
+    def step_due_ms(self) -> int | None:
+        """When the step is to be sent again; None: not before something else happens."""
+        return None if self.step is None else self.step.due_ms(self.silent_ms)
 
     def become(self, state: StateT) -> None:
         if self.state not in self.VALID_PREVIOUS_STATES[state]:

@@ -97,7 +97,7 @@ class Proofs:
             for id_ in [each for each in self._unanswered if each.startswith(f"{token}-")]:
                 del self._unanswered[id_]
 
-    def lost(self, shard: int, before: int) -> list[str]:
+    def lost(self, shard: int, before: int) -> list[str]:  # INV-145
         """The requests of before this offset that will have no answer; they are given up."""
         with self._lock:
             found = [i for i, at in self._unanswered.items() if at[0] == shard and at[1] < before]

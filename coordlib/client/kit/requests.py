@@ -319,6 +319,8 @@ class _Ask:
     attempt: int = 0
     #: When to ask again; None: asked, and waiting.
     again_ms: int | None = None
+    #: When it was asked, if it is asked again for want of an answer; None: it is not.
+    asked_ms: int | None = None
     #: Why it has to be asked again.
     why: CoordError | None = None
     parts: dict[int, tuple[rs.FetchedOffset, ...]] = field(default_factory=dict)
@@ -331,10 +333,16 @@ def offset_of(coordinate: str) -> int:
 
 
 class PendingRequests:
-    """Open questions by the correlation id under which they were last asked."""
+    """Open questions by the correlation id under which they were last asked.
 
-    def __init__(self, where: str, next_id: Callable[[], str]) -> None:
-        self._where, self._next_id = where, next_id
+    Args:
+        where: for errors.
+        next_id: gives an id that was never used.
+        silent_ms: after this time a fetch is asked again for want of an answer.
+    """
+
+    def __init__(self, where: str, next_id: Callable[[], str], silent_ms: int = 0) -> None:
+        self._where, self._next_id, self._silent_ms = where, next_id, silent_ms
         self._open: dict[str, _Ask] = {}
         #: Id and key of the newest commit with writes that was accepted.
         self._accepted = "", ""
@@ -345,7 +353,12 @@ class PendingRequests:
         self._stands: dict[tuple[str, int], tuple[int, str]] = {}
 
     def ask(
-        self, ticket: int | None, request: rq.Request, is_waited: bool = True, number: int = 0
+        self,
+        ticket: int | None,
+        request: rq.Request,
+        is_waited: bool = True,
+        number: int = 0,
+        asked_ms: int | None = None,
     ) -> Output:
         """Ask.
 
@@ -354,8 +367,10 @@ class PendingRequests:
             request: what is asked.
             is_waited: of a commit, whether its caller waits, and may repeat it.
             number: of a commit that its caller repeats, the ticket of its first attempt.
+            asked_ms: of what only reads, the time. The log may lose it unread, and whoever asked
+                would wait for ever: it is asked again.
         """
-        ask = _Ask(ticket, request, isinstance(request, _REPEATED), request.id)
+        ask = _Ask(ticket, request, isinstance(request, _REPEATED), request.id, asked_ms=asked_ms)
         if isinstance(request, _Commit):
             ask.number, ask.is_lone = number or ticket or 0, not is_waited
             self._latest = max(self._latest, ask.number)
@@ -410,12 +425,25 @@ class PendingRequests:
 
     def due_ms(self) -> int | None:
         """When the next question is to be repeated."""
-        return min((ask.again_ms for ask in self._open.values() if ask.again_ms), default=None)
+        dues = map(self._due_ms, self._open.values())
+        return min((each for each in dues if each is not None), default=None)
+
+    def _due_ms(self, ask: _Ask) -> int | None:
+        if ask.again_ms is not None or ask.asked_ms is None:
+            return ask.again_ms
+        return ask.asked_ms + self._silent_ms
 
     def repeat(self, now_ms: int) -> Iterator[Output]:
-        """Ask again what is due, under new ids."""
+        """Ask again what is due: what failed under a new id; what has no answer under its own, so
+        that the answer to either counts."""
         for ask in self._in_order():
-            if ask.again_ms is None or ask.again_ms > now_ms:
+            due_ms = self._due_ms(ask)
+            if due_ms is None or due_ms > now_ms:
+                continue
+            if ask.asked_ms is not None:
+                ask.asked_ms = now_ms
+            if ask.again_ms is None:
+                yield Send(ask.request)
                 continue
             yield from self._again(ask)
             if ask.again_ms is not None:
@@ -595,10 +623,20 @@ class Step:
     attempt: int = 0
     #: When to repeat it; None: sent, and waiting for the answer.
     again_ms: int | None = None
+    #: When it was sent again; -1: never.
+    resent_ms: int = -1
+    #: Whether that was for want of an answer.
+    was_silent: bool = False
 
     @property
     def id(self) -> str | None:
         return self.output.request.id if isinstance(self.output, Send) else None
+
+    def written(self, offset: int) -> None:
+        """The log has it. Of one that was only not answered the first place counts: perhaps it was
+        judged there, and waits for its answer."""
+        if self.offset is None or not self.was_silent:
+            self.offset = offset
 
     def repeat_later(self, now_ms: int, wait_ms: int = 0) -> None:
         """The same again, under the same id: should both be written, they are one request.
@@ -614,9 +652,22 @@ class Step:
         self.repeat_later(now_ms, wait_ms)
         self.first_ms = self.again_ms or now_ms
 
-    def repeat(self, now_ms: int) -> Send | Divide | None:
-        """What is to be sent again now."""
-        if self.again_ms is None or self.again_ms > now_ms:
+    def due_ms(self, silent_ms: int) -> int | None:
+        """When it is to be sent again; None: not before something else happens.  # INV-145
+
+        Args:
+            silent_ms: after this time without an answer. The log may have lost a request that it
+                had acknowledged, and who waits for an answer writes nothing that would show it.
+        """
+        if self.again_ms is not None or self.offset is None:
+            return self.again_ms
+        return max(self.first_ms, self.resent_ms) + silent_ms
+
+    def repeat(self, now_ms: int, silent_ms: int) -> Send | Divide | None:
+        """What is to be sent again now; `silent_ms`: as for `due_ms`."""
+        due_ms = self.due_ms(silent_ms)
+        if due_ms is None or due_ms > now_ms:
             return None
-        self.again_ms = None
+        self.was_silent = self.again_ms is None
+        self.again_ms, self.resent_ms = None, now_ms
         return self.output

@@ -110,6 +110,10 @@ class Progress(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
     time_ms: int
 
 
+#: Behind every offset of a log.
+BEHIND_ALL: Final = (1 << 63) - 1
+
+
 class CoordinatorLoading(msgspec.Struct, tag_field="type", frozen=True, kw_only=True):
     """The job has started and reads its state back: requests wait in the log, and are answered.
 
@@ -120,7 +124,8 @@ class CoordinatorLoading(msgspec.Struct, tag_field="type", frozen=True, kw_only=
     error: str = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name
     design_error: str = "CoordinatorStartupNotComplete"
     message: str = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.what_to_do
-    #: Shard -> offset: what was written before it and has no answer by now will have none.
+    #: Shard -> offset: a request that stands before it and has no answer by now may never have been
+    #: judged. BEHIND_ALL where the log was cut: another record may stand at the request's.
     lost: dict[int, int] | UnsetType = UNSET
 
 

@@ -57,6 +57,31 @@ def test_a_broker_registers_and_asks_for_the_metadata() -> None:
     assert play.broker.is_fenced(10)
 
 
+def test_a_registration_without_an_answer_is_sent_again() -> None:
+    """The log may have lost it; the same once more makes no other process.  # INV-145"""
+    play = Play()
+    (register,) = play.say(bs.Begin(0))
+    play.written(5, rq.RegisterBroker)
+
+    assert play.say(sg.Elapsed(11_999)) == []
+    assert play.broker.wake_ms() == 12_000
+    assert play.say(sg.Elapsed(12_000)) == [register]
+    assert play.broker.wake_ms() == 24_000
+
+
+def test_the_metadata_that_nobody_has_told_are_asked_for_again() -> None:
+    """So that a broker whose question was lost gets to know its cluster.  # INV-145"""
+    play = Play()
+    play.say(bs.Begin(0))
+    fields = {"incarnation": 40, "member": MEMBER, "since": 40, "partitions": (), "parts": 1}
+    play.answer(10, rq.RegisterBroker, rs.RegisterBrokerResponse, **fields)
+    question = play.newest(rq.Metadata)
+    play.written(15, rq.Metadata)
+
+    outputs = play.live(1_000, 13_000)
+    assert outputs.count(sg.Send(question)) == 1
+
+
 def test_it_is_inactive_until_its_user_is_ready() -> None:
     """It may have to read terabytes first; a session it has meanwhile."""
     play = Play()

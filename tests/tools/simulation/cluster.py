@@ -190,6 +190,10 @@ class Cluster:
         self.late_refused = 0
         #: How often a member has noticed that a log was cut.
         self.cuts_noticed = 0
+        #: How often a member has asked to join again, as the job said that its request was cut.
+        self.joins_cut = 0
+        #: How often a member has asked to join again for want of an answer.
+        self.joins_unanswered = 0
         self.is_up = True
         #: Topics that the brokers do not tell of, and that nobody can read meanwhile.
         self.hidden: set[str] = set()

@@ -18,6 +18,8 @@ SITUATIONS: Final = (
     "log shorter than what was judged",
     "log cut and grown again",
     "member stopped by a cut of its log",
+    "join asked again that was cut from its log",
+    "join asked again for want of an answer",
 )
 INPUTS: Final = ("requests", "offsets")
 #: Records that a log loses at its end.
@@ -61,13 +63,19 @@ def log_cut(world: World, luck: Random, for_ms: int) -> Mend | None:
     world.perturbations += 4
     place = (f"{PREFIX}.requests", luck.randrange(world.plan.shards))
     log, how = world.cluster.partitions[place], luck.choice(["away", "asleep", "at work"])
-    judged = _judged(world, *place)
-    log.cut(max(log.start, log.end - luck.randint(1, CUT_MAX)), judged)
+
+    def cut(end: int) -> None:
+        log.cut(max(log.start, end - luck.randint(1, CUT_MAX)), _judged(world, *place))
+
+    if how == "away":
+        # What members write while nobody reads it goes as well.
+        return job_away(world, lambda: cut(min(log.end, _judged(world, *place))))
+    cut(log.end)
     driver = world.driver
     if how == "asleep" and driver is not None:
         driver.stop()
         return driver.resume
-    return job_away(world) if how == "away" else None
+    return None
 
 
 FAULTS: Final = {"requests-removed": requests_removed, "log-cut": log_cut}
@@ -82,3 +90,5 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
         if event.type == EVENT_REQUESTS_LOST:
             found[names[Why(event.reason)]] += 1
     found[SITUATIONS[3]] += world.cluster.cuts_noticed
+    found[SITUATIONS[4]] += world.cluster.joins_cut
+    found[SITUATIONS[5]] += world.cluster.joins_unanswered

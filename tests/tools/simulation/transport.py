@@ -24,6 +24,7 @@ from coordlib.core.groups.assignors.model import ReplicaRacks
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
+from coordlib.core.wire.control import BEHIND_ALL
 from coordlib.core.wire.stored import FEATURES, Layout
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import Place as Where
@@ -95,6 +96,8 @@ class SimulatedTransport:
         self._acks = Channel(process.scheduler, network.latency_ms)
         self._read_ms = clock.now_ms()
         self._proofs = Proofs()
+        #: The ids of requests to join that are written, or on their way.
+        self._joins: set[str] = set()
         self._is_fetching = False
         self._is_closed = False
         #: Whether it has ever served two members at a time; else its member takes it along.
@@ -132,6 +135,9 @@ class SimulatedTransport:
             self.said_leave |= {each.member for each in request.members}
         known = as_read(request, FEATURES)
         awaited = "" if isinstance(known, rq.Heartbeat) else known.id
+        if isinstance(known, rq.JoinGroup | rq.Subscribe):
+            self._cluster.joins_unanswered += known.id in self._joins
+            self._joins.add(known.id)
         mark = self._proofs.mark(handler.identity.shard, self.now_ms(), awaited)
         self._unwritten.append(_Unwritten(handler, known, self.now_ms(), mark))
         if not self._is_writing:
@@ -226,6 +232,8 @@ class SimulatedTransport:
         self._tell(written.handler, sg.NotWritten(now_ms, id_, "the log was cut"))
 
     def _tell(self, handler: Handler, event: sg.Input) -> None:
+        if isinstance(event, sg.NotWritten):
+            self._joins.discard(event.id)
         if handler.identity.token in self._handlers:
             _feed(handler, event)
 
@@ -256,9 +264,9 @@ class SimulatedTransport:
         if isinstance(message, rs.Response):
             self._proofs.answered(message.id)
         if isinstance(message, rs.CoordinatorLoading) and message.lost:
-            for id_ in (each for at in message.lost.items() for each in self._proofs.lost(*at)):
-                if (asker := self._handlers.get(id_.rpartition("-")[0])) is not None:
-                    _feed(asker, sg.NotWritten(self.now_ms(), id_, "lost"))
+            for shard, before in message.lost.items():
+                for id_ in self._proofs.lost(shard, before):
+                    self._tell_lost(id_, is_cut=before == BEHIND_ALL)
         for handler in list(self._handlers.values()):
             if concerns(handler.identity, message):
                 _feed(handler, sg.Received(self.now_ms(), message))
@@ -266,6 +274,13 @@ class SimulatedTransport:
             asked_ms = self._proofs.progressed(message.shard, message.offset)
             if asked_ms is not None and asked_ms - self._read_ms >= ASK_INTERVAL_MS:
                 self._has_read(asked_ms)
+
+    def _tell_lost(self, id_: str, is_cut: bool) -> None:
+        asker = self._handlers.get(id_.rpartition("-")[0])
+        if asker is not None:
+            self._cluster.joins_cut += is_cut and id_ in self._joins
+            self._joins.discard(id_)
+            _feed(asker, sg.NotWritten(self.now_ms(), id_, "lost"))
 
     def _ask_end(self) -> None:
         asked_ms = self.now_ms()

@@ -220,6 +220,17 @@ def test_a_subscribe_that_was_not_written_is_sent_again_under_its_id() -> None:
     assert play.say(sg.Elapsed(300)) == [subscribe("cafe-2")]
 
 
+def test_a_subscribe_without_an_answer_is_sent_again() -> None:
+    """The log may have lost it, and a newcomer writes nothing else.  # INV-145"""
+    play = Play()
+    play.say(sg.WantSubscription(0, WANTED))
+    play.written(10)
+    play.say(sg.Polled(6_000))
+
+    assert play.say(sg.Elapsed(11_999)) == []
+    assert play.say(sg.Elapsed(12_000)) == [subscribe("cafe-2")]
+
+
 @pytest.mark.parametrize("is_member", [False, True], ids=["the first", "a later one"])
 @pytest.mark.parametrize(
     "code",

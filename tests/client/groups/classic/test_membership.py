@@ -396,6 +396,54 @@ def test_a_join_that_was_not_written_is_sent_again_under_its_id() -> None:
     assert play.say(sg.Elapsed(300)) == [join("cafe-2")]
 
 
+def test_a_join_without_an_answer_is_sent_again_once_in_each_rebalance_timeout() -> None:
+    """The log may have lost what it had acknowledged, and a joiner writes nothing that would show
+    it: it waited for ever. RT = 12 s.  # INV-145"""
+    play = Play()
+    play.say(sg.WantTopics(0, ("t",)))
+    play.say(sg.Polled(0))
+    assert play.member.wake_ms() == 12_000, "by then the user must poll; nothing is repeated"
+    play.written(10)
+    play.say(sg.Polled(6_000))
+
+    assert play.say(sg.Elapsed(11_999)) == []
+    assert play.say(sg.Elapsed(12_000)) == [join("cafe-2")]
+    play.say(sg.Polled(12_000))
+    assert play.say(sg.Elapsed(23_999)) == []
+    assert play.member.wake_ms() == 24_000
+    play.written(23_999)
+    play.answer(24_000, rs.JoinGroupResponse, **join_fields())
+    assert play.member.state is State.SYNCING
+
+
+def test_whose_join_was_sent_again_leaves_with_the_id_of_its_first_place() -> None:
+    """Most likely nothing was lost, and the JoinGroup is parked there.  # INV-145"""
+    play = Play()
+    play.say(sg.WantTopics(0, ("t",)))
+    play.written(10)
+    play.say(sg.Polled(6_000))
+    play.say(sg.Elapsed(12_000))
+    play.written(12_010)
+
+    (said,) = play.say(sg.Close(12_100))
+    assert isinstance(said, sg.Send)
+    assert isinstance(said.request, rq.LeaveGroup)
+    assert said.request.members == (rq.Leaver(IDENTITY.member_at(40)),)
+
+
+def test_a_sync_without_an_answer_is_sent_again() -> None:
+    """Its leader may need the whole rebalance timeout: then it is a repeat.  # INV-145"""
+    play = Play()
+    play.joined()
+    sync = play.sent[-1]
+    play.written(10)
+
+    outputs = play.live(1_000, 12_000)
+    assert [each for each in outputs if isinstance(each, sg.Send) and each.request is sync] == [
+        sg.Send(sync)
+    ]
+
+
 def test_a_join_refused_for_now_is_another_request_later() -> None:
     play = Play()
     play.say(sg.WantTopics(0, ("t",)))
@@ -504,6 +552,22 @@ def test_a_fetch_is_repeated_and_a_commit_is_not() -> None:
     (end,) = play.answer(410, rs.OffsetCommitResponse, error="COORDINATOR_NOT_AVAILABLE")
     assert isinstance(end, sg.Answer)
     assert isinstance(end.error, CoordError)
+
+
+def test_a_fetch_without_an_answer_is_asked_again_and_either_answer_counts() -> None:
+    """The log may have lost it, in which other members write so much that its offsets do not show
+    it: a partition then never began. A commit is not asked again.  # INV-145"""
+    play = Play()
+    play.stable()
+    request = fetch(play)
+    play.say(sg.CommitOffsets(100, 10, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    commit = play.sent[-1]
+
+    sent = [each.request for each in play.live(1_000, 25_000) if isinstance(each, sg.Send)]
+    assert [sent.count(each) for each in (request, commit)] == [2, 0]
+    answer = play.response(request, rs.OffsetFetchResponse, offsets=(row(1),), part=0, parts=1)
+    assert play.say(sg.Received(25_100, answer)) == [sg.Answer(9, offsets=(row(1),))]
+    assert play.say(sg.Received(25_200, answer)) == []
 
 
 def test_close_waits_for_the_answers_to_commits_that_stand_before_the_leave() -> None:

@@ -18,6 +18,7 @@ from tests.tools.driving import (
     leave,
     release,
     settings,
+    settled,
     sync,
 )
 
@@ -45,6 +46,27 @@ def test_a_parked_answer_goes_to_the_partition_that_its_request_named() -> None:
         sync("b", 2, FOLLOWER, reply=0), sync("a", 2, LEADER, assignments=SHARES, reply=1)
     )
     assert places(talk, rs.SyncGroupResponse) == {"a": 1, "b": 0}
+
+
+def test_a_parked_request_that_comes_again_is_one_request_and_restarts_nothing() -> None:
+    """Its client has waited for long, and cannot tell whether the log still has it.  # INV-145"""
+    talk = settled()
+    talk.send(join("c"))
+    rejoin = join("b", "j5", member=FOLLOWER, generation=2)
+    assert talk.send(rejoin) == []
+    talk.tick()
+    timer, state = talk.group().join_timer, talk.group()
+
+    assert talk.send_all(join("c"), rejoin, rejoin, join("c")) == []
+    assert (talk.group().join_timer, talk.group().state) == (timer, state.state)
+    assert talk.group().members.keys() == state.members.keys()
+    lines = talk.send(join("a", "j6", member=LEADER, generation=2))
+    assert [line.split()[1] for line in lines] == ["a#j6", "b#j5", "c#j1", "GenerationStarted"]
+
+    fetch = sync("b", 3, FOLLOWER, "s5")
+    assert talk.send_all(fetch, fetch) == []
+    lines = talk.send(sync("a", 3, LEADER, "s6", assignments=SHARES))
+    assert [line.split()[1] for line in lines if "answer" in line] == ["a#s6", "b#s5"]
 
 
 def test_static_members_that_are_all_away_are_asked_once_more() -> None:
