@@ -93,7 +93,7 @@ class Agenda:
             heapq.heappush(self._dues, (due_ms, key))
 
     def _next(self, slot: Slot, from_ms: int) -> int | None:
-        """The first time, from this one on, at which the slot has something to tell."""
+        """The first time, from this one on, at which an event of the slot is due."""
         expires_ms = slot.heard_ms + self._slots.lifetime_ms
         if expires_ms >= from_ms and not slot.is_released:
             return expires_ms
@@ -253,7 +253,7 @@ class Claims:
 
     @property
     def _time_ms(self) -> int:
-        """A record without a stamp stands still at the time before it."""
+        """The record's stamp, or without one the time of the record before."""
         stamp_ms = self._record.timestamp_ms
         return max(self.world.previous_ms, 0) if stamp_ms == UNTRUSTED_TIME_MS else stamp_ms
 
@@ -284,7 +284,7 @@ class Claims:
             )
 
     def _keep_position(self, judgement: Judgement) -> None:
-        """One that moved, or that was forgotten meanwhile."""
+        """Store a position that moved, or that was forgotten meanwhile."""
         before, after, key = judgement.before, judgement.after, judgement.key
         if key is None or after is None or after.position is None:
             return
@@ -297,7 +297,7 @@ class Claims:
             self._positions[key] = after, self._time_ms, clock_ms
 
     def _tell_time(self) -> None:
-        """What was lost before the record, and what time alone has brought."""
+        """Record what was lost before the record, and what expired by time alone."""
         at = self._here
         if self._stored.gap_from >= 0:
             self._tell(history.log_gap(self._stored.gap_from, at))

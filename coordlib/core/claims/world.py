@@ -237,7 +237,7 @@ def judge_releasing_partition(
 def _by_marshal(
     slots: "Slots", message: ReleasingPartition, key: Key, slot: Slot | None
 ) -> Judgement:
-    """Also of a slot that is stale or released: its last owner may correct its position."""
+    """The last owner of a slot, also of a stale or released one, may correct its position."""
     if slot is None:
         return refused(slots, message, key, slot, Refusal.NOT_CLAIMED)
     if (slot.client, slot.instance) != (message.client, message.instance):
@@ -315,7 +315,7 @@ class World(Slots):
         return rule(self, message, key, slot, sender_of(message, self.offset))
 
     def _decide_other(self, message: ReleaseGroup | Rejected) -> Judgement:
-        """What is about no slot."""
+        """Judge a message that is about no slot."""
         if isinstance(message, Rejected):
             return Judgement(self.offset, Verdict.REJECTED, error=message.error.value)
         return judge_release_group(self, message)

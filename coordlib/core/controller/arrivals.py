@@ -111,7 +111,7 @@ def activate(step: ClusterStep, broker: Broker, reason: str) -> Broker:
 
 
 def _activated(step: ClusterStep, broker: Broker, reason: str) -> Broker:
-    """Its session runs once it can read so: an answer may be long under way (rule 3)."""
+    """Its session runs once it can read the answer, which may be long under way (rule 3)."""
     fields: dict[str, Any] = {}
     if not broker.is_legacy:
         fields = {"has_session": True, "awaits_cover": step.at.offset}

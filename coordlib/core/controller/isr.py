@@ -67,7 +67,6 @@ def _judge(step: ClusterStep, broker: Broker, asked: Asked) -> tuple[ErrorCode, 
 def _fault(
     step: ClusterStep, broker: Broker, row: Partition, wanted: rq.AlteredPartition
 ) -> tuple[ErrorCode, str | None]:
-    """The first thing that is wrong with a row."""
     isr = [each.broker for each in wanted.isr]
     if wanted.leader_epoch > row.leader_epoch or wanted.partition_epoch > row.partition_epoch:
         return ErrorCode.NOT_CONTROLLER, None

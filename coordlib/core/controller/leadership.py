@@ -204,7 +204,7 @@ def _ask(step: ClusterStep, broker: Broker) -> None:
 
 
 def _wanted(step: ClusterStep, broker: Broker) -> list[Place]:
-    """What it is to let go of, in order of names."""
+    """The partitions that it is to release, in order of names."""
     number = broker.broker
     before = step.before.brokers.get(number)
     # Where nothing was wanted before this step, all that is wanted is of this step.

@@ -196,7 +196,6 @@ def _elect_result(step: ClusterStep, place: Place, election: str) -> rs.Partitio
 
 
 def _elect_fault(step: ClusterStep, row: Partition, election: str) -> tuple[ErrorCode, str | None]:
-    """Why there is no such election."""
     if election == leadership.PREFERRED:
         if row.leader == row.target[0]:
             return ErrorCode.ELECTION_NOT_NEEDED, None

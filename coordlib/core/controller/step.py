@@ -231,7 +231,6 @@ def notices(
 def _changed_row(
     place: Place, was: Partition | None, now: Partition | None
 ) -> rs.ReplicaRow | None:
-    """The row as notices have it, where that has changed."""
     if now is None:
         return None if was is None else _gone_row(place, was)
     row = replica_row(place, now)

@@ -491,7 +491,7 @@ def _sentence(code: ErrorCode) -> str | None:
 
 
 def _judge_deleted(step: ClusterStep, broker: Broker, deleted: rq.DeletedReplica) -> ErrorCode:
-    """What a late report says of a topic made anew, or of a deletion that is over, is nothing."""
+    """A late report of a topic made anew, or of a deletion that is over, changes nothing."""
     place = (deleted.topic, deleted.partition)
     row = step.row(*place)
     if row is None or row.topic_id != deleted.topic_id:

@@ -81,7 +81,7 @@ def _create(step: TransactionStep, request: rq.InitProducerId) -> None:
 
 
 def _renew(step: TransactionStep, request: rq.InitProducerId, then: Init) -> None:
-    """The producer of an id that has nothing open."""
+    """Answer with the producer of an id without an open transaction."""
     before = step.live
     fields: dict[str, Any] = {}
     if then is not Init.AGAIN:

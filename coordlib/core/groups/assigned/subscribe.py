@@ -286,7 +286,6 @@ def _fits_into_shard(step: Step, start: Group | None, is_known: bool) -> bool:
 
 
 def _refuse_growth(step: Step, request: rq.Subscribe, start: Group | None, message: str) -> None:
-    """Undo the step, and refuse."""
     step.hold(start)
     step.effects.clear()
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -294,7 +293,6 @@ def _refuse_growth(step: Step, request: rq.Subscribe, start: Group | None, messa
 
 
 def _answer(step: Step, request: rq.Subscribe, member_id: str) -> None:
-    """The answer with all that the member holds now."""
     group = step.live
     member = group.members[member_id]
     step.answer(

@@ -403,7 +403,7 @@ def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -
 
 
 def _has_place(step: Step, member: Member | None) -> bool:
-    """Whether the group takes one more member, or goes on with this one."""
+    """Whether the group takes one more member, or keeps this one."""
     group = step.live
     if member is not None and group.state is not State.PREPARING_REBALANCE:
         return True

@@ -170,7 +170,7 @@ def awaited(
 
 
 def _awaited_decision(key: str, entry: KeptPending, rows: Sequence[KeptRow]) -> rs.AwaitedDecision:
-    """Of a Delta table also what is needed to look into it."""
+    """For a Delta table with the fields that a check of the table needs."""
     if entry.decided_by != DELTA:
         return rs.AwaitedDecision(key, entry.decided_by)
     metadata = rows[0].metadata if rows else ""
@@ -358,7 +358,7 @@ def report_after(before: msgspec.Raw, entries: Entries, changes: Iterable[Change
 
 
 def _set(offsets: list[int], offset: int, is_in: bool) -> None:
-    """Keep a sorted list of a thousand: nothing is sorted anew."""
+    """Insert or remove one number of a sorted list, without sorting it."""
     place = bisect_left(offsets, offset)
     was_in = offsets[place : place + 1] == [offset]
     if is_in and not was_in:

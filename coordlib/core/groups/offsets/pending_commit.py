@@ -178,7 +178,6 @@ def _same_request(step: GroupStep[Any], offered: Offered) -> str | None:
 
 
 def _of_group(step: GroupStep[Any], offered: Offered) -> Refused | None:
-    """Why this sender may not commit to this group."""
     if step.value is None:
         if offered.generation >= 0:
             return Refused(ErrorCode.ILLEGAL_GENERATION, NO_GROUP)

@@ -128,7 +128,7 @@ def _are_too_large(rows: list[rs.FetchedOffset]) -> bool:
 
 
 def _bytes_of(row: rs.FetchedOffset) -> int:
-    """At most, escapes included."""
+    """An upper bound, escapes included."""
     size_bytes = 160 + 6 * (len(row.topic) + len(row.metadata))
     if row.pending is UNSET:
         return size_bytes
