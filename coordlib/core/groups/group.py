@@ -212,6 +212,10 @@ class AnyGroup(Protocol):
     def tells_subscriptions(self) -> bool:
         """Whether its members' subscriptions can be read at all."""
 
+    @property
+    def kept_bytes(self) -> int:
+        """An upper bound of its bytes in the shard's blob, without offsets."""
+
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member subscribes to this topic, so that its offsets must be kept."""
 
@@ -299,9 +303,10 @@ class GroupStep(Step[G], ABC):
         self.emit(fx.Publish(ASSIGNMENTS, key, value))
 
     @property
-    @abstractmethod
     def new_group_bytes(self) -> int:
         """What the group has in the shard's blob when it has just been made, at most."""
+        made: AnyGroup = self.kind.create(self.name, self.at)
+        return made.kept_bytes
 
     @abstractmethod
     def enter(self, state: Any) -> None:

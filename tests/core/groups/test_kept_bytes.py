@@ -10,7 +10,7 @@ import pytest
 from coordlib import limits
 from coordlib.core.engine.effects import COMMITTED, GROUPS
 from coordlib.core.engine.tables import Entries, name_bytes
-from coordlib.core.groups.classic import group as kept_bytes
+from coordlib.core.groups.classic.group import JOIN_BYTES_MAX, Group
 from coordlib.core.groups.offsets.tables import OFFSETS, offset_bytes
 from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import CommittedValue
@@ -130,7 +130,7 @@ def test_a_full_shard_takes_no_positions_of_strangers() -> None:
 
     assert talk.send(commit("tool", group="h", offsets=(row(0),)))[0].startswith(
         "answer[h] tool#c OffsetCommit COORDINATOR_NOT_AVAILABLE"
-    ) == (10 * KB - size_of(talk) < kept_bytes.new_group_bytes("h"))
+    ) == (10 * KB - size_of(talk) < Group(group="h").kept_bytes)
     assert size_of(talk) <= 10 * KB
 
 
@@ -271,7 +271,7 @@ def test_no_join_adds_more_than_its_bound() -> None:
     )
 
     assert len(talk.shard.groups) == 1
-    assert limits.REQUEST_BYTES_MAX // 2 < size_of(talk) <= kept_bytes.JOIN_BYTES_MAX
+    assert limits.REQUEST_BYTES_MAX // 2 < size_of(talk) <= JOIN_BYTES_MAX
 
 
 def test_a_table_counts_its_bytes_as_a_new_one_would() -> None:

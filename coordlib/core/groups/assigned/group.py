@@ -406,10 +406,6 @@ class Step(GroupStep[Group]):
     DESIGN_ERRORS = DESIGN_ERRORS
     JUDGES_ROWS = True
 
-    @property
-    def new_group_bytes(self) -> int:
-        return Group(group=self.name).kept_bytes
-
     def commit_fault(self, request: rq.OffsetCommit) -> Refused:
         code = self.member_fault(request.member, None, request.generation)
         return None if code is ErrorCode.NONE else (code, None)

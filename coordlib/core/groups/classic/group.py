@@ -471,11 +471,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
             yield guard.notice
 
 
-def new_group_bytes(name: str) -> int:
-    """A group that has just been made."""
-    return GROUP_BYTES + 2 * width(name)
-
-
 _NOT_ASSIGNED: Final = "Sync first, then commit what is still yours: a generation has just begun."
 
 
@@ -487,10 +482,6 @@ class Step(GroupStep[Group]):
 
     __slots__ = ()
     DEAD = State.DEAD
-
-    @property
-    def new_group_bytes(self) -> int:
-        return new_group_bytes(self.name)
 
     def find_member(self, member_id: str, instance: str | None) -> Member | ErrorCode:
         """The member of this id, or why the request must not be judged for it.  # INV-18"""
