@@ -176,7 +176,7 @@ def test_a_copy_that_waited_too_long_for_a_worker_is_dropped(gives_up: bool) -> 
     at_work(world)
     admin = Admin(world, WANTED)
     waiting: list[Callable[[], None]] = []
-    admin.transport.beside = lambda _, work: waiting.append(work)  # type: ignore[method-assign]
+    admin.transport.in_background = lambda _, work: waiting.append(work)  # type: ignore[method-assign]
     for _ in range(200):
         world.run(50)
         if waiting:

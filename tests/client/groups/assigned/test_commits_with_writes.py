@@ -215,7 +215,7 @@ def test_a_member_that_cannot_take_what_was_found_fails(monkeypatch: pytest.Monk
     """Else it would never ask for this table again, and nobody would be told."""
     (user,) = AssignedWorld({"t": 2}).join("a")
     given: list[Any] = []
-    monkeypatch.setattr(user.transport, "beside", lambda *work: given.append(work))
+    monkeypatch.setattr(user.transport, "in_background", lambda *work: given.append(work))
 
     def look() -> None:
         """Of a table."""
