@@ -534,8 +534,8 @@ def divide(
 
 
 def _raised(assignor: Assignor, problem: Exception) -> AssignorFailed:
-    mend = "Mend it, or name another one. The group has no assignment while its leader has none."
-    failed = AssignorFailed(f"The assignor failed: {problem!r}", f"assignor {assignor.name}", mend)
+    hint = "Mend it, or name another one. The group has no assignment while its leader has none."
+    failed = AssignorFailed(f"The assignor failed: {problem!r}", f"assignor {assignor.name}", hint)
     if isinstance(problem, GroupError) and problem.code in rq.ASSIGNMENT_ERRORS:
         failed.code = problem.code
     return failed

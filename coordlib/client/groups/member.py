@@ -392,8 +392,8 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
             if time.monotonic() < until:
                 continue
             where = f"group {self.identity.group}, shard {self.identity.shard}"
-            mend = self.commit_checker.trouble or "Look whether the coordinator runs: coord status"
-            raise CannotReach("The coordinator did not answer in time.", where, mend)
+            hint = self.commit_checker.trouble or "Look whether the coordinator runs: coord status"
+            raise CannotReach("The coordinator did not answer in time.", where, hint)
         answer = future.result()
         if answer.error is not None:
             raise answer.error
@@ -448,8 +448,8 @@ def topics_of(
     given = tuple(topics)
     for each in given:
         if not isinstance(each, str) or not (each.startswith("^") or can_be(each)):
-            mend = f"Give names of 1 to {limits.NAME_LENGTH_MAX} letters, digits, . _ and -"
-            raise SetupError(f"No {what} can have this name.", repr(each)[:SHOWN_MAX], mend)
+            hint = f"Give names of 1 to {limits.NAME_LENGTH_MAX} letters, digits, . _ and -"
+            raise SetupError(f"No {what} can have this name.", repr(each)[:SHOWN_MAX], hint)
     return tuple(dict.fromkeys(given))
 
 

@@ -177,7 +177,7 @@ def _kind(rest: dict[str, Any]) -> str:
     if kind not in _OF_KIND:
         raise SetupError(f"group.protocol is {CLASSIC_KIND} or {ASSIGNED_KIND}.", repr(kind))
     (other,) = set(_OF_KIND) - {kind}
-    for key, mend in _OF_KIND[other].items():
+    for key, hint in _OF_KIND[other].items():
         if key in rest:
-            raise SetupError(f"{key} is not offered where group.protocol is {kind}.", "", mend)
+            raise SetupError(f"{key} is not offered where group.protocol is {kind}.", "", hint)
     return kind

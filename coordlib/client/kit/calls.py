@@ -299,8 +299,8 @@ class OnePoller:
         """
         poller = self._poller
         if poller is not None and poller[0] != thread and _is_running(*poller):
-            mend = "Let one thread poll; other threads may commit, seek and pause."
-            raise CoordError("Another thread is polling.", "", mend)
+            hint = "Let one thread poll; other threads may commit, seek and pause."
+            raise CoordError("Another thread is polling.", "", hint)
         self._poller = (thread, frame)
         return poller
 

@@ -193,8 +193,8 @@ class Driver(Closing, Generic[MachineT, InputT, OutputT]):
                 self._broken = problem
             elif self._broken is None:
                 what = f"The {self.NOUN} has failed: {problem!r}"
-                mend = "Close it, and make a new one. Its session ends by itself."
-                self._broken = CoordError(what, self._where, mend)
+                hint = "Close it, and make a new one. Its session ends by itself."
+                self._broken = CoordError(what, self._where, hint)
                 self._broken.__cause__ = problem
             self._futures.abandon(self._broken)
             self._changed.notify_all()

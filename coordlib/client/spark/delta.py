@@ -70,8 +70,8 @@ class How(NamedTuple):
         """Raises SetupError: an option is none of an append's."""
         for name in self.options:
             if name.lower() in _OWN_OPTIONS:
-                mend = "Leave it out: a batch is appended, under a number of the reader's own."
-                raise SetupError("There is no such option of an append.", name, mend)
+                hint = "Leave it out: a batch is appended, under a number of the reader's own."
+                raise SetupError("There is no such option of an append.", name, hint)
         return self
 
 
@@ -291,10 +291,10 @@ class SparkTable:
     def look(self) -> Any:
         """The newest snapshot. Raises CannotReach: there is no table."""
         if not self._is_there():
-            mend = "If it is gone for ever: coord transactions decide"
+            hint = "If it is gone for ever: coord transactions decide"
             if self.written is not None:
-                mend = _begin_anew(self.written)
-            raise CannotReach("There is no Delta table.", self.uri, mend)
+                hint = _begin_anew(self.written)
+            raise CannotReach("There is no Delta table.", self.uri, hint)
         return self._seen
 
     def _is_there(self) -> bool:

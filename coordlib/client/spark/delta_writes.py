@@ -89,8 +89,8 @@ class Tables:
         answer = _answer(self._fetch_all(), may_work)
         if answer is None or answer.error is not None:
             what = "It is not known which table the group has written to."
-            mend = "Look whether the job runs: coord status. Then start the reader again."
-            raise CannotReach(what, uri, mend) from (answer.error if answer is not None else None)
+            hint = "Look whether the job runs: coord status. Then start the reader again."
+            raise CannotReach(what, uri, hint) from (answer.error if answer is not None else None)
         return newest_of(uri, (row.metadata for row in answer.offsets))
 
     def saw(self, uri: str, written: Written) -> None:
@@ -304,8 +304,8 @@ class Share:
             CoordError: the batch is in a table already, or has rows of other partitions.
         """
         if self.writes is None:
-            mend = 'Make the reader with commits="with-writes".'
-            raise SetupError("This reader commits its progress by itself.", self.where, mend)
+            hint = 'Make the reader with commits="with-writes".'
+            raise SetupError("This reader commits its progress by itself.", self.where, hint)
         how = How(options or {}, tuple(partition_by), replaces).checked()
         is_kept_by_user = source.is_cached
         if not is_kept_by_user:
@@ -332,8 +332,8 @@ class Share:
         if strange := set(found) - self.fences.keys():
             names = ", ".join(sorted(f"{each.topic}-{each.partition}" for each in strange))
             what = f"Rows of partitions that this share does not have: {names}"
-            mend = "Leave the source's columns topic and partition as they are."
-            raise CoordError(what, self.where, mend)
+            hint = "Leave the source's columns topic and partition as they are."
+            raise CoordError(what, self.where, hint)
 
     def _write(
         self, rows: "DataFrame", path: str, partition: TopicPartition, batch: int, how: How
@@ -393,8 +393,8 @@ class Writes:
         if share.checkpoint in self._ended or not share.may_work():
             self._shut_out(share)
         if share.checkpoint in self._broken:
-            mend = "Let the exception go through foreachBatch, and start the reader again."
-            raise CoordError("A batch before this one is not written.", share.where, mend)
+            hint = "Let the exception go through foreachBatch, and start the reader again."
+            raise CoordError("A batch before this one is not written.", share.where, hint)
         try:
             self._write(share, source, rows, path, how)
         except BaseException:
@@ -469,8 +469,8 @@ class Writes:
         before = self._written_by(share)
         if any(at <= before.get(each, -1) for each, at in found.items()):
             what = "This batch is in a table already; a second one would be no unit with it."
-            mend = "Write into one table a batch, and derive others by a stream that reads it."
-            raise CoordError(what, share.where, mend)
+            hint = "Write into one table a batch, and derive others by a stream that reads it."
+            raise CoordError(what, share.where, hint)
         return found
 
     def _refuse_made_anew(self, share: Share, positions: Mapping[TopicPartition, int]) -> None:
@@ -480,8 +480,8 @@ class Writes:
         """
         if anew := self._tables.ids.made_anew({each.topic for each in positions}):
             what = f"A topic was deleted and made anew: {', '.join(sorted(anew))}."
-            mend = "The batch is not written. The reader begins the topic anew by itself."
-            raise CoordError(what, share.where, mend)
+            hint = "The batch is not written. The reader begins the topic anew by itself."
+            raise CoordError(what, share.where, hint)
 
     def _written_by(self, share: Share) -> dict[TopicPartition, int]:
         run, positions = self._written
@@ -577,5 +577,5 @@ def _nothing() -> None: ...
 def refuse_unknown(commits: str) -> None:
     """Raises SetupError: there is no such way to commit."""
     if commits not in (PROGRESS, WITH_WRITES):
-        mend = f"Choose {PROGRESS!r}, or {WITH_WRITES!r} and `share.write_once`."
-        raise SetupError("There is no such way to commit.", f"commits={commits!r}", mend)
+        hint = f"Choose {PROGRESS!r}, or {WITH_WRITES!r} and `share.write_once`."
+        raise SetupError("There is no such way to commit.", f"commits={commits!r}", hint)

@@ -82,11 +82,11 @@ def starting_offsets(
 
 def _history(group: str, as_of: datetime, tables: str | Path | None) -> list[tuple[str, int, int]]:
     if tables is None:
-        mend = "Name the folder of the Delta tables: tables=..."
-        raise SetupError("A past time is answered from the history.", "tables is None", mend)
+        hint = "Name the folder of the Delta tables: tables=..."
+        raise SetupError("A past time is answered from the history.", "tables is None", hint)
     if as_of.tzinfo is None:
-        mend = "Give it one, for example datetime(..., tzinfo=timezone.utc)."
-        raise SetupError("A time without a time zone is no moment.", repr(as_of), mend)
+        hint = "Give it one, for example datetime(..., tzinfo=timezone.utc)."
+        raise SetupError("A time without a time zone is no moment.", repr(as_of), hint)
     rows = query_tables(tables, _AS_OF, [group, as_of]).rows
     return [(str(topic), int(partition), int(offset)) for topic, partition, offset in rows]
 

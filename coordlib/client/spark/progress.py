@@ -195,8 +195,8 @@ def publish_progress(
 
     streams = (spark or SparkSession.active()).streams
     if query.isActive and str(query.id) not in {str(each.id) for each in streams.active}:
-        mend = "Name the session that it was started in: spark=..."
-        raise SetupError("A session hears of its own queries only.", f"query {query.id}", mend)
+        hint = "Name the session that it was started in: spark=..."
+        raise SetupError("A session hears of its own queries only.", f"query {query.id}", hint)
     publication = Publication(config, group, prefix)
     is_ended = threading.Lock()
 

@@ -187,8 +187,8 @@ class Beginnings:
         bounds_now = {"committed": at, "log_start": bounds.start, "log_end": bounds.end}
         if self._is_strict:
             what = f"Records are gone before they were read: {_named([place])}, {bounds_now}."
-            mend = "Commit where the group is to go on, or read with failOnDataLoss=false."
-            raise CoordError(what, f"group {self._group}", mend)
+            hint = "Commit where the group is to go on, or read with failOnDataLoss=false."
+            raise CoordError(what, f"group {self._group}", hint)
         partition = _named([place])
         _log.warning(
             "committed outside the log", group=self._group, partition=partition, **bounds_now
@@ -365,8 +365,8 @@ class Queries:
             writable.touch()
             writable.unlink()
         except OSError as problem:
-            mend = "Make space, or name a folder of this machine in which this program may write."
-            raise SetupError("The reader's folder cannot be used.", str(problem), mend) from problem
+            hint = "Make space, or name a folder of this machine in which this program may write."
+            raise SetupError("The reader's folder cannot be used.", str(problem), hint) from problem
 
     def begin(
         self,
@@ -456,8 +456,8 @@ def source_options(config: Mapping[str, Any]) -> dict[str, str]:
     own = ("bootstrap.servers", "group.id", "client.id", "auto.offset.reset")
     values = {key: str(value) for key, value in config.items() if key not in own}
     if not (servers := config.get("bootstrap.servers")):
-        mend = 'For example config={"bootstrap.servers": "localhost:9092"}.'
-        raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", mend)
+        hint = 'For example config={"bootstrap.servers": "localhost:9092"}.'
+        raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", hint)
     return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": str(servers)}
 
 

@@ -119,8 +119,8 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         self._batch_timeout_s = rebalance_s / 2 if batch_timeout_s is None else batch_timeout_s
         if not 0 <= self._batch_timeout_s <= rebalance_s * 0.75:
             bounds = "A batch may go on for at most three quarters of the rebalance timeout."
-            mend = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
-            raise SetupError(bounds, f"{batch_timeout_s} s", mend)
+            hint = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
+            raise SetupError(bounds, f"{batch_timeout_s} s", hint)
         source, kept_in = source_options(config) | dict(kafka or {}), Path(folder).absolute()
         self._wanted, self._gather_s = (tuple(topics), pattern, exclude), gather_s
         self._commit_interval_s, self._committed_s = commit_interval_s, 0.0
@@ -281,16 +281,16 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         if problem is not None and self._beginnings.explain(run.positions()):
             self._look_again("a query ended with a part of its log", problem)
             return
-        mend = "Mend the query"
+        hint = "Mend the query"
         if problem is not None and re.search(DISK_FULL, str(problem)):
-            mend = (
+            hint = (
                 f"A disk is full: make space in {self._queries.folder} (checkpoints), where the "
                 "query's tables lie, and in spark.local.dir"
             )
         raise CoordError(  # all of Spark's text is in the cause
             f"The query failed: {reason_of(problem)}" if problem else _STOPPED,
             self._where,
-            f"Others read its partitions from what is committed. {mend}, then start again.",
+            f"Others read its partitions from what is committed. {hint}, then start again.",
         ) from problem
 
     def _check_topics(self) -> None:
@@ -415,6 +415,6 @@ def _refuse_wrong(topics: Sequence[str], pattern: str | None, commits: str) -> N
     if isinstance(topics, str):
         raise SetupError("A reader needs a list of topics.", repr(topics))
     if not topics and not pattern:
-        mend = "Name topics, or a pattern. A list from somewhere else may have been empty."
-        raise SetupError("A reader of no topics would wait for ever.", repr(topics), mend)
+        hint = "Name topics, or a pattern. A list from somewhere else may have been empty."
+        raise SetupError("A reader of no topics would wait for ever.", repr(topics), hint)
     refuse_unknown(commits)
