@@ -111,7 +111,7 @@ _IN = frozenset({State.JOINING, State.STABLE})
 
 
 class AssignedState(MemberState):
-    """The standing of a member of a server-assigned group: it has no leader, and no SyncGroup."""
+    """The state of a member of a server-assigned group: it has no leader, and no SyncGroup."""
 
     held: Holding
 

@@ -6,7 +6,7 @@ revoke is never handed out; one that came while the fence was closed is kept for
 opens again, since no other member can have read it then.
 
 Every change is done whole (`uninterrupted`). Messages are handed out in two steps: `take` prepares
-what may be returned, and the line that returns some of it notes that (`handing_out.py`). The next
+what may be returned, and the line that returns some of it notes that (`HandingOut`). The next
 change of any kind counts it as read.
 
 **Ids of topics.** Messages name no topic's id. So the consumer asks for the id before it begins a

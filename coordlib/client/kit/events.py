@@ -1,6 +1,6 @@
 """The inputs and outputs of a member's state machine: plain values, no IO.
 
-Inputs are things that happened; `now_ms` is the moment, on the clock of `fence`. Outputs are
+Inputs are things that happened; `now_ms` is the moment, on the clock of `fence.py`. Outputs are
 things to do, in order. The shell around the state machine does them and feeds back their outcome.
 """
 

@@ -245,7 +245,7 @@ class ResponseReader(LogConsumer):
         return is_time and now_ms - self._looked_ms >= LOOK_INTERVAL_MS
 
     def proved(self, asked_ms: int | None) -> None:
-        """What was read shows that all was read that could be at `asked_ms`, if any (`proofs`)."""
+        """What was read shows that all was read that could be at `asked_ms`, if any (`Proofs`)."""
         if asked_ms is not None and asked_ms - (self.read_ms or 0) >= ASK_INTERVAL_MS:
             self.read_ms, self._is_proved = asked_ms, True
 

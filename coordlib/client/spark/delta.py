@@ -121,7 +121,7 @@ class StagedBatch:
 
 
 class SparkTable:
-    """A Delta table as one application sees it (`in_doubt.Table`), and its writer.
+    """A Delta table as one application sees it (`delta_commits.Table`), and its writer.
 
     Args:
         path: of any kind that Spark takes.

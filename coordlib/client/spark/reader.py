@@ -12,8 +12,8 @@ one on the new set from the committed offsets. Other members, Spark or not, noti
     the query failed    leave the group, then raise the reason
 
 Committed positions are those of Spark's own progress reports of finished batches, never later ones:
-delivery is at least once over every hand-over, and nothing is lost. `share` fences writes into
-Delta.
+delivery is at least once over every hand-over, and nothing is lost. `delta_writes.py` fences
+writes into Delta.
 
 All work is in one thread. It polls the member, and waits only for the end of a batch before a
 release. The coordinator may be away meanwhile.

@@ -327,7 +327,7 @@ _OR_SPARK: Final = "; or let a reader with Spark join the group."
 
 
 class DeltaFiles:
-    """A Delta table as one application sees it (`in_doubt.Table`).
+    """A Delta table as one application sees it (`Table`).
 
     Args:
         uri: as its writer has named it.
