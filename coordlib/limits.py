@@ -50,8 +50,8 @@ GRANTS_PER_MEMBER_MAX = 12  # above it the oldest two become one; commits by the
 DEMANDS_PER_MEMBER_MAX = 4  # open at a time; the next one follows when a demand is met
 FETCH_PART_BYTES_MAX = 512 * KIB  # one part of an OffsetFetch answer, before escaping
 ANSWER_BYTES_MAX = 16 * MIB  # all parts: as much as a group's offsets may have
-# Of a shard's outputs that no tick has published, before anybody has to wait (answered.py): a share
-# of what all shards have, within these two.
+# Of a shard's outputs that no tick has published, before anybody has to wait (`effects.Answered`):
+# a share of what all shards have, within these two.
 ANSWERED_BYTES_OF_ALL = 128 * MIB
 ANSWERED_BYTES_MAX = 64 * MIB
 ANSWERED_BYTES_MIN = 4 * MIB

@@ -1,15 +1,16 @@
 """A batch: how many records it may have, and what lies between operator and sink."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from coordlib import limits
-from coordlib.core.engine import outputs
+from coordlib.core.engine import effects
 from coordlib.core.engine.effects import Output
-from coordlib.core.engine.fold import InputRecord, Status
+from coordlib.core.engine.pages import BrokenPages, Kept, Packing, PagesFold, StoredPages
+from coordlib.core.engine.state import Fold, InputRecord, ShardSettings, Status, UnknownStateVersion
 from coordlib.core.wire.stored import JudgedRecord
 
 #: Of a record: it tells two apart that stand at one offset.
@@ -111,8 +112,8 @@ PLANNED_MAX: Final = 1024 * limits.MIB
 COLLECTED_SHARE: Final = 2
 _COLLECTED_SHARE_LEAST: Final = 8
 #: How many times its bytes a record may write without being refused: of the first input, of which
-#: the log bounds all beyond (`answered.py`), and of the others, with the longest names.
-WRITTEN_SHARE: Final = outputs.FREE_SHARE
+#: the log bounds all beyond (`core/engine/effects.py`), and of the others, with the longest names.
+WRITTEN_SHARE: Final = effects.FREE_SHARE
 WRITTEN_SHARE_OF_OTHERS: Final = 20
 #: Less than this share of the planned bytes is no measure of a backlog: one large JoinGroup among
 #: a few records must not slow the job down. Batches that bring less are added up for a while: what
@@ -165,13 +166,13 @@ NO_MEANS: Final = Means()
 
 def other_shards_bytes(shards: int, all_shards: int) -> int:
     """What so many shards, of all that there are, may write beyond what a batch is planned for."""
-    return shards * 2 * outputs.bytes_max(all_shards)
+    return shards * 2 * effects.bytes_max(all_shards)
 
 
 def means_of(sizes: Mapping[str, float], first_input: str) -> Means:
     """What records of these mean sizes, by topic, need at most."""
     written = [
-        outputs.FREE_BYTES
+        effects.FREE_BYTES
         + size * (WRITTEN_SHARE if topic == first_input else WRITTEN_SHARE_OF_OTHERS)
         for topic, size in sizes.items()
         if size
@@ -274,3 +275,81 @@ class BatchSize:
     def _fitting(self, means: Means) -> int:
         fitting = [int(p / mean) for p, mean in zip(self._planned, means, strict=True) if mean > 0]
         return max(1, min([self._records_max, *fitting]))
+
+
+# -- one shard's part ----------------------------------------------------------------------
+
+
+#: State before, records, settings: what follows. Pure.
+FoldFn = Callable[[bytes | None, Iterable[InputRecord], ShardSettings], Fold]
+#: The same of a state in pages.
+FoldingPages = Callable[
+    [StoredPages | bytes | None, Iterable[InputRecord], ShardSettings, Packing, Kept], PagesFold
+]
+#: What the state store gets, and rows of OUTPUT_SCHEMA, the report last.
+Judged = tuple[bytes, list[tuple[Any, ...]]]
+
+
+class UnreadableState(ValueError):
+    """The state of a shard is not what this code wrote. Known by its name: see `failures`."""
+
+
+#: What reading a state raises that somebody else wrote.
+UNREADABLE: Final = (msgspec.MsgspecError, UnknownStateVersion, BrokenPages)
+
+
+def judge_readable(
+    folding: FoldFn, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
+) -> Judged:
+    """One shard's part of a batch: its new blob, and its rows.
+
+    Raises UnreadableState, and nothing else for what somebody else wrote.
+    """
+    try:
+        done = folding(blob, records, settings)
+    except UNREADABLE as problem:
+        raise UnreadableState(f"shard {settings.shard}: {problem}") from problem
+    return done.blob, output_rows(done.outputs, done.status, len(done.blob), records)
+
+
+def output_rows(
+    outputs: list[Output], status: Status, state_bytes: int, records: list[InputRecord]
+) -> list[tuple[Any, ...]]:
+    """Rows of OUTPUT_SCHEMA (operator.py), the report last."""
+    shard = status.shard
+    rows: list[tuple[Any, ...]] = [
+        (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outputs))
+    ]
+    report = BatchReport(
+        status=status,
+        ranges=_ranges(records),
+        state_bytes=state_bytes,
+        records=len(records),
+        input_bytes=values_bytes(records),
+        output_bytes=sum(len(packed) for _, _, packed, _ in rows),
+        newest=_newest(records),
+    )
+    rows.append((shard, len(rows), None, msgspec.json.encode(report)))
+    return rows
+
+
+def values_bytes(records: Iterable[InputRecord]) -> int:
+    """Of their values."""
+    return sum(len(record.value) for record in records if record.value is not None)
+
+
+def _newest(records: list[InputRecord]) -> dict[str, JudgedRecord]:
+    newest: dict[str, InputRecord] = {}
+    for record in records:
+        known = newest.get(record.topic)
+        if known is None or known.offset < record.offset:
+            newest[record.topic] = record
+    return {letter: judged_record(record) for letter, record in sorted(newest.items())}
+
+
+def _ranges(records: list[InputRecord]) -> dict[str, tuple[int, int]]:
+    ranges: dict[str, tuple[int, int]] = {}
+    for letter in sorted({record.topic for record in records}):
+        offsets = [record.offset for record in records if record.topic == letter]
+        ranges[letter] = min(offsets), max(offsets)
+    return ranges

@@ -19,7 +19,8 @@ import structlog
 from confluent_kafka import KafkaException, Producer
 from msgspec.structs import replace
 
-from coordlib.core.engine.effects import EVENTS, RESPONSES, Output, coordinate
+from coordlib.core.engine.effects import EVENTS, RESPONSES, Output
+from coordlib.core.engine.fold import coordinate
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import cells, codec
 from coordlib.core.wire.api import Tick

@@ -7,28 +7,29 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from coordlib.core.engine.effects import Output
-from coordlib.core.engine.fold import (
+from coordlib.core.engine.pages import Kept, Packing, StoredPages, Turn
+from coordlib.core.engine.state import (
     STATE_VERSION,
     UNTRUSTED_TIME_MS,
     InputRecord,
     ShardSettings,
-    Status,
-    UnknownStateVersion,
 )
-from coordlib.core.engine.pages import BrokenPages, Kept, Packing, StoredPages, Turn
-from coordlib.core.wire.stored import JudgedRecord
 from coordlib.job.batch import (
     EMPTY_ROW,
     PACKED_BYTES,
-    BatchReport,
+    UNREADABLE,
+    FoldFn,
+    FoldingPages,
+    Judged,
+    UnreadableState,
     held_bytes_max,
-    judged_record,
-    pack_outputs,
+    judge_readable,
+    output_rows,
     too_large,
+    values_bytes,
 )
 from coordlib.job.crash import CrashPoint
-from coordlib.job.pipelines import FoldFn, FoldingPages, Pipeline
+from coordlib.job.pipelines import Pipeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,10 +50,6 @@ KEPT_SHARE: Final = 8
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(StoredPages).decode
-
-
-class UnreadableState(ValueError):
-    """The state of a shard is not what this code wrote. Known by its name: see `failures`."""
 
 
 def pack_state(blob: bytes) -> bytes:
@@ -295,7 +292,7 @@ def gather(frames: Iterable["pd.DataFrame"], bytes_max: int, part: str) -> list[
         for frame in frames:
             some = list(_records(frame))
             count += len(some)
-            size_bytes += _size_bytes(some)
+            size_bytes += values_bytes(some)
             if size_bytes <= bytes_max:
                 records += some
             else:
@@ -310,10 +307,6 @@ def gather(frames: Iterable["pd.DataFrame"], bytes_max: int, part: str) -> list[
     return records
 
 
-def _size_bytes(records: Iterable[InputRecord]) -> int:
-    return sum(len(record.value) for record in records if record.value is not None)
-
-
 def _batch_number() -> int:
     """The batch that this task belongs to; -1: unknown."""
     from pyspark import TaskContext
@@ -321,10 +314,6 @@ def _batch_number() -> int:
     context = TaskContext.get()
     number = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
     return -1 if number is None else int(number)
-
-
-#: What the state store gets, and rows of OUTPUT_SCHEMA, the report last.
-Judged = tuple[bytes, list[tuple[Any, ...]]]
 
 
 class Judging(NamedTuple):
@@ -371,33 +360,13 @@ class Judging(NamedTuple):
         kept = KEPT.take(self.label, own.shard)
         try:
             done = self.fold_pages(before, records, own, Packing(self.pack, unpack_state), kept)
-        except _UNREADABLE as problem:
+        except UNREADABLE as problem:
             raise UnreadableState(f"shard {own.shard}: {problem}") from problem
         bytes_max = self.worker_memory_bytes // KEPT_SHARE
         KEPT.put(self.label, own.shard, done.kept, done.size_bytes, bytes_max)
-        return pack_pages(done.stored), _rows(done.outputs, done.status, done.size_bytes, records)
-
-
-#: What reading a state raises that somebody else wrote.
-_UNREADABLE: Final = (msgspec.MsgspecError, UnknownStateVersion, BrokenPages)
-
-
-def judge_readable(
-    folding: FoldFn, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
-) -> Judged:
-    """`judge_rows`; raises UnreadableState, and nothing else for what somebody else wrote."""
-    try:
-        return judge_rows(folding, blob, records, settings)
-    except _UNREADABLE as problem:
-        raise UnreadableState(f"shard {settings.shard}: {problem}") from problem
-
-
-def judge_rows(
-    folding: FoldFn, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
-) -> Judged:
-    """One shard's part of a batch: its new blob, and rows of OUTPUT_SCHEMA, the report last."""
-    done = folding(blob, records, settings)
-    return done.blob, _rows(done.outputs, done.status, len(done.blob), records)
+        return pack_pages(done.stored), output_rows(
+            done.outputs, done.status, done.size_bytes, records
+        )
 
 
 def take_over(
@@ -405,27 +374,7 @@ def take_over(
 ) -> Judged:
     """A part of a batch that is committed: its outcome is `blob`, and nothing is written again."""
     done = folding(blob, [], settings)
-    return done.blob, _rows(done.outputs, done.status, len(done.blob), records)
-
-
-def _rows(
-    outputs: list[Output], status: Status, state_bytes: int, records: list[InputRecord]
-) -> list[tuple[Any, ...]]:
-    shard = status.shard
-    rows: list[tuple[Any, ...]] = [
-        (shard, seq, packed, None) for seq, packed in enumerate(pack_outputs(outputs))
-    ]
-    report = BatchReport(
-        status=status,
-        ranges=_ranges(records),
-        state_bytes=state_bytes,
-        records=len(records),
-        input_bytes=_size_bytes(records),
-        output_bytes=sum(len(packed) for _, _, packed, _ in rows),
-        newest=_newest(records),
-    )
-    rows.append((shard, len(rows), None, msgspec.json.encode(report)))
-    return rows
+    return done.blob, output_rows(done.outputs, done.status, len(done.blob), records)
 
 
 def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:
@@ -438,20 +387,3 @@ def _records(frame: "pd.DataFrame") -> Iterator[InputRecord]:
         times.tolist(),
         frame["value"].tolist(),
     )
-
-
-def _newest(records: list[InputRecord]) -> dict[str, JudgedRecord]:
-    newest: dict[str, InputRecord] = {}
-    for record in records:
-        known = newest.get(record.topic)
-        if known is None or known.offset < record.offset:
-            newest[record.topic] = record
-    return {letter: judged_record(record) for letter, record in sorted(newest.items())}
-
-
-def _ranges(records: list[InputRecord]) -> dict[str, tuple[int, int]]:
-    ranges: dict[str, tuple[int, int]] = {}
-    for letter in sorted({record.topic for record in records}):
-        offsets = [record.offset for record in records if record.topic == letter]
-        ranges[letter] = min(offsets), max(offsets)
-    return ranges

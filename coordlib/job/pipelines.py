@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,15 +19,23 @@ from coordlib.core.claims.fold import fold as fold_claims
 from coordlib.core.claims.snapshots import Snapshot, UnreadableSnapshot, read_pages
 from coordlib.core.claims.world import World
 from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, SNAPSHOTS
-from coordlib.core.engine.fold import Fold, InputRecord, ShardSettings, fold
+from coordlib.core.engine.fold import fold
 from coordlib.core.engine.pages import Kept, Packing, PagesFold, StoredPages, fold_pages
-from coordlib.core.engine.state import Topics, orphans, restore, topics_of
+from coordlib.core.engine.state import (
+    InputRecord,
+    ShardSettings,
+    Topics,
+    orphans,
+    restore,
+    topics_of,
+)
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire.cells import Owned, named, shards_of
 from coordlib.core.wire.stored import CommittedValue, ShardPosition
 from coordlib.core.wire.topics import claims_prefix, own_topics
 from coordlib.errors import SetupError
+from coordlib.job.batch import FoldFn, FoldingPages
 
 __all__ = [
     "CLAIMS",
@@ -50,12 +59,6 @@ CLAIMS: Final = "claims"
 #: The form of keys in `committed`.
 _decode_key: Final = msgspec.json.Decoder(tuple[str, str, int]).decode
 _decode_committed: Final = msgspec.json.Decoder(CommittedValue).decode
-#: State before, records, settings: what follows. Pure.
-FoldFn = Callable[[bytes | None, Iterable[InputRecord], ShardSettings], Fold]
-#: The same of a state in pages.
-FoldingPages = Callable[
-    [StoredPages | bytes | None, Iterable[InputRecord], ShardSettings, Packing, Kept], PagesFold
-]
 
 
 class RestoreFns(NamedTuple):
@@ -175,11 +178,8 @@ def claims(prefix: str, topic: str) -> Pipeline:
     )
 
 
-def fold_groups(
-    blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings
-) -> Fold:
-    """`fold` with the job's registry."""
-    return fold(blob, records, settings, REGISTRY)
+#: `fold` with the job's registry.
+fold_groups: Final[FoldFn] = partial(fold, registry=REGISTRY)
 
 
 def fold_group_pages(

@@ -13,7 +13,7 @@ import structlog
 from msgspec.structs import replace
 
 from coordlib.config import EngineConfig
-from coordlib.core.engine.fold import ShardSettings
+from coordlib.core.engine.state import ShardSettings
 from coordlib.core.wire.stored import Layout
 from coordlib.errors import CoordError, ReplayDiffers, TooMuchAtOnce, WorkerEnded
 from coordlib.job import rebuild

@@ -10,8 +10,7 @@ import structlog
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 
 from coordlib.core.engine.effects import Output
-from coordlib.core.engine.fold import UNTRUSTED_TIME_MS, InputRecord, ShardSettings
-from coordlib.core.engine.state import PROGRESS
+from coordlib.core.engine.state import PROGRESS, UNTRUSTED_TIME_MS, InputRecord, ShardSettings
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import CannotReach, StartRefused

@@ -11,8 +11,9 @@ import structlog
 from confluent_kafka import Message
 from msgspec.structs import replace
 
-from coordlib.core.engine.effects import Output, coordinate
-from coordlib.core.engine.fold import InputRecord, ShardSettings
+from coordlib.core.engine.effects import Output
+from coordlib.core.engine.fold import coordinate
+from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.cells import Owned, read_by_all

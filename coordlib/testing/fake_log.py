@@ -20,7 +20,8 @@ from coordlib.client.kit.requests import concerns
 from coordlib.client.kit.transport import Handler
 from coordlib.config import GroupConfig
 from coordlib.core.engine.effects import REQUESTS, RESPONSES, Output
-from coordlib.core.engine.fold import InputRecord, ShardSettings, Status, fold
+from coordlib.core.engine.fold import fold
+from coordlib.core.engine.state import InputRecord, ShardSettings, Status
 from coordlib.core.groups.assignors.model import ReplicaRacks
 from coordlib.core.groups.group import GroupSettings
 from coordlib.core.registry import REGISTRY

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from coordlib.core.engine.fold import ShardSettings
+from coordlib.core.engine.state import ShardSettings
 from coordlib.core.wire.api import Control
 from coordlib.core.wire.stored import ControlKey
 from coordlib.job.control import Signatures, Signer

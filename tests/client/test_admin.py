@@ -7,8 +7,8 @@ import pytest
 
 from coordlib.client.admin import Admin, _Question
 from coordlib.client.kit import events as sg
-from coordlib.core.engine import outputs
-from coordlib.core.engine.outputs import Answered, Asked
+from coordlib.core.engine import effects
+from coordlib.core.engine.effects import Answered, Asked
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
@@ -275,10 +275,10 @@ def test_a_question_that_has_to_wait_is_asked_again(
             return True
         return whole(self, asked, size_bytes, is_unread)
 
-    monkeypatch.setattr(outputs, "FREE_BYTES", 0)  # else so small an answer is not counted
-    monkeypatch.setattr(outputs, "FREE_SHARE", 0)
+    monkeypatch.setattr(effects, "FREE_BYTES", 0)  # else so small an answer is not counted
+    monkeypatch.setattr(effects, "FREE_SHARE", 0)
     monkeypatch.setattr(Answered, "must_wait", at_first)
-    monkeypatch.setattr("coordlib.core.engine.fold.counted_bytes", lambda size, asked: size)
+    monkeypatch.setattr(effects, "counted_bytes", lambda size, asked: size)
 
     assert [row.topic for row in admin.committed("g")] == ["t"]
     assert len(set(refused)) == 2  # ids are never used twice

@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.config import CoordinatorConfig
-from coordlib.core.engine.fold import InputRecord, ShardSettings, fold
+from coordlib.core.engine.fold import fold
+from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.groups.group import GroupSettings
 from coordlib.core.groups.protocol import Groups
 from coordlib.core.registry import REGISTRY

@@ -36,7 +36,7 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
         NotReady,
         "Make space",
     ),
-    ("coordlib.job.operator.UnreadableState: shard 1: version 9", StartRefused, "--rebuild"),
+    ("coordlib.job.batch.UnreadableState: shard 1: version 9", StartRefused, "--rebuild"),
     (
         "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs "
         "detected for 7.",

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from coordlib.client.kit.reading import Proofs
 from coordlib.core.engine.effects import Output
-from coordlib.core.engine.fold import InputRecord
+from coordlib.core.engine.state import InputRecord
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.cells import ShardRange, composed

@@ -12,19 +12,12 @@ from coordlib.job.batch import (
     PACKED_BYTES,
     PACKED_OUTPUTS,
     BatchTooLarge,
+    UnreadableState,
     assemble,
     held_bytes_max,
     pack_outputs,
 )
-from coordlib.job.operator import (
-    UnreadableState,
-    gather,
-    judge_rows,
-    pack_state,
-    pieces,
-    take_over,
-    unpack_state,
-)
+from coordlib.job.operator import gather, judge_rows, pack_state, pieces, take_over, unpack_state
 from coordlib.job.pipelines import fold_groups
 from tests.tools.driving import SETTINGS, Conversation, join
 

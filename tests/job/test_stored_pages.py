@@ -7,10 +7,10 @@ import pytest
 
 from coordlib.core.engine.state import InputRecord
 from coordlib.job import operator
+from coordlib.job.batch import UnreadableState
 from coordlib.job.operator import (
     Judging,
     KeptPages,
-    UnreadableState,
     pack_pages,
     pack_state,
     unpack_pages,

@@ -8,7 +8,7 @@ import pytest
 
 from coordlib.core.engine.refusals import ControlRecords
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire.envelope import Refusal
 from coordlib.job.control import ED25519
 from coordlib.testing.signing import stand_in
 from tests.simulation.test_checks import assert_breaks
@@ -75,7 +75,7 @@ def test_a_forgery_that_counted_is_seen(
 
     def judge(self: ControlRecords, request: rq.Control, record: object) -> object:
         judged = real(self, request, record)
-        refused = isinstance(judged, codec.Refusal) if believes == "unsigned" else judged is None
+        refused = isinstance(judged, Refusal) if believes == "unsigned" else judged is None
         return request if refused else judged
 
     monkeypatch.setattr(ControlRecords, "judge", judge)

@@ -10,6 +10,7 @@ from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
+from coordlib.core.wire.envelope import Refusal
 from coordlib.job.control import ED25519
 from tests.tools.bench import core, core_transactions
 from tests.tools.bench.crowd import Record
@@ -60,7 +61,7 @@ def test_every_request_of_a_flood_is_read_and_is_new(kind: str, part: str) -> No
 
     assert len({type(each) for each in read}) == 1
     assert all(isinstance(each, msgspec.Struct) for each in read)
-    assert not any(isinstance(each, codec.Refusal) for each in read)
+    assert not any(isinstance(each, Refusal) for each in read)
     assert len({codec.encode(each) for each in read}) == 5
 
 

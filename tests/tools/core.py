@@ -80,12 +80,15 @@ class Shard(shards.Shard):
     @property
     def topics(self) -> dict[str, int]:
         """What its groups have been told of the cluster's topics."""
-        topics: dict[str, int] = self.families["group"].topics  # type: ignore[attr-defined]
-        return topics
+        groups = self.families["group"]
+        assert isinstance(groups, Groups)
+        return dict(groups.topics)
 
     @topics.setter
     def topics(self, topics: dict[str, int]) -> None:
-        self.families["group"].topics = topics  # type: ignore[attr-defined]
+        groups = self.families["group"]
+        assert isinstance(groups, Groups)
+        groups.learn(topics, groups.ids)
 
 
 def fold(
@@ -212,7 +215,7 @@ def around(settings: ShardSettings) -> Around:
         topics={},
         strategies=settings.of(Groups).strategies,
     )
-    return Around(entries=Entries, family=family)
+    return Around(family=family)
 
 
 def offsets_of(row: Row) -> Entries:

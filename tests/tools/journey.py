@@ -30,7 +30,7 @@ from coordlib.core.engine.fold import Shard
 from coordlib.core.engine.state import InputRecord
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.job import operator
+from coordlib.job import batch
 from coordlib.job.pipelines import fold_groups
 from coordlib.testing.fake_log import FakeLog
 from tests.tools import driving
@@ -94,9 +94,9 @@ def _request(request: rq.Request) -> Traced:
     talk.end_batch()
     blob, value = talk.shard.encode(), codec.encode(request)
     records = [InputRecord(REQUESTS, talk.next_offset, talk.now_ms + _AFTER_MS, value)]
-    operator.judge_readable(fold_groups, blob, records, settings)
+    batch.judge_readable(fold_groups, blob, records, settings)
     return _traced(
-        lambda: operator.judge_readable(fold_groups, blob, records, settings), Shard.judge.__code__
+        lambda: batch.judge_readable(fold_groups, blob, records, settings), Shard.judge.__code__
     )
 
 

@@ -16,6 +16,7 @@ from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire.envelope import Refusal
 from tests.tools import driving
 from tests.tools.core import InputRecord, ShardSettings
 from tests.tools.driving import Conversation
@@ -255,6 +256,6 @@ def _hear(rnd: Random, clients: list[Client], answer: dict[str, Any]) -> None:
             client.hear(answer)
 
 
-def decoded(record: InputRecord) -> rq.AnyRequest | codec.Refusal:
-    request: rq.AnyRequest | codec.Refusal = codec.decode_request(record.value)
+def decoded(record: InputRecord) -> rq.AnyRequest | Refusal:
+    request: rq.AnyRequest | Refusal = codec.decode_request(record.value)
     return request

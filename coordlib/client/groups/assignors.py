@@ -42,8 +42,7 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire.codec import printable
-from coordlib.core.wire.envelope import is_name
+from coordlib.core.wire.envelope import is_name, printable
 from coordlib.core.wire.stored import ASSIGNMENT_ERRORS
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, NotAllowed, SetupError
 

@@ -54,7 +54,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from coordlib.client.kit.events import Acknowledged
 from coordlib.client.kit.requests import Identity, Step
-from coordlib.core.wire.codec import printable
+from coordlib.core.wire.envelope import printable
 from coordlib.errors import CoordError, ErrorCode, GroupError
 
 MARGIN_MIN_MS = 1_000

@@ -32,6 +32,7 @@ from coordlib.core.claims.soundness import check_invariants
 from coordlib.core.claims.world import UNTRUSTED_TIME_MS, World
 from coordlib.core.engine import effects as fx
 from coordlib.core.engine.effects import COMMITTED, At, Output, Refusals, event_of, route
+from coordlib.core.engine.fold import coordinate
 from coordlib.core.engine.state import Fold, InputRecord, ShardSettings, Status, UnknownStateVersion
 from coordlib.core.wire import codec, stored
 from coordlib.core.wire.claims import AnyMessage
@@ -247,8 +248,18 @@ class Claims:
     def _here(self) -> At:
         """Where the record stands; few have anything to tell, so it is made when it is needed."""
         if self._at is None:
-            of, world = self._record, self.world
-            self._at = self._settings.at(MESSAGES, of.offset, self._time_ms, world.clock_ms)
+            of, own = self._record, self._settings
+            self._at = At(
+                own.shard,
+                own.shards,
+                MESSAGES,
+                of.offset,
+                self._time_ms,
+                self.world.clock_ms,
+                own.incarnation,
+                own.reply_partitions,
+                coordinate(MESSAGES, own.shard, of.offset),
+            )
         return self._at
 
     @property

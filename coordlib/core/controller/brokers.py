@@ -19,8 +19,7 @@ from coordlib.core.controller.leadership import finish
 from coordlib.core.controller.states import TARGETS, Broker, BrokerState, ReplicaState
 from coordlib.core.controller.step import ClusterStep, find_own, record_parts, replica_row
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.effects import reply_of
-from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, reply_of
 from coordlib.core.engine.time import Rate
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs

@@ -251,6 +251,10 @@ class Clusters(Family):
     SETTINGS = BrokersSettings
     settings: BrokersSettings
 
+    def __init__(self, stored: msgspec.Raw, settings: BrokersSettings) -> None:
+        super().__init__(stored, settings)
+        self.context = settings.config
+
     @property
     def entities_max(self) -> int:
         return self.settings.config.clusters_per_shard_max
@@ -267,6 +271,3 @@ class Clusters(Family):
     def is_published(cls, topic: str, key: bytes) -> bool:
         """Active brokers stand in `coord.metadata` for others; the head has them all."""
         return topic == METADATA and is_broker_key(key)
-
-    def around(self, _at: At, _is_new: bool) -> BrokersConfig:
-        return self.settings.config

@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib import limits
-from coordlib.core.engine.effects import METADATA
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import METADATA, BrokenInvariant
 from coordlib.core.engine.tables import Place, Table
 from coordlib.core.engine.time import Timer
 from coordlib.core.wire import codec

@@ -28,8 +28,8 @@ from coordlib.core.controller.states import (
     saved_topic,
 )
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.effects import METADATA
-from coordlib.core.engine.step import BrokenInvariant, Step
+from coordlib.core.engine.effects import METADATA, BrokenInvariant
+from coordlib.core.engine.step import Step
 from coordlib.core.engine.tables import Place
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
@@ -540,7 +540,9 @@ class ClusterStep(Step[Cluster]):
         known = self.broker(broker.broker)
         size_bytes = broker.size_bytes - (known.size_bytes if known else 0)
         is_in_head = self.cluster.size_bytes() + size_bytes <= limits.GROUP_BYTES_MAX
-        return is_in_head and size_bytes <= self.room_for(known is not None)
+        return is_in_head and size_bytes <= (
+            self.room_bytes if known is None else self.members_room_bytes
+        )
 
 
 def _is_counted(base: Partition, after: Partition) -> bool:

@@ -246,7 +246,7 @@ class ReplicaQuota:
     def __init__(self, step: ClusterStep) -> None:
         self._cluster = step.config.partitions_max - step.cluster.partition_count
         self._request = limits.ROWS_PER_REQUEST_MAX
-        self._bytes = step.room_for(is_known=False)
+        self._bytes = step.room_bytes
 
     def fault(self, count: int, replicas: int) -> Fault | None:
         """Why these partitions do not fit; None: they do."""

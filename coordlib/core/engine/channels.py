@@ -19,8 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.effects import OUTBOX
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import OUTBOX, BrokenInvariant
 from coordlib.core.wire import codec
 from coordlib.core.wire.control import HeardValue, SentValue
 

@@ -11,20 +11,51 @@ of each group, and of all groups together that are not there, history keeps the 
 window of the shard's clock whole; of those beyond it keeps every so many, which says how many since
 the line before have none. Windows and counts stand in the shard's state: where batches end changes
 nothing. A rebuilt shard begins to count anew.
+
+Backpressure (`Answered`) bounds the bytes that readers cannot see yet.  # INV-68
+A request of a few bytes may be answered with megabytes: an OffsetFetch of all offsets, the list of
+members for a leader, a new division of a large group. A batch is collected and written as a whole,
+and comes again as it is after every restart, so what one batch may write must be bounded by the log
+alone. No tick in a batch covers the outputs of that batch. So the bytes that a step writes, but for
+about as many as its request has, are counted until a tick's `published` covers them, and requests
+are refused while there are too many. How many are too many depends on the number of shards, which
+is in the layout: one batch has the outputs of all of them (`bytes_max`).
+
+    who only asks        is refused, as soon as its answer would be one too many
+    a commit             is refused likewise, whole: a row of 40 bytes writes 700, with the longest
+                         names. The last quarter is kept for groups that have nothing unread: one
+                         of them cannot take all. By clients or members no room is kept: anybody
+                         may choose these names
+    a member's request   of a group that has large outputs to be seen is refused likewise; of
+                         another group from one and a half times as many on: whatever others do,
+                         there is room for some large steps of groups that have no such outputs.
+                         What it was asked for by a date (to join again, to fetch its share) is
+                         never refused: the list for a leader has no more bytes than the
+                         JoinGroups had
+    a deadline           waits for as long, if its group has large outputs to be seen; of another
+                         group from twice as many on
+    messages, decisions  of shards, and of Kafka's transactions, wait from twice as many on: they
+                         are not judged, and the driver writes them again
+    retention            waits while there are too many
+    topics               come from the driver and are not refused; what follows is counted
+
+A refused request is answered THROTTLING_QUOTA_EXCEEDED and changes nothing. The driver owes a tick
+while so much is counted that anybody may have to wait (rule 6), so nobody waits for ever. One step
+may be larger than what is left: the bound is exceeded by one step of one group. Records of
+`coord.offsets` count nothing: their place among the requests is not fixed. What they write, and the
+bytes that are not counted, are bounded by how a batch is planned (`job/batch.py`).
 """
 
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from coordlib import limits
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec, stored
 from coordlib.core.wire.api import Notification, Progress, Response
-from coordlib.core.wire.envelope import Message, reply_partition_of
-from coordlib.errors import ErrorCode
+from coordlib.core.wire.envelope import Message
 
 
 class Respond(msgspec.Struct, frozen=True):
@@ -122,6 +153,10 @@ class SavePage(msgspec.Struct, frozen=True):
 Effect = Respond | Notify | Publish | Put | History | Event | Save | ToShard | Own | SavePage
 
 
+class BrokenInvariant(AssertionError):
+    """A step would leave a state that must not exist; the entity is quarantined instead."""
+
+
 #: Space and name of an entity.
 Key = tuple[str, str]
 
@@ -129,7 +164,7 @@ Key = tuple[str, str]
 REQUESTS: Final = stored.REQUESTS
 
 
-class At(msgspec.Struct, frozen=True, dict=True):
+class At(msgspec.Struct, frozen=True):
     """The record being judged: where it stands, and what time it is."""
 
     shard: int
@@ -144,41 +179,8 @@ class At(msgspec.Struct, frozen=True, dict=True):
     incarnation: str
     reply_partitions: int
 
-    @cached_property
-    def coordinate(self) -> str:
-        """Names the record: in answers, in history, and in ids that are made of it."""
-        return coordinate(self.topic, self.shard, self.offset)
-
-
-def coordinate(letter: str, shard: int, offset: int) -> str:
-    """The name of a record; `letter`: of its input."""
-    return f"{letter}{shard}-{offset}"
-
-
-def reply_of(request: rq.Request, at: At) -> int:
-    """The partition to answer in: the one named, or the client id's own."""
-    if request.reply is not None:
-        return request.reply
-    return reply_partition_of(request.client, at.reply_partitions)
-
-
-def answer(request: rq.Request, at: At, reply: int | None = None, **fields: Any) -> Respond:
-    """The answer to a request; `reply`: another partition than the one it asks for."""
-    response = rs.answer_to(type(request))(
-        id=request.id,
-        client=request.client,
-        group=request.group or "",  # an idempotent producer has no name
-        cause=at.coordinate,
-        **fields,
-    )
-    return Respond(reply_of(request, at) if reply is None else reply, response)
-
-
-def refuse(
-    request: rq.Request, at: At, code: ErrorCode, message: str | None = None, **fields: Any
-) -> Respond:
-    """The answer to a request that is refused."""
-    return answer(request, at, **refusal(code, message), **fields)
+    #: Names the record: in answers, in history, and in ids that are made of it.
+    coordinate: str
 
 
 def event_of(line: History, at: At, ordinal: int) -> Event:
@@ -199,11 +201,6 @@ def event_of(line: History, at: At, ordinal: int) -> Event:
             space=None if line.space == stored.GROUP_SPACE else line.space,
         )
     )
-
-
-def refusal(code: ErrorCode, message: str | None = None) -> dict[str, Any]:
-    """The fields `error` and `message` of an answer that refuses."""
-    return {"error": code.name, "message": message or code.what_to_do}
 
 
 REFUSALS = frozenset({stored.EVENT_REQUEST_REJECTED, stored.EVENT_COMMIT_REFUSED})
@@ -308,3 +305,176 @@ def _route(effect: Effect, shard: int) -> Output:
 
 def _optional(value: msgspec.Struct | None) -> bytes | None:
     return None if value is None else codec.encode(value)
+
+
+class Outbox:
+    """The outputs of a batch so far, in order. Owned by one shard during one batch."""
+
+    def __init__(self, refusals_of: Callable[[Key], Refusals]) -> None:
+        self.outputs: list[Output] = []
+        #: What was refused of late, by the entity's key.
+        self._refusals_of = refusals_of
+        #: The record that is being judged, and how many lines of history it has by now: their ids
+        #: name the record, and which line of it.
+        self._record = ("", -1)
+        self._ordinal = 0
+        #: What the effects that were made ready last have changed: the ordinal and the counts
+        #: before.
+        self._ordinal_before = 0
+        self._refusals_before: list[tuple[Refusals, Refusals]] = []
+
+    def put(self, effects: Iterable[Effect], at: At) -> None:
+        """All of them, or none when one cannot be written: a step goes through whole."""
+        self.outputs += self.ready(effects, at)[0]
+
+    def ready(self, effects: Iterable[Effect], at: At) -> tuple[list[Output], int]:
+        """Effects as outputs, to be said next, or to be undone; and their bytes.
+
+        Raises EffectTooLarge.
+        """
+        if self._record != (at.topic, at.offset):
+            self._record, self._ordinal = (at.topic, at.offset), 0
+        self._ordinal_before = self._ordinal
+        self._refusals_before.clear()
+        outputs, size_bytes = [], 0
+        try:
+            for effect in effects:
+                line = self._complete(effect, at) if isinstance(effect, History) else effect
+                if line is not None:
+                    output = route(line, at.shard)
+                    size_bytes += len(output.key) + len(output.value or b"")
+                    outputs.append(output)
+        except BaseException:
+            self.undo()
+            raise
+        return outputs, size_bytes
+
+    def undo(self) -> None:
+        """What was made ready last is not said: as if it had never been."""
+        self._ordinal = self._ordinal_before
+        for refusals, before in reversed(self._refusals_before):
+            refusals.window, refusals.count, refusals.unreported = msgspec.structs.astuple(before)
+
+    def _complete(self, effect: History, at: At) -> Event | None:
+        """Give a history line its id and time; None: one of a flood, which is only counted."""
+        line: History | None = effect
+        if effect.type in REFUSALS:
+            refusals = self._refusals_of((effect.space, effect.group))
+            self._refusals_before.append((refusals, msgspec.structs.replace(refusals)))
+            line = refusals.line(effect, at.clock_ms)
+        if line is None:
+            return None
+        self._ordinal += 1
+        return event_of(line, at, self._ordinal - 1)
+
+
+#: What one step writes without being counted, beside this many times the bytes of its request.
+FREE_BYTES: Final = 6 * limits.KIB
+FREE_SHARE: Final = 2
+#: Neighbours are counted as one until they have so many bytes: some hundred rows at most.
+ROW_BYTES: Final = limits.MIB
+#: Of the bound, what one step counts as at most when it asks for room: else the largest would have
+#: to find it empty.
+STEP_SHARE: Final = 4
+#: A tick is owed from this share of the bound on: the largest step has room until then, whoever
+#: makes it. Less is covered when a tick is written for another reason.
+OWED_SHARE: Final = 8
+#: Questions with small answers may use the last quarter, too: a few large ones do not stop them.
+SMALL_BYTES: Final = 64 * limits.KIB
+
+#: The newest record that they belong to, and how many bytes.
+Counted = tuple[int, int]
+
+
+class Asked(NamedTuple):
+    """A request that a group judges."""
+
+    request: rq.Request
+    size_bytes: int
+
+
+def bytes_max(shards: int) -> int:
+    """So many bytes of a shard's outputs may be unread before anybody has to wait.
+
+    Nobody but who was asked to join or to fetch is let through at twice as many.
+    """
+    share = limits.ANSWERED_BYTES_OF_ALL // shards
+    return min(limits.ANSWERED_BYTES_MAX, max(limits.ANSWERED_BYTES_MIN, share))
+
+
+class Answered:
+    """Backpressure: the bytes of a shard's outputs that readers cannot see yet.  # INV-68
+
+    Bytes count until a tick's `published` covers them; see above.
+
+    Args:
+        rows: from the shard's state, in order.
+        most: of bytes, before anybody has to wait.
+    """
+
+    __slots__ = ("_most", "owed", "rows", "total_bytes")
+
+    def __init__(self, rows: Iterable[Counted], most: int) -> None:
+        #: For the shard's state.
+        self.rows: tuple[Counted, ...] = tuple(rows)
+        #: All that is not covered yet.
+        self.total_bytes = sum(size for _, size in self.rows)
+        self._most = most
+        #: The newest record that a tick is to cover; -1: so little is counted that nobody waits.
+        self.owed = -1
+        self._renew()
+
+    def _renew(self) -> None:
+        self.owed = self.rows[-1][0] if self.total_bytes * OWED_SHARE >= self._most else -1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether retention waits, and deadlines of groups with outputs among the counted."""
+        return self.total_bytes >= self._most
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether all deadlines wait, messages, and decisions."""
+        return self.total_bytes >= 2 * self._most
+
+    def count(self, offset: int, size_bytes: int) -> None:
+        """Count the outputs of the step at this record."""
+        self.total_bytes += size_bytes
+        before = self.rows
+        if before and (before[-1][0] == offset or before[-1][1] < ROW_BYTES):
+            size_bytes += before[-1][1]
+            before = before[:-1]
+        self.rows = (*before, (offset, size_bytes))
+        self._renew()
+
+    def cover(self, published: int) -> None:
+        """Readers can see everything up to this record."""
+        self.rows = tuple(row for row in self.rows if row[0] > published)
+        self.total_bytes = sum(size for _, size in self.rows)
+        self._renew()
+
+    def would_wait(self, asked: Asked, is_unread: bool, said_bytes: int) -> bool:
+        """As `must_wait`, before the step has written anything: it will write so many bytes."""
+        return self.must_wait(asked, counted_bytes(said_bytes, asked), is_unread)
+
+    def must_wait(self, asked: Asked, size_bytes: int, is_unread: bool) -> bool:
+        """Whether a request is refused for now whose step writes so many bytes that count.
+
+        `is_unread`: whether its group has counted outputs that are not covered yet.
+        """
+        waits, most = asked.request.WAITS, self._most
+        if not size_bytes or waits is rq.Waits.NEVER:
+            return False
+        wanted_bytes = self.total_bytes + min(size_bytes, most // STEP_SHARE)
+        if waits is rq.Waits.WITH_ITS_GROUP:
+            return wanted_bytes > (most if is_unread else most + most // 2)
+        is_limited = is_unread if waits is rq.Waits.AS_A_COMMIT else size_bytes > SMALL_BYTES
+        return wanted_bytes > most - (most // 4 if is_limited else 0)
+
+
+def counted_bytes(said_bytes: int, asked: Asked | None) -> int:
+    """How many of a step's bytes count; `asked`: None where no request has caused it."""
+    if said_bytes <= FREE_BYTES:
+        return 0  # nearly all
+    brought_bytes = asked.size_bytes if asked else 0
+    return max(said_bytes - FREE_BYTES - FREE_SHARE * brought_bytes, 0)

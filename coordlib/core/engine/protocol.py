@@ -9,22 +9,18 @@ The shard itself answers ApiVersions, whichever it is: the sender asks before it
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Union
+from typing import Any, ClassVar, Final, NamedTuple, Union
 
 import msgspec
 
 from coordlib import limits
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.effects import REQUESTS, At, answer
-from coordlib.core.engine.step import Kind
+from coordlib.core.engine.effects import REQUESTS, At
+from coordlib.core.engine.rows import Row
+from coordlib.core.engine.step import NOT_INDEXED, Decide, Kind, answer
 from coordlib.core.engine.tables import Table
 from coordlib.core.wire import api as rq
-from coordlib.core.wire.codec import RequestReader
-
-if TYPE_CHECKING:
-    from coordlib.core.engine.rows import Row
-
-Decide = Callable[[Any], None]
+from coordlib.core.wire.envelope import RequestReader
 
 
 class Input(NamedTuple):
@@ -75,6 +71,8 @@ class Family:
     def __init__(self, stored: msgspec.Raw, settings: Any) -> None:
         """`stored`: from the shard's blob; NOT_INDEXED: there is none. `settings`: SETTINGS."""
         self.stored, self.settings = stored, settings
+        #: What a step may read beside its entity.
+        self.context: Any = None
 
     @property
     def entities_max(self) -> int:
@@ -127,15 +125,15 @@ class Family:
         """
         return False
 
-    def around(self, _at: At, _is_new: bool) -> Any:
-        """What a step may read beside its entity; `_is_new`: there is none of that name."""
-        return None
+    def context_of_new(self, _at: At) -> Any:
+        """`context`, for a step while there is no entity of that name."""
+        return self.context
 
     def created(self, at: At) -> None:
         """An entity was made at this record."""
 
     def judge(
-        self, record: Any, rows: Iterable[tuple[str, "Row"]]
+        self, record: Any, rows: Iterable[tuple[str, Row]]
     ) -> Iterable[tuple[str, Decide | Exception]]:
         """A job record: the steps that follow from it, by the entity's name and in order.
 
@@ -146,7 +144,7 @@ class Family:
         raise NotImplementedError(f"{self.SPACE}: {type(record).__name__}, {rows}")
 
     def heard(
-        self, _shard: int, _number: int, _rows: Iterable[tuple[str, "Row"]]
+        self, _shard: int, _number: int, _rows: Iterable[tuple[str, Row]]
     ) -> Iterable[tuple[str, Decide]]:
         """A shard has judged all messages up to this one: the steps that waited for that, in order.
 
@@ -246,6 +244,21 @@ _OF_ALL: Final[Mapping[str, int]] = {
     "reason_length_max": limits.REASON_LENGTH_MAX,
     "request_bytes_max": limits.REQUEST_BYTES_MAX,
 }
+
+
+class Families(dict[str, Family]):
+    """Of one shard, by space. One that keeps nothing is made when it is asked for."""
+
+    #: Of the shard: its registry, what its blob has of them, their settings.
+    begin: tuple[Registry, Mapping[str, msgspec.Raw], Mapping[str, Any]]
+
+    def __missing__(self, space: str) -> Family:
+        registry, stored, given = self.begin
+        family, settings = registry.families[space], given.get(space)
+        made = self[space] = family(
+            stored.get(space, NOT_INDEXED), family.SETTINGS() if settings is None else settings
+        )
+        return made
 
 
 def api_versions(

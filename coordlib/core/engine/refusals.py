@@ -20,31 +20,29 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine import effects
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.effects import At, Key, answer, refusal, refuse
-from coordlib.core.engine.protocol import Registry
+from coordlib.core.engine.effects import At, BrokenInvariant, Key
+from coordlib.core.engine.protocol import Input, Registry
 from coordlib.core.engine.rows import Row, check_writable
 from coordlib.core.engine.state import InputRecord, ShardSettings
-from coordlib.core.engine.step import BrokenInvariant, Kind
+from coordlib.core.engine.step import Kind, answer, refusal
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec, stored
+from coordlib.core.wire import stored
 from coordlib.core.wire.control import signed_bytes, without_signature
-from coordlib.core.wire.envelope import reply_partition_of, shard_of
+from coordlib.core.wire.envelope import Refusal, printable, reply_partition_of, shard_of
 from coordlib.errors import ErrorCode
 
 
 def misdirected(
     request: rq.Request, settings: ShardSettings, registry: Registry, is_known: bool
-) -> codec.Refusal | None:
+) -> Refusal | None:
     """Why this shard must not judge the request; `is_known`: it has the entity already."""
     space, name = request.entity
     is_of_any_shard = isinstance(request, rq.ApiVersions)
     if space not in registry.families and not is_of_any_shard:
         why = f"space must be one of {', '.join(sorted(registry.families))}."
         refused = reject(request, ErrorCode.INVALID_REQUEST, why)
-        return replace(refused, space=codec.printable(space))
+        return replace(refused, space=printable(space))
     if not name and not is_of_any_shard:
         return reject(
             request, ErrorCode.INVALID_GROUP_ID, f"The name of the {space} is empty: give one."
@@ -61,9 +59,9 @@ def misdirected(
     return None
 
 
-def without_time() -> codec.Refusal:
+def without_time() -> Refusal:
     """A record that was written while the topic did not stamp the broker's time."""
-    return codec.Refusal(
+    return Refusal(
         error=ErrorCode.INVALID_REQUEST,
         message="The record has no LogAppendTime: set message.timestamp.type, then send it again.",
     )
@@ -80,11 +78,26 @@ def unless_set_aside(request: Any, why: str | None) -> Any:
     return reject(request, ErrorCode.POLICY_VIOLATION, why)
 
 
-def reject(request: rq.Request | rq.Control, error: ErrorCode, message: str) -> codec.Refusal:
+def why_not_here(belongs: Input, request: rq.Request | rq.Control) -> str | None:
+    """Why it must not stand in this input beside the requests; None: it may.
+
+    No record of the job may, and no request but commits that may have to wait: what it said is
+    counted by offsets of the requests alone (`Answered`). Commits do not wait here.
+    """
+    try:
+        why = belongs.fault(request)
+    except Exception as problem:  # noqa: BLE001  INV-42: a defect, and the log must go on
+        return f"It could not be judged: {type(problem).__name__}."
+    if why is None and (isinstance(request, rq.Control) or not request.WAITS.is_free_beside):
+        return f"Write it to the requests: it does not belong into {belongs.topic}."
+    return why
+
+
+def reject(request: rq.Request | rq.Control, error: ErrorCode, message: str) -> Refusal:
     """A refusal of a request that could be read."""
     if not isinstance(request, rq.Request):
-        return codec.Refusal(error=error, message=message)
-    return codec.Refusal(
+        return Refusal(error=error, message=message)
+    return Refusal(
         error=error,
         message=message,
         id=request.id,
@@ -120,7 +133,7 @@ def inapplicable(
         reason=message,
         detail={"error": code.name, "request": what, "client": request.client},
     )
-    return [effects.refuse(request, at, code, message), recorded]
+    return [answer(request, at, **refusal(code, message)), recorded]
 
 
 def kind_changed(row: Row, at: At, after: Kind) -> fx.History:
@@ -137,7 +150,7 @@ def kind_changed(row: Row, at: At, after: Kind) -> fx.History:
 
 
 def effects_of_refusal(
-    at: At, refused: codec.Refusal, kind: str | None, value: bytes | None
+    at: At, refused: Refusal, kind: str | None, value: bytes | None
 ) -> list[fx.Effect]:
     """The answer, if its sender was legible, and the line of history.
 
@@ -161,7 +174,7 @@ def effects_of_refusal(
     reply = refused.reply
     if reply is None or reply >= at.reply_partitions:
         reply = reply_partition_of(refused.client, at.reply_partitions)
-    answer = rs.Rejected(
+    rejected = rq.Rejected(
         id=refused.id,
         client=refused.client,
         group=refused.group,
@@ -169,12 +182,12 @@ def effects_of_refusal(
         error=refused.error.name,
         message=refused.message,
     )
-    return [fx.Respond(reply, answer), recorded]
+    return [fx.Respond(reply, rejected), recorded]
 
 
 def unavailable(request: rq.Request, at: At) -> fx.Respond:
     """The answer of an entity that is set aside."""
-    return refuse(request, at, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return answer(request, at, **refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def quarantined(
@@ -190,7 +203,7 @@ def quarantined(
         generation=generation,
         cause=at.coordinate,
         reason=type(problem).__name__,
-        detail={"exception": codec.printable(str(problem))},
+        detail={"exception": printable(str(problem))},
     )
 
 
@@ -256,7 +269,7 @@ class ControlRecords:
     def __init__(self, newest: tuple[int, int], settings: ShardSettings) -> None:
         self.newest, self._settings = newest, settings
 
-    def judge(self, request: _Control, record: InputRecord) -> _Control | codec.Refusal | None:
+    def judge(self, request: _Control, record: InputRecord) -> _Control | Refusal | None:
         """The record if it counts; a refusal if somebody else wrote it; None: it does nothing.
 
         One whose number is not higher than the newest is the driver's own, and came late or was
@@ -286,6 +299,6 @@ class ControlRecords:
         return settings.verify(key.public, signed, signature)
 
 
-def _refused(request: rq.Control, why: str) -> codec.Refusal:
+def _refused(request: rq.Control, why: str) -> Refusal:
     message = f"{type(request).__name__} is written by the job's driver alone: {why}."
     return reject(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message)

@@ -21,15 +21,8 @@ import msgspec
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine.effects import At, Key, Refusals
-from coordlib.core.engine.step import (
-    ANY_GENERATION,
-    NOT_INDEXED,
-    BrokenInvariant,
-    Facts,
-    Kind,
-    Known,
-)
+from coordlib.core.engine.effects import At, BrokenInvariant, Key, Refusals
+from coordlib.core.engine.step import ANY_GENERATION, NOT_INDEXED, Facts, Kind, Known
 from coordlib.core.engine.tables import NO_ENTRIES, Change, Entries, Place, StoredTable, Table
 from coordlib.core.engine.time import NEVER
 from coordlib.core.wire import api as rq
@@ -56,7 +49,7 @@ class StoredRow(msgspec.Struct, array_like=True, gc=False):
     tables: dict[str, StoredTable] = {}
     #: Counts of refused requests that history does not list one by one.
     refusals: Refusals = msgspec.field(default_factory=Refusals)
-    #: The newest record by which the entity has said something large (answered.py); -1: none.
+    #: The newest record whose step wrote so much that it counts (`effects.Answered`); -1: none.
     answered: int = -1
 
 
@@ -116,10 +109,6 @@ class Row:
         if self._heard is None:
             self._heard = _decode_heard(self.stored.heard)
         return self._heard
-
-    def takes(self, kind: Kind) -> bool:
-        """Whether this kind may judge it: its own, or another one while the entity is empty."""
-        return kind is self.kind or (self.kind.is_empty(self.value) and kind.adopts)
 
     def accepts_quietly(self, request: rq.Heartbeat, clock_ms: int) -> bool:
         """A healthy heartbeat: remember when, and nothing else."""
@@ -195,6 +184,18 @@ class Row:
         self.stored.tables = {**tables, table.name: stored}  # another one: `settle` keeps the old
 
     # -- the head --------------------------------------------------------------------------
+
+    def known(self, settings: Any, clock_ms: int, has_looked: bool = False) -> Known:
+        """What its kind may use for new facts beside the value; `settings`: its family's."""
+        return Known(
+            self,
+            settings,
+            clock_ms,
+            self.value,
+            self.stored.facts,
+            self.counts,
+            has_looked=has_looked,
+        )
 
     def settle(
         self,
@@ -609,11 +610,6 @@ class Agenda:
 
     def has_look(self, clock_ms: int) -> bool:
         return bool(self.looks) and self.looks[0][0] <= clock_ms
-
-    def is_quiet(self, clock_ms: int) -> bool:
-        """Whether there is neither a deadline nor a look. Asked for every record."""
-        due, looks = self.due, self.looks
-        return not ((due and due[0][0] <= clock_ms) or (looks and looks[0][0] <= clock_ms))
 
     def pop_look(self) -> tuple[int, Key]:
         return heappop(self.looks)

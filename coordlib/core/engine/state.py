@@ -13,9 +13,9 @@ import msgspec
 from coordlib.config import ShardConfig
 from coordlib.core.engine import channels
 from coordlib.core.engine.channels import StoredChannels
-from coordlib.core.engine.effects import OUTBOX, At, Key, Output, Refusals
+from coordlib.core.engine.effects import OUTBOX, Key, Output, Refusals
 from coordlib.core.engine.protocol import Family, Registry
-from coordlib.core.engine.rows import Agenda, Noted, Row, StoredRow
+from coordlib.core.engine.rows import Noted, Row, StoredRow
 from coordlib.core.engine.step import Kind, Known, UnknownSavedVersion
 from coordlib.core.engine.tables import Place
 from coordlib.core.engine.time import NEVER
@@ -68,24 +68,6 @@ class ShardSettings(msgspec.Struct, frozen=True, kw_only=True):
         own = self.families.get(family.SPACE)
         return family.SETTINGS() if own is None else own
 
-    @property
-    def look_interval_ms(self) -> int:
-        """`Kind.look` is called at multiples of this on the shard's clock."""
-        return self.bounds.check_interval_ms
-
-    def at(self, topic: str, offset: int, time_ms: int, clock_ms: int) -> At:
-        """The place of a record of this shard."""
-        return At(
-            self.shard,
-            self.shards,
-            topic,
-            offset,
-            time_ms,
-            clock_ms,
-            self.incarnation,
-            self.reply_partitions,
-        )
-
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the driver must know of a shard, to write ticks and the progress marker."""
@@ -122,7 +104,7 @@ class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     #: Of requests of entities that are not there.
     refusals: Refusals = msgspec.field(default_factory=Refusals)
     #: Outputs that are not known to be published: the newest record of each, and how many bytes
-    #: (answered.py).
+    #: (`effects.Answered`).
     answered: tuple[tuple[int, int], ...] = ()
     #: Number of the newest control record that counted.
     control: tuple[int, int] = (0, 0)
@@ -165,7 +147,7 @@ class _Versioned(msgspec.Struct, array_like=True):
 
 _decode_version: Final = msgspec.msgpack.Decoder(_Versioned).decode
 _decode: Final = msgspec.msgpack.Decoder(StoredWithChannels).decode
-_decode_report: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+decode_report: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
@@ -230,22 +212,6 @@ def decode_blob(blob: bytes | None, registry: Registry) -> StoredWithChannels:
     return decoded
 
 
-def status_of(
-    shard: int, position: stored.ShardPosition, agenda: Agenda, answered_owed: int
-) -> Status:
-    """What the driver must know; `answered_owed`: the record that `answered.py` wants covered."""
-    owed = max(answered_owed, max(agenda.waits.values(), default=-1))
-    reports = agenda.reports.values()
-    return Status(
-        shard=shard,
-        position=position,
-        cap_ms=agenda.cap_ms,
-        has_deadline=owed >= 0 or agenda.deadlines > 0,
-        owed=owed,
-        undecided=tuple(sorted(offset for each in reports for offset in _decode_report(each))),
-    )
-
-
 #: Beside the topics of `topics_of`: as much of it as families are restored from.
 PROGRESS: Final = "progress"
 #: Topic without the prefix -> newest value by key, no tombstones.
@@ -295,7 +261,7 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
             families[space] = state
         for name, (kind, value) in heads.items():
             row = Row(StoredRow(name, kind.NAME), kind)
-            row.set_value(value, _known_of_restored(row, family, position))
+            row.set_value(value, _known(row, family, position))
             rows[space, name] = row
         _put_entries(family, topics, rows, position)
     for row in rows.values():
@@ -305,9 +271,9 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
     return encode_blob(position, rows, families, Refusals(), used)
 
 
-def _known_of_restored(row: Row, family: type[Family], position: ShardPosition) -> Known:
+def _known(row: Row, family: type[Family], position: ShardPosition) -> Known:
     # Facts that depend on settings are found anew when the shard is loaded (`must_look_again`).
-    return Known(row, family.SETTINGS(), position.clock_ms, row.value, row.facts, row.counts)
+    return row.known(family.SETTINGS(), position.clock_ms)
 
 
 def _refuse_foreign_keys(topics: Topics, registry: Registry) -> None:
@@ -361,7 +327,7 @@ def _put_entries(
             row.settle(
                 row.value,
                 row.kind,
-                _known_of_restored(row, family, position),
+                _known(row, family, position),
                 (),
                 [(table, entries)],
             )

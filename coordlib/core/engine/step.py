@@ -19,24 +19,21 @@ an entity lives, what it is, and its deletion.
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine import effects as transition
-from coordlib.core.engine.effects import At
+from coordlib.core.engine.channels import Channels
+from coordlib.core.engine.effects import At, BrokenInvariant
+from coordlib.core.engine.tables import Change, Entries, Place, Table
 from coordlib.core.engine.time import NEVER, Due
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import stored
-from coordlib.core.wire.envelope import Message, shard_of
+from coordlib.core.wire.envelope import Message, reply_partition_of, shard_of
 from coordlib.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from coordlib.core.engine.channels import Channels
-    from coordlib.core.engine.tables import Change, Entries, Place, Table
 
 #: For the sender of a request that would make one entity more than a shard may hold.
 SHARD_IS_FULL: Final = (
@@ -50,28 +47,52 @@ SHARD_IS_TOO_LARGE: Final = (
 )
 
 
-class BrokenInvariant(AssertionError):
-    """A step would leave a state that must not exist; the entity is quarantined instead."""
+def reply_of(request: rq.Request, at: At) -> int:
+    """The partition to answer in: the one named, or the client id's own."""
+    if request.reply is not None:
+        return request.reply
+    return reply_partition_of(request.client, at.reply_partitions)
+
+
+def answer(request: rq.Request, at: At, reply: int | None = None, **fields: Any) -> fx.Respond:
+    """The answer to a request; `reply`: another partition than the one it asks for."""
+    response = rq.answer_to(type(request))(
+        id=request.id,
+        client=request.client,
+        group=request.group or "",  # an idempotent producer has no name
+        cause=at.coordinate,
+        **fields,
+    )
+    return fx.Respond(reply_of(request, at) if reply is None else reply, response)
+
+
+def refusal(code: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    """The fields `error` and `message` of an answer that refuses."""
+    return {"error": code.name, "message": message or code.what_to_do}
+
+
+def never_waits(_: int) -> bool:
+    """Of what no request has asked for."""
+    return False
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True):
     """What a step may read beside its value and its record."""
 
-    #: The entries of a table of this entity.
-    entries: "Callable[[Table], Entries]"
+    #: Its row; None: there is no entity of that name.
+    row: "RowView | None" = None
     #: The family's tables, by name.
     tables: "Mapping[str, Table]" = MappingProxyType({})
-    #: When each member's newest request was judged, on the shard's clock. Read only.
-    heard: Mapping[str, int] = MappingProxyType({})
     #: Whether the shard has room for one more entity.
     may_create: bool = True
-    #: How many bytes more the shard takes of new entities and members.
+    #: How many bytes more the shard takes of new entities and members; below 0 it is fuller than it
+    #: may be.
     room_bytes: int = limits.SHARD_BYTES_MAX
-    #: How many bytes a shard may have.
-    shard_bytes_max: int = limits.SHARD_BYTES_MAX
-    #: Whether the request would be refused for now if it wrote so many bytes (answered.py).
-    must_wait: "Callable[[int], bool] | None" = None
-    #: What the family has beside its entities; see `Family.around`.
+    #: Beyond those, kept for members: their groups go on when a flood has filled the rest.
+    reserve_bytes: int = limits.SHARD_BYTES_MAX // limits.SHARD_RESERVE_SHARE
+    #: Whether the request would be refused for now if it wrote so many bytes (`fx.Answered`).
+    must_wait: Callable[[int], bool] = never_waits
+    #: What the family has beside its entities; see `Family.context`.
     family: Any = None
     #: Messages to and from other shards. Read only; None: there are no other shards.
     channels: "Callable[[], Channels] | None" = None
@@ -88,13 +109,18 @@ class Step(Generic[V]):
         "at",
         "cause",
         "effects",
+        "entries",
         "family",
         "is_deleted",
         "is_reaction",
         "kind",
         "live",
+        "may_create",
+        "members_room_bytes",
+        "must_wait",
         "name",
         "puts",
+        "room_bytes",
         "sends",
         "touched",
         "value",
@@ -106,11 +132,14 @@ class Step(Generic[V]):
     def __init__(self, kind: "Kind", name: str, value: V | None, at: At, around: Around) -> None:
         self.kind = kind
         self.name = name
-        self.hold(value)
+        self.value = value
+        #: The value where it exists by now. Elsewhere it is None: a step that goes on all the same
+        #: breaks at its first field.
+        self.live: V = value  # type: ignore[assignment]
         #: Whether this step deleted the entity; then `value` is None.
         self.is_deleted = False
         #: Whether the coordinator asked for just this, by a date. The sender's fence takes it for
-        #: done when the log has it (rule 10), so it is not refused for now (answered.py).
+        #: done when the log has it (rule 10), so it is not refused for now (`effects.Answered`).
         self.is_reaction = False
         self.at = at
         #: What history gives as the cause: the record's coordinate, or a deadline's name.
@@ -123,43 +152,29 @@ class Step(Generic[V]):
         #: Members whose session starts anew with this step.
         self.touched: list[str] = []
         self.around = around
-        #: What the family has beside its entities; see `Family.around`.
+        #: What the family has beside its entities; see `Family.context`.
         self.family = around.family
+        #: The entries of a table as they were before this step.
+        self.entries: Callable[[Table], Entries]
+        self.entries = Entries if around.row is None else around.row.entries
+        #: Whether the shard has room for one more entity.
+        self.may_create = around.may_create
+        #: How many bytes more the shard takes of new entities and members.
+        self.room_bytes = around.room_bytes
+        #: The same, of members that it knows.
+        self.members_room_bytes = around.room_bytes + around.reserve_bytes
+        #: Whether a request that writes so many bytes is put off, before it has changed anything.
+        self.must_wait = around.must_wait
 
     def hold(self, value: V | None) -> None:
         """Put this value in the place of the one before; None: there is no entity."""
         self.value = value
-        #: The value where it exists by now. Elsewhere it is None: a step that goes on all the same
-        #: breaks at its first field.
-        self.live: V = value  # type: ignore[assignment]
+        self.live = value  # type: ignore[assignment]
 
     @property
     def heard(self) -> Mapping[str, int]:
         """When each member's newest request was judged, on the shard's clock. Read only."""
-        return self.around.heard
-
-    @property
-    def may_create(self) -> bool:
-        """Whether the shard has room for one more entity."""
-        return self.around.may_create
-
-    @property
-    def room_bytes(self) -> int:
-        """How many bytes more the shard takes of new entities and members."""
-        return self.around.room_bytes
-
-    def must_wait(self, said_bytes: int) -> bool:
-        """Whether a request that writes so much is put off, before it has changed anything."""
-        ask = self.around.must_wait
-        return ask is not None and ask(said_bytes)
-
-    def room_for(self, is_known: bool) -> int:
-        """How many bytes more the shard takes of a sender; below 0 it is fuller than it may be.
-
-        A quarter is kept for members: their groups go on when a flood has filled the rest.
-        """
-        reserve = self.around.shard_bytes_max // limits.SHARD_RESERVE_SHARE
-        return self.room_bytes + (reserve if is_known else 0)
+        return {} if self.around.row is None else self.around.row.heard
 
     def change(self, **fields: Any) -> None:
         """Replace fields of the value; a kind says which ones have methods of their own."""
@@ -177,10 +192,6 @@ class Step(Generic[V]):
 
     # -- entries ---------------------------------------------------------------------------
 
-    def entries(self, table: "Table") -> "Entries":
-        """The entries of a table as they were before this step."""
-        return self.around.entries(table)
-
     def entry(self, table: "Table", name: str, number: int) -> Any:
         """An entry as this step has left it by now, as the blob keeps it; None: there is none."""
         place = (table.name, (name, number))
@@ -193,7 +204,7 @@ class Step(Generic[V]):
         """Store an entry if the step goes through; None: forget it."""
         key = table.key(self.name, place)
         self.puts[table.name, place] = value
-        self.emit(fx.Put(table.topic, key, self.name, table.name, place, value))
+        self.effects.append(fx.Put(table.topic, key, self.name, table.name, place, value))
 
     def forget_entries(self, table: "Table | None" = None) -> None:
         """Forget all entries, of one table or of all that the family has; also those just put.
@@ -220,7 +231,7 @@ class Step(Generic[V]):
         own = sum(each.shard == shard for each in self.sends)
         sent = fx.ToShard(shard, self.channels.sent_to(shard) + own + 1, message)
         self.sends.append(sent)
-        self.emit(sent)
+        self.effects.append(sent)
         return sent.number
 
     # -- effects ---------------------------------------------------------------------------
@@ -236,7 +247,7 @@ class Step(Generic[V]):
         **fields: Any,
     ) -> None:
         """Answer the request of this record, now."""
-        self.effects.append(transition.answer(request, self.at, reply, **fields))
+        self.effects.append(answer(request, self.at, reply, **fields))
 
     def refuse(
         self,
@@ -251,7 +262,9 @@ class Step(Generic[V]):
         """
         if code in self.DESIGN_ERRORS:
             fields.setdefault("design_error", self.DESIGN_ERRORS[code])
-        self.effects.append(transition.refuse(request, self.at, code, message, **fields))
+        if code is ErrorCode.THROTTLING_QUOTA_EXCEEDED and "throttle_time_ms" not in fields:
+            fields["throttle_time_ms"] = self.family.throttle_ms
+        self.effects.append(answer(request, self.at, **refusal(code, message), **fields))
         steps = request.UNTOLD_REFUSALS
         if steps is not None and code not in steps:
             named = fields.get("member") or getattr(request, "member", None)
@@ -269,7 +282,7 @@ class Step(Generic[V]):
 
         One request, at most one such line: nobody can make history grow faster than the log.
         """
-        told = transition.refusal(code, message)
+        told = refusal(code, message)
         self.record(
             stored.EVENT_REQUEST_REJECTED,
             member=member,
@@ -298,7 +311,34 @@ class Step(Generic[V]):
         )
 
 
-Decide = Callable[[Step[Any]], None]
+#: How long the sender of such a request should wait. When a tick covers enough is not known here;
+#: a batch and its visibility take less.
+THROTTLE_MS: Final = 1_000
+#: For whoever has to wait.
+TOO_MUCH_UNREAD: Final = (
+    "Try again: the coordinator has said so much of late that readers must first see some of it."
+)
+
+
+def put_off(request: rq.Request, step: Step[Any]) -> None:
+    """The step of a request that has to wait."""
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    step.refuse(request, code, TOO_MUCH_UNREAD, throttle_time_ms=THROTTLE_MS)
+    if isinstance(request, rq.OffsetCommit | rq.PendingCommit):
+        step.record(
+            stored.EVENT_COMMIT_REFUSED,
+            member=request.member,
+            reason=code.name,
+            detail={
+                "client": request.client,
+                "request": type(request).__name__,
+                "request_generation": request.generation,
+            },
+        )
+
+
+#: Takes the step, and the request where one is judged.
+Decide = Callable[..., None]
 
 
 class Held(NamedTuple):
@@ -306,6 +346,8 @@ class Held(NamedTuple):
 
     value: Any = None
     kind: "Kind | None" = None
+    #: The kind that history names if there is no entity, and none is made.
+    named: str | None = None
 
 
 class Outcome(NamedTuple):
@@ -325,7 +367,7 @@ class Outcome(NamedTuple):
     is_deleted: bool
     #: Whether there is anything to store.
     is_change: bool
-    #: Whether a member did what it was asked for: that never waits for readers (`answered.py`).
+    #: Whether a member did what it was asked for: that never waits for readers.
     is_reaction: bool
 
     def is_judged_by(self, kind: "Kind") -> bool:
@@ -338,22 +380,22 @@ class Outcome(NamedTuple):
 
 def take(
     decide: Decide,
+    given: tuple[Any, ...],
     kind: "Kind",
     name: str,
     held: Held,
     at: At,
     around: Around,
-    named: str | None,
 ) -> Outcome:
-    """Let a kind judge for an entity, or for none; `named`: what history names if none is made."""
+    """Let a kind judge for an entity, or for none."""
     value = held.value
     before = value if held.kind in (None, kind) else kind.adopt(value, at)
     step = kind.STEP(kind, name, before, at, around)
-    decide(step)
+    decide(step, *given)
     # An empty entity of another kind that was judged and did not change keeps its kind.
     after = value if step.value is before else step.value
     found = kind if after is not None and after is not value else held.kind
-    told = found.NAME if found else named
+    told = found.NAME if found else held.named
     if step.is_deleted and step.value is not None:
         raise BrokenInvariant(f"{name}: it was deleted and made anew in one step")
     puts = _puts(step)

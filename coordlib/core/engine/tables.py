@@ -158,14 +158,19 @@ class Entries:
 
     def apply(self, place: Place, saved: Any) -> Any:
         """Store an entry as the topic has it; None: forget it. Returns the kept one before."""
-        return self.set(place, None if saved is None else self._table.keep(saved))
+        if saved is None:
+            return self._forget(*place)
+        kept = self._table.keep(saved)
+        return self._put(place, kept, self._table.size(kept))
 
     def set(self, place: Place, kept: Any) -> Any:
         """As `apply`, of an entry as `get` gives it."""
-        name, number = place
         if kept is None:
-            return self._forget(name, number)
-        size_bytes = self._table.size(kept)  # may raise: nothing has changed yet
+            return self._forget(*place)
+        return self._put(place, kept, self._table.size(kept))
+
+    def _put(self, place: Place, kept: Any, size_bytes: int) -> Any:
+        name, number = place
         block = self._block(name, number // BLOCK_ENTRIES)
         if block is None:
             if name not in self._names:

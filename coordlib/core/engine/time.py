@@ -65,11 +65,6 @@ def reaction(duration_ms: int, cause: int) -> Timer:
     return Timer(duration_ms=duration_ms, cause=cause)
 
 
-def advance(clock_ms: int, previous_ms: int, timestamp_ms: int, cap_ms: int) -> int:
-    """Rule 1: the clock moves by the step between records, clipped to 0..CAP.  # INV-06"""
-    return clock_ms + min(max(timestamp_ms - previous_ms, 0), cap_ms)
-
-
 def rerun(timer: Timer, clock_ms: int) -> Timer:
     """The same timer with its full time again, if it runs."""
     if timer.due_ms is None:
@@ -82,20 +77,13 @@ BURST_MS: Final = 5_000
 _US: Final = 1_000
 
 
-class Rate:
-    """What has been booked.
+class Rate(msgspec.Struct):
+    """What has been booked."""
 
-    Args:
-        free_us: from the state.
-        per_second: how often, at most.
-    """
-
-    __slots__ = ("_slice_us", "free_us")
-
-    def __init__(self, free_us: int, per_second: int) -> None:
-        #: The next free moment, in microseconds.
-        self.free_us = free_us
-        self._slice_us = 1_000_000 // per_second
+    #: The next free moment, in microseconds; from the state.
+    free_us: int
+    #: How often it may happen, at most.
+    per_second: int
 
     def book(self, clock_ms: int, times: int = 1) -> None:
         """It has happened once more, at this time; `times`: it cost as much as so many, at most as
@@ -114,3 +102,7 @@ class Rate:
 
     def _after(self, clock_ms: int) -> int:
         return max(self.free_us, clock_ms * _US) + self._slice_us
+
+    @property
+    def _slice_us(self) -> int:
+        return 1_000_000 // self.per_second

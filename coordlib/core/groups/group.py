@@ -293,7 +293,7 @@ class GroupStep(Step[G], ABC):
             return full, SHARD_IS_FULL
         if self.family.throttle_ms:
             return ErrorCode.THROTTLING_QUOTA_EXCEEDED, SHARD_IS_THROTTLED
-        if grows_by and grows_by > self.room_for(is_known=False):
+        if grows_by and grows_by > self.room_bytes:
             return full, SHARD_IS_TOO_LARGE
         return None
 

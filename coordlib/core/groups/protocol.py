@@ -14,9 +14,9 @@ import msgspec
 
 from coordlib import limits
 from coordlib.core.engine.effects import GROUPS, REQUESTS, At
-from coordlib.core.engine.protocol import Decide, Family, Input
+from coordlib.core.engine.protocol import Family, Input
 from coordlib.core.engine.rows import Row
-from coordlib.core.engine.step import NOT_INDEXED, Kind
+from coordlib.core.engine.step import NOT_INDEXED, Decide, Kind
 from coordlib.core.engine.time import Rate
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.classic.protocol import CLASSIC
@@ -31,7 +31,7 @@ from coordlib.core.groups.kind import NO_TOPICS, UNKNOWN_TOPICS, GroupKind
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.wire import api as rq
-from coordlib.core.wire.stored import read_topic_ids
+from coordlib.core.wire.stored import TopicIds, read_topic_ids
 
 #: The input's letter.
 COMMITS: Final = "o"
@@ -81,9 +81,11 @@ class Groups(Family):
         self.settings = settings
         self._state = GroupsState() if stored == NOT_INDEXED else _decode(stored)
         #: The cluster's topics by partition count, by name.
-        self.topics = self._state.topics
+        self.topics: Mapping[str, int]
         #: The ids that listings have shown, by topic.
-        self.ids = self._state.ids
+        self.ids: TopicIds
+        self.context: AroundGroup
+        self.learn(self._state.topics, self._state.ids)
         per_second = settings.config.new_groups_per_second_max
         #: By input topic, and the time on which it counts.
         self._new = {
@@ -127,15 +129,21 @@ class Groups(Family):
     def must_look_again(self) -> bool:
         return self._state.retention_ms != self.settings.config.offsets_retention_ms
 
-    def around(self, _at: At, _is_new: bool) -> AroundGroup:
-        return AroundGroup(
+    def learn(self, known: dict[str, int], ids: TopicIds) -> None:
+        """The cluster's topics, by partition count, and their ids are these from now on."""
+        self.topics, self.ids = known, ids
+        self.context = AroundGroup(
             config=self.settings.config,
-            throttle_ms=self._new[_at.topic].wait_ms(_time_of(_at)) if _is_new else 0,
-            topics=self.topics,
+            throttle_ms=0,
+            topics=known,
             strategies=self.settings.strategies,
             transactions=self.settings.transactions,
-            ids=self.ids,
+            ids=ids,
         )
+
+    def context_of_new(self, at: At) -> AroundGroup:
+        throttle_ms = self._new[at.topic].wait_ms(_time_of(at))
+        return msgspec.structs.replace(self.context, throttle_ms=throttle_ms)
 
     def created(self, at: At) -> None:
         self._new[at.topic].book(_time_of(at))
@@ -146,8 +154,9 @@ class Groups(Family):
         """What has changed outside: the groups that it concerns judge the change."""
         if isinstance(record, rq.TxnDecided):
             return _deciding(rows, record)
-        self.topics, changed = learn_topics(self.topics, record)
-        self.ids, anew = learn_topic_ids(self.ids, record, self.topics.keys())
+        known, changed = learn_topics(self.topics, record)
+        ids, anew = learn_topic_ids(self.ids, record, known.keys())
+        self.learn(known, ids)
         return _concerned(rows, self.KINDS, changed, anew) if changed or anew else ()
 
 

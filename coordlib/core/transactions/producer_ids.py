@@ -8,8 +8,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.core.engine.effects import reply_of
-from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
+from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, reply_of
 from coordlib.core.transactions import ending
 from coordlib.core.transactions.tables import Init, init_of
 from coordlib.core.transactions.transaction import (

@@ -8,9 +8,9 @@ import msgspec
 from coordlib import limits
 from coordlib.config import TransactionsConfig
 from coordlib.core.engine.effects import TRANSACTIONS, At
-from coordlib.core.engine.protocol import Decide, Family
+from coordlib.core.engine.protocol import Family
 from coordlib.core.engine.rows import Row
-from coordlib.core.engine.step import NOT_INDEXED, Facts, Handler, Kind, Known
+from coordlib.core.engine.step import NOT_INDEXED, Decide, Facts, Handler, Kind, Known
 from coordlib.core.engine.time import NEVER, Due, Rate
 from coordlib.core.transactions import ending, transaction
 from coordlib.core.transactions.ending import abort_transaction, end_txn, txn_markers_written
@@ -167,6 +167,7 @@ class Transactions(Family):
         self._is_stored = stored != NOT_INDEXED
         self._state = TransactionsState() if stored == NOT_INDEXED else _decode(stored)
         self._new = Rate(self._state.free_us, settings.new_per_second_max)
+        self.context = AroundTransaction(config=settings.config, throttle_ms=0)
 
     @property
     def entities_max(self) -> int:
@@ -204,8 +205,8 @@ class Transactions(Family):
     def must_look_again(self) -> bool:
         return self._state.retention_ms != self.settings.config.retention_ms
 
-    def around(self, at: At, is_new: bool) -> AroundTransaction:
-        throttle_ms = self._new.wait_ms(at.clock_ms) if is_new else 0
+    def context_of_new(self, at: At) -> AroundTransaction:
+        throttle_ms = self._new.wait_ms(at.clock_ms)
         return AroundTransaction(config=self.settings.config, throttle_ms=throttle_ms)
 
     def created(self, at: At) -> None:

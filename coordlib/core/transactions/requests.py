@@ -46,7 +46,7 @@ def add(step: TransactionStep, request: rq.TransactionRequest, **fields: Any) ->
     elif any(getattr(before, name) != after for name, after in fields.items()):
         step.alter(State.ONGOING, **fields)
     more = step.live.size_bytes() - before.size_bytes()
-    if more > 0 and more > step.room_for(is_known=True):
+    if more > 0 and more > step.members_room_bytes:
         step.hold(before)
         step.refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE, SHARD_IS_TOO_LARGE)
         return False

@@ -13,7 +13,8 @@ import msgspec
 
 from coordlib import limits
 from coordlib.config import TransactionsConfig
-from coordlib.core.engine.step import BrokenInvariant, Step
+from coordlib.core.engine.effects import BrokenInvariant
+from coordlib.core.engine.step import Step
 from coordlib.core.wire import stored
 from coordlib.core.wire.transactions import EndedTransaction, TopicsOfCluster
 

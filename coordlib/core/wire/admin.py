@@ -6,14 +6,14 @@ Apache Kafka (KIP-35), seed 004; a list of names takes the place of version numb
 field here is optional by itself.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, get_args
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from coordlib import limits
-from coordlib.core.wire.envelope import InAnySpace, Part, Request, Response
+from coordlib.core.wire.envelope import InAnySpace, Request, Response
 from coordlib.core.wire.offsets import DescribedPending
 from coordlib.errors import ErrorCode
 
@@ -30,26 +30,6 @@ class ApiVersionsResponse(Response, tag="ApiVersions", frozen=True, kw_only=True
     #: Type -> its fields; those of the rows in a field stand behind it and a dot.
     types: dict[str, tuple[str, ...]] | UnsetType = UNSET
     limits: dict[str, int] | UnsetType = UNSET
-
-
-def fields_by_type(types: Iterable[type[Any]]) -> dict[str, tuple[str, ...]]:
-    """The fields of each request among these types, as they are named on the wire."""
-    found = {str(each.__struct_config__.tag): each for each in types if issubclass(each, Request)}
-    return {tag: tuple(_fields(found[tag])) for tag in sorted(found)}
-
-
-def _fields(struct: type[msgspec.Struct]) -> Iterator[str]:
-    for field in msgspec.structs.fields(struct):
-        yield field.encode_name
-        for row in _rows(field.type):
-            yield from (f"{field.encode_name}.{inner}" for inner in _fields(row))
-
-
-def _rows(annotation: Any) -> Iterator[type[Part]]:
-    if isinstance(annotation, type) and issubclass(annotation, Part):
-        yield annotation
-    for each in get_args(annotation):
-        yield from _rows(each)
 
 
 #: Fields that came after the first release of their requests, by type: a job may not read them.

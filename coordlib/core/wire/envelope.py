@@ -4,6 +4,11 @@ Unknown fields of a request are refused, so that a misspelt option is never sile
 readers of answers ignore them. With an `error` other than NONE, `message` is one sentence that says
 what to do, and the fields of the answer itself are absent (UNSET here).
 
+`RequestReader` reads bytes as requests in two steps. The first is msgspec's: shape, types, ranges,
+unknown fields. The second makes checks that a schema cannot: UTF-8 lengths, control characters,
+sums over nested lists. Those of the envelope are here, a request's own are its `fault()`. A request
+that fails is read again, leniently, only to find its sender for the answer.
+
 A `..._fault` is the sentence for the sender of a bad request, or None if nothing is wrong: of what
 a schema cannot express, such as names in bytes of UTF-8.
 
@@ -14,9 +19,11 @@ Which shard coordinates a group is Kafka's own rule for `__consumer_offsets`:
 
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Annotated, ClassVar, Final, Literal
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -215,12 +222,171 @@ def java_hash(text: str) -> int:
     return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
 
 
+@lru_cache(maxsize=1 << 14)
 def shard_of(group: str, shards: int) -> int:
     """The partition of `coord.requests` that holds this group's requests, 0..shards-1."""
     value = java_hash(group)
     return (0 if value == -0x8000_0000 else abs(value)) % shards
 
 
-def reply_partition_of(client: str, reply_partitions: int) -> int:
-    """The partition of `coord.responses` that a client reads unless it chooses another."""
-    return shard_of(client, reply_partitions)
+#: The partition of `coord.responses` that a client reads unless it chooses another.
+reply_partition_of: Final = shard_of
+
+
+_decode_loose: Final = msgspec.json.Decoder(dict[str, Any]).decode
+#: Possessive, and a string that is never closed ends with the value: linear for any bytes.
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_BRACKETS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+WIRE_VERSION: Final = 1
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that could not be read: why, and as much of its sender as was legible."""
+
+    error: ErrorCode
+    message: str
+    id: str | None = None
+    client: str = ""
+    #: Space and name of what it was about.
+    space: str = "group"
+    group: str = ""
+    reply: int | None = None
+
+
+class RequestReader:
+    """Reads requests of some types, and of no others.
+
+    Args:
+        types: of requests, and of records of the job's driver.
+    """
+
+    def __init__(self, types: Sequence[type[Any]]) -> None:
+        self._decode = msgspec.json.Decoder(Union[tuple(types)]).decode  # noqa: UP007
+        self._types = {each.__struct_config__.tag: each for each in types}
+
+    @cached_property
+    def fields(self) -> dict[str, tuple[str, ...]]:
+        """The requests among its types with their fields, as ApiVersions answers them."""
+        return fields_by_type(self._types.values())
+
+    def read(self, value: bytes | None) -> Any:
+        """Read one record's value as a request of wire version 1, or as a `Refusal`.
+
+        Raises nothing.  # INV-40
+        """
+        if value is None:
+            return Refusal(
+                error=ErrorCode.INVALID_REQUEST, message="The record has no value: write a request."
+            )
+        size_bytes, most = len(value), limits.REQUEST_BYTES_MAX
+        if size_bytes > most:
+            # Read for its sender, who waits for an answer: the topic takes little more than this.
+            too_large = f"The request has {size_bytes} bytes: send at most {most}."
+            return _refuse(value, ValueError(too_large), self._types)
+        try:
+            request = self._decode(value)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+            return _refuse(value, problem, self._types)
+        fault = _semantic_fault(request)
+        return request if fault is None else _refuse(value, ValueError(fault), self._types)
+
+
+def fields_by_type(types: Iterable[type[Any]]) -> dict[str, tuple[str, ...]]:
+    """The fields of each request among these types, as they are named on the wire."""
+    found = {str(each.__struct_config__.tag): each for each in types if issubclass(each, Request)}
+    return {tag: tuple(_fields(found[tag])) for tag in sorted(found)}
+
+
+def _fields(struct: type[msgspec.Struct]) -> Iterator[str]:
+    for field in msgspec.structs.fields(struct):
+        yield field.encode_name
+        for row in _rows(field.type):
+            yield from (f"{field.encode_name}.{inner}" for inner in _fields(row))
+
+
+def _rows(annotation: Any) -> Iterator[type[Part]]:
+    if isinstance(annotation, type) and issubclass(annotation, Part):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _rows(each)
+
+
+def _semantic_fault(request: Request | Control) -> str | None:
+    if isinstance(request, Control):
+        return request.fault()
+    if not is_name(request.client, limits.CLIENT_LENGTH_MAX):
+        return no_name("client", limits.CLIENT_LENGTH_MAX)
+    # An empty group is Kafka's INVALID_GROUP_ID, which the coordinator answers.
+    if request.group and not is_name(request.group, limits.NAME_LENGTH_MAX):
+        return no_name("group")
+    if not is_name(request.id, limits.CORRELATION_ID_LENGTH_MAX):
+        return no_name("id", limits.CORRELATION_ID_LENGTH_MAX)
+    return request.fault()
+
+
+def _refuse(value: bytes, problem: Exception, types: Mapping[str, type[Any]]) -> Refusal:
+    """Read a bad request as far as possible, to answer its sender which field is wrong and why."""
+    if _nests_deeper_than(limits.NESTING_MAX, value):
+        return Refusal(
+            error=ErrorCode.INVALID_REQUEST,
+            message=f"The value is nested deeper than {limits.NESTING_MAX} levels: no request is.",
+        )
+    try:
+        loose = _decode_loose(value)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return Refusal(
+            error=ErrorCode.INVALID_REQUEST, message=printable(f"No JSON object: {problem}.")
+        )
+    error, message = ErrorCode.INVALID_REQUEST, printable(str(problem))
+    if loose.get("v", WIRE_VERSION) != WIRE_VERSION:
+        error, message = (
+            ErrorCode.UNSUPPORTED_VERSION,
+            "v must be 1: no other wire version is known.",
+        )
+    elif isinstance(loose.get("type"), str) and loose["type"] not in types:
+        error, message = (
+            ErrorCode.UNSUPPORTED_VERSION,
+            "type must be one that this coordinator knows.",
+        )
+    reply = loose.get("reply")
+    space, name = _entity_of(loose, types)
+    return Refusal(
+        error=error,
+        message=message,
+        id=_legible(loose.get("id"), limits.CORRELATION_ID_LENGTH_MAX) or None,
+        client=_legible(loose.get("client"), limits.CLIENT_LENGTH_MAX),
+        space=space,
+        group=_legible(loose.get(name), limits.NAME_LENGTH_MAX),
+        reply=reply if type(reply) is int and reply >= 0 else None,
+    )
+
+
+def _entity_of(loose: Mapping[str, Any], types: Mapping[str, type[Any]]) -> tuple[str, str]:
+    """The space of a bad request, and the field in which its type has the entity's name."""
+    told, tag = loose.get("space"), loose.get("type")
+    request = types.get(tag, Request) if isinstance(tag, str) else Request
+    if not issubclass(request, Request):
+        return Request.SPACE, "group"
+    fields = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
+    return _legible(told, limits.SPACE_LENGTH_MAX) or request.SPACE, dict(fields)["group"]
+
+
+def printable(text: str) -> str:
+    """A message that may quote its sender, made safe to encode and of bounded length."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text[: limits.REASON_LENGTH_MAX])
+
+
+def _nests_deeper_than(levels: int, value: bytes) -> bool:
+    """Whether brackets outside strings nest deeper than this.
+
+    The decoder gives up by the interpreter's recursion limit, which depends on who calls it: the
+    same bytes would be refused in other words by another process.  # INV-01
+    """
+    brackets = _STRINGS.sub(b"", value).translate(None, _NO_BRACKETS)
+    # Without a loop in Python: a megabyte of brackets held up all groups of the shard.  # INV-40
+    return max(accumulate(map(_BRACKETS.__getitem__, brackets)), default=0) > levels
+
+
+def _legible(field: Any, bytes_max: int) -> str:
+    return field if isinstance(field, str) and is_name(field, bytes_max) else ""

@@ -10,7 +10,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from coordlib import limits
-from coordlib.core.engine.fold import Status
+from coordlib.core.engine.state import Status
 from coordlib.core.wire.api import TxnDecided
 from coordlib.errors import CannotReach
 from coordlib.job.background.loop import HealthReport

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from confluent_kafka import KafkaException
 from msgspec import UNSET
 
-from coordlib.core.engine.fold import Status
+from coordlib.core.engine.state import Status
 from coordlib.core.wire.api import Tick
 from coordlib.job.background.loop import BackgroundLoop
 from coordlib.job.control import ControlWriter

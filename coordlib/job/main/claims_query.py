@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from coordlib.config import CoordinatorConfig
 from coordlib.core.claims.fold import Coordination
 from coordlib.core.claims.history import SPACE
-from coordlib.core.engine.fold import ShardSettings
+from coordlib.core.engine.state import ShardSettings
 from coordlib.core.wire.stored import Layout, Marker
 from coordlib.core.wire.topics import claims_prefix
 from coordlib.errors import CoordError, LogCut, StartRefused

@@ -15,7 +15,7 @@ import structlog
 from coordlib.config import CoordinatorConfig
 from coordlib.core.controller.protocol import BrokersSettings, Clusters
 from coordlib.core.engine.effects import OUTBOX, OUTPUT_TOPICS, RESPONSES
-from coordlib.core.engine.fold import ShardSettings
+from coordlib.core.engine.state import ShardSettings
 from coordlib.core.groups.assignors.registry import BUILT_IN
 from coordlib.core.groups.assignors.server_model import Strategy
 from coordlib.core.groups.group import GroupSettings

@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.core.controller import states
 from coordlib.core.controller.states import BrokerState, PartitionState, ReplicaState
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import BrokenInvariant
 from tests.tools import broker_diagram, state_diagram
 from tests.tools import clusters as c
 

@@ -5,10 +5,12 @@ from random import Random
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.effects import Key
+from coordlib.core.engine.effects import REQUESTS, Key
 from coordlib.core.engine.rows import Agenda, note
 from coordlib.core.engine.step import Facts
 from coordlib.core.engine.time import NEVER
+from tests.tools.core import InputRecord, Shard
+from tests.tools.driving import SETTINGS
 
 INTERVAL_MS = 100
 
@@ -57,7 +59,7 @@ def test_an_empty_shard_has_the_clock_of_nobody() -> None:
     assert agenda.cap_ms == limits.CLOCK_CAP_IDLE_MS
 
 
-def test_what_is_due_now_is_due() -> None:
+def test_what_is_due_now_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 2: a deadline or a look at this very millisecond is not left to the next record."""
     agenda = Agenda(
         [note([(("group", "g"), Facts(next_due_ms=500, look_at_ms=401), 0)])], INTERVAL_MS
@@ -65,4 +67,9 @@ def test_what_is_due_now_is_due() -> None:
 
     assert [agenda.has_due(at_ms) for at_ms in (499, 500)] == [False, True]
     assert [agenda.has_look(at_ms) for at_ms in (499, 500)] == [False, True]
-    assert [agenda.is_quiet(at_ms) for at_ms in (499, 500)] == [True, False]
+    shard, fired = Shard(None, SETTINGS), []
+    monkeypatch.setattr(shard, "_agenda", agenda)
+    monkeypatch.setattr(shard, "_fire_due", lambda at: fired.append(at.clock_ms))
+    for offset, at_ms in enumerate((499, 500)):
+        shard.judge(InputRecord(REQUESTS, offset, at_ms, None))
+    assert fired == [500]

@@ -15,10 +15,21 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine import outputs as answered
-from coordlib.core.engine.effects import COMMITTED, EVENTS, GROUPS, REQUESTS, RESPONSES, At, Output
-from coordlib.core.engine.entities import Rows
-from coordlib.core.engine.outputs import Answered, Asked, bytes_max, counted_bytes, size_of
+from coordlib.core.engine import effects as answered
+from coordlib.core.engine.effects import (
+    COMMITTED,
+    EVENTS,
+    GROUPS,
+    REQUESTS,
+    RESPONSES,
+    Answered,
+    Asked,
+    At,
+    Output,
+    bytes_max,
+    counted_bytes,
+)
+from coordlib.core.engine.step import THROTTLE_MS, TOO_MUCH_UNREAD
 from coordlib.core.groups.offsets import commit as offset_commit
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.wire import api as rq
@@ -27,6 +38,7 @@ from coordlib.errors import ErrorCode
 from tests.core.groups.test_properties import compacted, run_in_batches, said
 from tests.tools import assigned_logs, producers, random_logs
 from tests.tools.assigned_groups import subscribe, topics
+from tests.tools.bytes_out.measure import size_of
 from tests.tools.core import InputRecord, Shard, ShardSettings, fold, restore, with_groups
 from tests.tools.driving import (
     SETTINGS,
@@ -150,7 +162,7 @@ def test_small_counts_share_a_row() -> None:
 def test_who_waits(
     request_: rq.Request, total: int, size: int, is_unread: bool, waits: bool
 ) -> None:
-    """The table at the head of answered.py."""
+    """The table at the head of effects.py."""
     count = Answered([(0, total)], 64 * limits.MIB)
 
     assert count.must_wait(asked(request_), size, is_unread) is waits
@@ -359,7 +371,7 @@ def test_who_was_asked_to_join_again_is_never_put_off(small: None) -> None:
     would go on without it, and give what it has to others before it could hear."""
     talk = full_of_itself()
     last = json.loads(next(o.value for o in reversed(talk.outputs) if o.topic == RESPONSES) or b"")
-    assert last["throttle_time_ms"] == answered.THROTTLE_MS
+    assert last["throttle_time_ms"] == THROTTLE_MS
     for member in list(talk.group("g").members):
         metadata = {"range": METADATA}
         request = join(member[0], "again", member=member, generation=1, protocols=metadata)
@@ -387,9 +399,9 @@ def test_who_is_put_off_changes_nothing_and_history_tells(small: None) -> None:
     before = talk.group("g")
 
     assert lines == [
-        f"answer a#j1 JoinGroup {THROTTLED} throttle_time_ms={answered.THROTTLE_MS}",
+        f"answer a#j1 JoinGroup {THROTTLED} throttle_time_ms={THROTTLE_MS}",
         f"event RequestRejected generation=1 cause=r0-{talk.next_offset - 1} "
-        f'reason="{answered.TOO_MUCH_UNREAD}" error={THROTTLED} request=JoinGroup client=a',
+        f'reason="{TOO_MUCH_UNREAD}" error={THROTTLED} request=JoinGroup client=a',
     ]
     assert talk.group("g") is before
 
@@ -419,7 +431,7 @@ def test_large_commits_wait_whole_and_history_tells(small: None) -> None:
     assert taken == sorted(taken, reverse=True)
     assert 1 < sum(taken) < 20
     assert large[-1] == [
-        f"answer[k] x#c29 OffsetCommit {THROTTLED} throttle_time_ms={answered.THROTTLE_MS}",
+        f"answer[k] x#c29 OffsetCommit {THROTTLED} throttle_time_ms={THROTTLE_MS}",
         f"event[k] CommitRefused cause=r0-{talk.next_offset - 1} reason={THROTTLED} client=x "
         "request=OffsetCommit",
     ]
@@ -701,13 +713,13 @@ def test_the_count_is_what_was_said_and_is_not_covered(monkeypatch: pytest.Monke
     """INV-15: told by another way, from the outputs of each step."""
     counted: list[tuple[int, int]] = []
 
-    def spying(self: Rows, at: At, key: tuple[str, str], size_bytes: int) -> None:
+    def spying(self: Shard, at: At, key: tuple[str, str], size_bytes: int) -> None:
         if size_bytes and at.topic == REQUESTS:
             counted.append((at.offset, size_bytes))
         whole(self, at, key, size_bytes)
 
-    whole = Rows._count
-    monkeypatch.setattr(Rows, "_count", spying)
+    whole = Shard._count
+    monkeypatch.setattr(Shard, "_count", spying)
     for seed in range(4):
         records, how = drawn(seed)
         counted.clear()

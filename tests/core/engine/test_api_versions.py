@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine.effects import EVENTS, RESPONSES
-from coordlib.core.engine.outputs import FREE_BYTES
+from coordlib.core.engine.effects import EVENTS, FREE_BYTES, RESPONSES
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire.admin import LATER_FIELDS, fields_by_type
+from coordlib.core.wire.admin import LATER_FIELDS
+from coordlib.core.wire.envelope import Refusal, RequestReader, fields_by_type
 from tests.tools.driving import SETTINGS, Conversation, settings
 
 PAGE = (Path(codec.__file__).parent / "README.md").read_text()
@@ -168,7 +168,7 @@ def test_the_page_names_what_older_jobs_refuse(name: str) -> None:
 
 def test_what_an_older_job_answers_is_told_by_its_error() -> None:
     """The type is not known there: the client takes that for "no new fields"."""
-    older = codec.RequestReader((rq.JoinGroup, rq.Heartbeat)).read(codec.encode(QUESTION))
+    older = RequestReader((rq.JoinGroup, rq.Heartbeat)).read(codec.encode(QUESTION))
 
-    assert isinstance(older, codec.Refusal)
+    assert isinstance(older, Refusal)
     assert (older.error.name, older.id, older.client) == ("UNSUPPORTED_VERSION", "q", "tool")

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from coordlib.core.engine.effects import OUTBOX, REQUESTS, At, Output
 from coordlib.core.engine.fold import Shard
-from coordlib.core.engine.protocol import Decide, Family, Registry
+from coordlib.core.engine.protocol import Family, Registry
 from coordlib.core.engine.rows import Row
 from coordlib.core.engine.state import InputRecord, ShardSettings, decode_blob, restore, topics_of
-from coordlib.core.engine.step import Facts, Kind, Known, Step
+from coordlib.core.engine.step import Decide, Facts, Kind, Known, Step
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec

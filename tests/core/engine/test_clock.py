@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine import time as deadlines
+from coordlib.core.engine import fold
 from coordlib.core.wire import api as rq
 from tests.tools.driving import (
     FOLLOWER,
@@ -42,7 +42,7 @@ def test_the_clock_moves_by_the_clipped_step(
     previous_ms: int, timestamp_ms: int, expected: int
 ) -> None:
     """INV-06. A broker's clock jumps, or another broker's clock takes over."""
-    assert deadlines.advance(50, previous_ms, timestamp_ms, cap_ms=20) == expected
+    assert fold.advance(50, previous_ms, timestamp_ms, cap_ms=20) == expected
 
 
 def test_the_first_record_sets_the_clock() -> None:

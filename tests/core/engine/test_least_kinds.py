@@ -13,9 +13,17 @@ import msgspec
 import pytest
 
 from coordlib.core.engine.effects import At, Output
-from coordlib.core.engine.protocol import Decide, Family, Input, Registry
+from coordlib.core.engine.protocol import Family, Input, Registry
 from coordlib.core.engine.rows import Row
-from coordlib.core.engine.step import ANY_GENERATION, Facts, Kind, Known, Step, UnknownSavedVersion
+from coordlib.core.engine.step import (
+    ANY_GENERATION,
+    Decide,
+    Facts,
+    Kind,
+    Known,
+    Step,
+    UnknownSavedVersion,
+)
 from coordlib.core.engine.tables import Table
 from coordlib.core.engine.time import Due
 from coordlib.core.groups.protocol import Groups

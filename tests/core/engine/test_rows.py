@@ -7,8 +7,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.effects import REQUESTS, At, Output, Refusals
-from coordlib.core.engine.outputs import Answered, Outbox
+from coordlib.core.engine.effects import REQUESTS, Answered, At, Outbox, Output, Refusals
 from coordlib.core.engine.tables import Entries, StoredTable
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.offsets.tables import OFFSETS
@@ -38,6 +37,7 @@ AT = At(
     clock_ms=1,
     incarnation="t",
     reply_partitions=1,
+    coordinate="r0-7",
 )
 
 
@@ -86,7 +86,7 @@ def test_what_shares_a_row_is_covered_with_the_newest_of_it() -> None:
 
 def test_lines_that_were_not_said_leave_no_gap_in_the_ids() -> None:
     """INV-36: an id names which line of its record it is, whatever was tried before."""
-    outbox = Outbox(0, lambda _: Refusals())
+    outbox = Outbox(lambda _: Refusals())
     line = fx.History(type="GroupCreated", space="group", group="g", cause="r0-7", kind="classic")
     outbox.put([line], AT)
     outbox.ready([line, line], AT)

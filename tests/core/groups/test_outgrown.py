@@ -20,7 +20,7 @@ from coordlib.core.groups.kind import GroupKind
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.job.operator import judge_readable
+from coordlib.job.batch import judge_readable
 from coordlib.job.pipelines import fold_groups
 from tests.tools.assigned_groups import subscribe, topics
 from tests.tools.core import Fold, InputRecord, Shard, fold, restore

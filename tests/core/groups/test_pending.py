@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from coordlib.config import TransactionsConfig
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.groups.offsets.tables import PENDING
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.wire import api as rq

@@ -32,6 +32,7 @@ from coordlib.core.groups.classic.protocol import CLASSIC, check_invariants
 from coordlib.core.groups.offsets.tables import KeptOffset, offset_bytes
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
+from coordlib.core.wire.envelope import Refusal
 from tests.tools import random_logs as logs
 from tests.tools.core import (
     InputRecord,
@@ -299,7 +300,7 @@ def test_every_request_gets_one_terminal_answer(seed: int) -> None:
         if isinstance(request, rq.JoinGroup | rq.SyncGroup):
             # The same request once more takes the place of the one that waits.
             newest[type(request), request.client, request.group, request.id] = cause
-        elif isinstance(request, codec.Refusal):
+        elif isinstance(request, Refusal):
             assert causes[cause] == (request.id is not None)
         elif not isinstance(request, rq.Heartbeat | rq.Tick):
             assert causes[cause] == 1
@@ -484,7 +485,7 @@ def test_any_bytes_decode_or_are_refused(value: bytes) -> None:
     """INV-40: a record is written by anybody who can reach the topic."""
     decoded = codec.decode_request(value)
 
-    assert isinstance(decoded, codec.Refusal | rq.Request | rq.Tick)
+    assert isinstance(decoded, Refusal | rq.Request | rq.Tick)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -501,7 +502,7 @@ def test_mutated_requests_decode_or_are_refused_and_can_be_answered(
     shard = Shard(None, SETTINGS)
     shard.judge(InputRecord(REQUESTS, 0, 5, mutated))
 
-    if isinstance(codec.decode_request(mutated), codec.Refusal):
+    if isinstance(codec.decode_request(mutated), Refusal):
         assert shard.rows == {}
         assert [o.topic for o in shard.outputs] in ([EVENTS], [RESPONSES, EVENTS])
 

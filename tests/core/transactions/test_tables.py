@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from coordlib.core.engine.effects import RESPONSES
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import RESPONSES, BrokenInvariant
 from coordlib.core.transactions import transaction
 from coordlib.core.transactions.tables import (
     ABORTS,

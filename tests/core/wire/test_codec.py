@@ -10,6 +10,7 @@ from coordlib import limits
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec, envelope
+from coordlib.core.wire.envelope import Refusal
 from coordlib.errors import ErrorCode
 from tests.tools import driving
 
@@ -20,7 +21,7 @@ ROW = {"topic": "t", "partition": 0, "offset": 1}
 FETCH: dict[str, Any] = {"v": 1, "type": "OffsetFetch", "id": "1", "client": "a", "group": "g"}
 
 
-def read(request: dict[str, Any], **changed: Any) -> rq.AnyRequest | codec.Refusal:
+def read(request: dict[str, Any], **changed: Any) -> rq.AnyRequest | Refusal:
     return codec.decode_request(json.dumps({**request, **changed}).encode())
 
 
@@ -95,7 +96,7 @@ def test_a_bad_field_is_named(
     """INV-41. Whoever writes a client in another language needs to know which field and why."""
     refused = read(request_, **changed)
 
-    assert isinstance(refused, codec.Refusal)
+    assert isinstance(refused, Refusal)
     assert refused.error.name == error
     assert words in refused.message
 
@@ -103,11 +104,11 @@ def test_a_bad_field_is_named(
 def test_the_sender_is_told_as_far_as_it_is_legible() -> None:
     """A refusal is answered under the id of the request, in the partition that it named."""
     refused = read(JOIN, v=2, reply=3)
-    assert isinstance(refused, codec.Refusal)
+    assert isinstance(refused, Refusal)
     assert (refused.id, refused.client, refused.group, refused.reply) == ("j1", "a", "g", 3)
 
     refused = read(JOIN, id=[1], client="\n", group={"g": 1}, reply=True)
-    assert isinstance(refused, codec.Refusal)
+    assert isinstance(refused, Refusal)
     assert (refused.id, refused.client, refused.group, refused.reply) == (None, "", "", None)
 
 
@@ -139,7 +140,7 @@ def test_poison_is_refused(value: bytes | None) -> None:
     """INV-40. Anybody who can reach the topic can write anything."""
     refused = codec.decode_request(value)
 
-    assert isinstance(refused, codec.Refusal)
+    assert isinstance(refused, Refusal)
     assert refused.error is ErrorCode.INVALID_REQUEST
     assert len(refused.message) <= limits.REASON_LENGTH_MAX
     codec.encode(refused.message)
@@ -151,7 +152,7 @@ def test_a_request_that_is_too_large_is_answered() -> None:
     request = rq.OffsetCommit(v=1, id="aa-7", client="c", group="g", reply=3, offsets=rows)
     refused = codec.decode_request(codec.encode(request))
 
-    assert isinstance(refused, codec.Refusal)
+    assert isinstance(refused, Refusal)
     assert (refused.id, refused.client, refused.group, refused.reply) == ("aa-7", "c", "g", 3)
     assert refused.message.endswith(f"send at most {limits.REQUEST_BYTES_MAX}.")
     with pytest.raises(ValueError, match="bytes, and a request at most"):
@@ -164,7 +165,7 @@ def test_deep_nesting_is_refused_in_the_same_words_by_every_caller(depth: int) -
     from another depth than a test: the same log gave other bytes."""
     value = b'{"a":' + b"[" * depth + b"]" * depth + b',"type":"Heartbeat","id":"1","client":"c"}'
 
-    def called_from(levels: int) -> rq.AnyRequest | codec.Refusal:
+    def called_from(levels: int) -> rq.AnyRequest | Refusal:
         return codec.decode_request(value) if levels == 0 else called_from(levels - 1)
 
     assert called_from(0) == called_from(60) == called_from(120)
@@ -174,7 +175,7 @@ def test_brackets_in_strings_do_not_nest() -> None:
     """A reason may contain anything readable."""
     assert isinstance(read(JOIN, reason='[[["' * 200), rq.JoinGroup)
     refused = read(JOIN, reason='{{\\"' * 200, v=2)
-    assert isinstance(refused, codec.Refusal)
+    assert isinstance(refused, Refusal)
     assert refused.id == "j1"
 
 
@@ -182,7 +183,7 @@ def test_a_message_that_quotes_its_sender_can_be_printed() -> None:
     """A field's name may be a terminal's escape sequence, a megabyte long."""
     refused = read(JOIN, **{"\x1b[2J" * 10_000: 1})
 
-    assert isinstance(refused, codec.Refusal)
+    assert isinstance(refused, Refusal)
     assert "\x1b" not in refused.message
     assert len(refused.message) <= limits.REASON_LENGTH_MAX
 

@@ -4,6 +4,7 @@ import pytest
 
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec, control
+from coordlib.core.wire.envelope import Refusal
 
 UNSIGNED = b'{"type":"Tick","v":1,"n":[2,7],"key":"a1","published":41}'
 
@@ -63,5 +64,5 @@ def test_fields_out_of_bounds_are_a_refusal(fields: bytes, named: str) -> None:
     """INV-40: a forger may send anything."""
     refused = codec.decode_request(b'{"type":"Tick","v":1,"published":3,%s}' % fields)
 
-    assert isinstance(refused, codec.Refusal)
+    assert isinstance(refused, Refusal)
     assert named in refused.message

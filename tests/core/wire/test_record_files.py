@@ -14,6 +14,7 @@ from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
+from coordlib.core.wire.envelope import Refusal, RequestReader
 from coordlib.core.wire.transactions import ProducerResponse
 from tests.tools import driving
 
@@ -60,7 +61,7 @@ def test_a_bad_request_can_be_built_and_sent() -> None:
     refused = codec.decode_request(codec.encode(request))
 
     assert request.fault() == "offsets names one partition twice: name each once."
-    assert isinstance(refused, codec.Refusal)
+    assert isinstance(refused, Refusal)
     assert (refused.message, refused.id) == (request.fault(), request.id)
 
 
@@ -81,14 +82,14 @@ class EvenTick(rq.Control, tag="EvenTick", frozen=True, kw_only=True):
 @pytest.mark.parametrize("kind", [Even, EvenTick])
 def test_a_new_type_brings_its_own_check(kind: type[Any]) -> None:
     """A protocol of its own adds a struct, and changes nothing in the codec."""
-    read = codec.RequestReader([Even, EvenTick]).read
+    read = RequestReader([Even, EvenTick]).read
     sender = {"id": "1", "client": "a", "group": "g"} if kind is Even else {}
 
     def reading(**fields: Any) -> Any:
         return read(json.dumps({"v": 1, "type": kind.__name__, **sender, **fields}).encode())
 
     assert reading(number=2) == kind(v=1, number=2, **sender)
-    assert isinstance(reading(number=3), codec.Refusal)
+    assert isinstance(reading(number=3), Refusal)
     assert reading(number=3).message == "number must be even."
 
 
@@ -97,6 +98,6 @@ def test_the_envelope_is_checked_before_the_rest(field: str) -> None:
     """An answer needs a sender that can be read; what else is wrong comes second."""
     bad = {"v": 1, "type": "Even", "id": "1", "client": "a", "group": "g", "number": 3}
 
-    refused = codec.RequestReader([Even]).read(json.dumps({**bad, field: "\n"}).encode())
+    refused = RequestReader([Even]).read(json.dumps({**bad, field: "\n"}).encode())
 
     assert refused.message.startswith(f"{field} must have 1 to")

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib import limits
-from coordlib.core.engine.fold import Status
+from coordlib.core.engine.state import Status
 from coordlib.core.wire.api import TxnDecided
 from coordlib.core.wire.stored import ShardPosition
 from coordlib.errors import CannotReach

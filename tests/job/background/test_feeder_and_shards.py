@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from coordlib.core.engine.effects import COMMITTED, OUTBOX, REQUESTS, RESPONSES, Output
-from coordlib.core.engine.fold import Status, fold
-from coordlib.core.engine.state import InputRecord, ShardSettings
+from coordlib.core.engine.fold import fold
+from coordlib.core.engine.state import InputRecord, ShardSettings, Status
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec

@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Iterable
 from typing import Final
 
-from coordlib.core.engine.fold import Fold, InputRecord, ShardSettings
 from coordlib.core.engine.pages import Kept, Packing, PagesFold, StoredPages
+from coordlib.core.engine.state import Fold, InputRecord, ShardSettings
 from coordlib.job.pipelines import fold_group_pages, fold_groups
 
 #: With which the job packed its state before it had zstd.

@@ -35,7 +35,7 @@ names, of characters that JSON writes twice as long, and no field that may be le
 rounded.
 
 What bounds the outputs of a batch (`coordlib/job/batch.py`,
-`coordlib/core/engine/outputs.py`):
+`coordlib/core/engine/effects.py`):
 
 - **the plan**: so many outputs are planned for each record;
 - **it waits**: what is beyond the plan is counted until readers can see it. Where a shard has said

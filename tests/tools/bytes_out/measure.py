@@ -2,15 +2,14 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
 from coordlib import limits
-from coordlib.core.engine.effects import REQUESTS
-from coordlib.core.engine.outputs import FREE_BYTES, FREE_SHARE, bytes_max, size_of
+from coordlib.core.engine.effects import FREE_BYTES, FREE_SHARE, REQUESTS, Output, bytes_max
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
@@ -125,6 +124,11 @@ class Case:
         saved = size_of(talk.end_batch_raw())
         kept = max(before, len(talk.shard.encode()))
         return Judged(came, wrote, saved, kept, len(requests), -1)
+
+
+def size_of(outputs: Iterable[Output]) -> int:
+    """How many bytes they have."""
+    return sum(len(each.key) + len(each.value or b"") for each in outputs)
 
 
 def shortest(request: rq.Request | rq.Control) -> bytes:

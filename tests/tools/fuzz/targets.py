@@ -20,6 +20,7 @@ from coordlib.core.wire.data_headers import (
     header_of,
     read_headers,
 )
+from coordlib.core.wire.envelope import Refusal
 from tests.tools.fuzz import inputs
 
 ACCEPTED: Final = "accepted"
@@ -41,7 +42,7 @@ class Target:
 
 def _request(value: bytes) -> str:
     found = codec.decode_request(value)
-    if isinstance(found, codec.Refusal):
+    if isinstance(found, Refusal):
         codec.encode(found.message)  # it is told in an answer and in an event
         return f"{found.error.name} {_kind_of(found.message)}"
     return f"{ACCEPTED} {type(found).__name__}"

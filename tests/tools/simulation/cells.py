@@ -18,8 +18,7 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.cells import Owned, ShardRange
 from coordlib.core.wire.envelope import shard_of
-from coordlib.job.batch import assemble
-from coordlib.job.operator import judge_rows
+from coordlib.job.batch import assemble, judge_readable
 from coordlib.job.pipelines import fold_groups
 from tests.tools.core import InputRecord
 from tests.tools.simulation import plan as plans
@@ -183,7 +182,7 @@ class CellsWorld:
         records = self.cluster.partitions[f"{PREFIX}.requests", shard].read(0, False)[0]
         inputs = [InputRecord("r", each.offset, each.timestamp_ms, each.value) for each in records]
         settings = msgspec.structs.replace(self.engine.settings, shard=shard)
-        _, rows = judge_rows(fold_groups, None, inputs, settings)
+        _, rows = judge_readable(fold_groups, None, inputs, settings)
         return _of_requests(assemble(0, rows).outputs, shard)
 
     def _seen(self, shard: int) -> dict[str, list[Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from coordlib.core.engine.effects import OUTBOX, Output
-from coordlib.core.engine.fold import Status
+from coordlib.core.engine.state import Status
 from coordlib.core.wire.envelope import shard_of
 from coordlib.job.background.feeder import Feeder, Pair, tell, waiting_in
 from tests.tools.simulation.driver_io import Beside

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.core.engine.effects import Output
-from coordlib.core.engine.fold import Status
+from coordlib.core.engine.state import Status
 from coordlib.core.wire import codec
 from coordlib.core.wire.api import Control, Tick
 from coordlib.job.background.feeder import Waiting

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaException
 
-from coordlib.core.engine.fold import InputRecord
+from coordlib.core.engine.state import InputRecord
 from coordlib.core.wire.stored import JudgedRecord
 from coordlib.errors import CannotReach, StartRefused
 from coordlib.job.batch import judged_record

@@ -15,15 +15,14 @@ import msgspec
 
 from coordlib import limits
 from coordlib.core.engine import fold as shard_module
-from coordlib.core.engine.effects import At, Key, Output
+from coordlib.core.engine.effects import At, BrokenInvariant, Key, Output
 from coordlib.core.engine.rows import Agenda, Row, StoredRow, note
 from coordlib.core.engine.state import restore
-from coordlib.core.engine.step import BrokenInvariant
 from coordlib.core.groups.kind import GroupKind
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire.stored import ShardPosition
-from coordlib.job.operator import judge_rows
+from coordlib.job.batch import output_rows
 from coordlib.job.pipelines import fold_groups
 from tests.tools.core import (
     Fold,
@@ -115,7 +114,7 @@ class WatchedShard(Shard):
         """INV-15: what the shard goes by has followed from its rows all through the batch."""
         agenda, shard = self._agenda, f"shard {self.settings.shard}"
         known = [(key, row.facts, row.entry_bytes) for key, row in self.rows.items()]
-        anew = Agenda([note(known)], self.settings.look_interval_ms)
+        anew = Agenda([note(known)], self.settings.bounds.check_interval_ms)
         for what in ("size_bytes", "cap_ms", "waits", "reports", "replies", "deadlines"):
             ours, found = getattr(agenda, what), getattr(anew, what)
             if ours != found:
@@ -131,11 +130,11 @@ class WatchedShard(Shard):
             if lost:
                 raise Violation(f"INV-15: {shard} has lost the {what} {lost[0]}")
 
-    def _judge_request(self, at: At, request: rq.Request, value: bytes | None) -> None:
+    def _judge_request(self, at: At, key: Key, request: rq.Request, raw: bytes | None) -> None:
         cell = self.rows.get(request.entity)
         before = None if cell is None else (dict(cell.heard), cell.value)
         count = len(self.outputs)
-        super()._judge_request(at, request, value)
+        super()._judge_request(at, key, request, raw)
         after = self.rows.get(request.entity)
         if cell is None or before is None or after is not cell:
             return
@@ -191,7 +190,9 @@ class Inspector:
         """One shard's part of a batch. Raises what an unreadable state raises, and Violation."""
         with in_force(defects), self.looking_on():
             try:
-                fresh, rows = judge_rows(self._fold, blob, records, settings)
+                done = self._fold(blob, records, settings)
+                fresh = done.blob
+                rows = output_rows(done.outputs, done.status, len(fresh), records)
             except (msgspec.MsgspecError, UnknownStateVersion, Violation):
                 raise
             except Exception as problem:

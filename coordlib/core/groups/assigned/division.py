@@ -129,7 +129,7 @@ def _within_bounds(
     left_out: list[str] = []
     held = _held(step.live)
     room, room_bytes = limits.PARTITIONS_PER_ASSIGNED_GROUP_MAX, _room_left(step, held)
-    shard_bytes = max(step.room_for(is_known=True), 0)
+    shard_bytes = max(step.members_room_bytes, 0)
     some = {topic for topics_of_one in dict.fromkeys(wanted.values()) for topic in topics_of_one}
     for topic in sorted(some, key=lambda each: (each not in step.live.topics, each)):
         count, known = step.topics[topic], held.get(topic, 0)

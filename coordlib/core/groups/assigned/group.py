@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.engine.time import Timer
 from coordlib.core.groups.assignors.registry import StrategyBook
 from coordlib.core.groups.group import GroupStep, Refused, is_older

@@ -15,14 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine.step import (
-    ANY_GENERATION,
-    NO_GENERATION,
-    BrokenInvariant,
-    Facts,
-    Handler,
-    Known,
-)
+from coordlib.core.engine.effects import BrokenInvariant
+from coordlib.core.engine.step import ANY_GENERATION, NO_GENERATION, Facts, Handler, Known
 from coordlib.core.engine.time import NEVER, Due, rerun
 from coordlib.core.groups.assigned import division, reconciliation, subscriptions
 from coordlib.core.groups.assigned.group import (

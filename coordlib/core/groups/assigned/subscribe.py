@@ -16,8 +16,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine.effects import reply_of
-from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
+from coordlib.core.engine.step import SHARD_IS_TOO_LARGE, reply_of
 from coordlib.core.groups.assigned import division, reconciliation
 from coordlib.core.groups.assigned.group import (
     SESSION_TIMEOUT_TOO_HIGH,
@@ -49,7 +48,7 @@ def release(step: Step, request: rq.Release) -> None:
     # The offsets first: the partitions are still the member's own.
     # Of this demand only: a late duplicate must restore none (rule 12).
     partitions = demand.partitions if demand is not None else {}
-    room_bytes = step.room_for(is_known=True)
+    room_bytes = step.members_room_bytes
     store(step, request, room_bytes, lambda row: includes(partitions, row.topic, row.partition))
     if demand is not None:
         reconciliation.let_go(step, member, demand)
@@ -152,7 +151,7 @@ def _no_place(step: Step) -> Refused:
 def _has_room(step: Step, newcomer: Member, group: Group | None) -> bool:
     """Whether the shard's blob has room for a newcomer without partitions."""
     grows_by = newcomer.kept_own_bytes + (step.new_group_bytes if group is None else 0)
-    return grows_by <= step.room_for(is_known=False)
+    return grows_by <= step.room_bytes
 
 
 def _other_strategy(step: Step, request: rq.Subscribe, but: str) -> Refused:
@@ -282,7 +281,7 @@ def _fits_into_shard(step: Step, start: Group | None, is_known: bool) -> bool:
     if step.room_bytes >= limits.OUTPUT_BYTES_MAX:
         return True  # more than any group has: spares the counting
     grows_by = step.live.kept_bytes - (start.kept_bytes if start else 0)
-    return grows_by <= max(step.room_for(is_known), 0)
+    return grows_by <= max(step.members_room_bytes if is_known else step.room_bytes, 0)
 
 
 def _refuse_growth(step: Step, request: rq.Subscribe, start: Group | None, message: str) -> None:

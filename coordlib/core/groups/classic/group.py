@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.engine.time import Timer
 from coordlib.core.groups.group import GroupStep, Refused
 from coordlib.core.wire import api as rq

@@ -20,8 +20,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine.effects import reply_of
-from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
+from coordlib.core.engine.step import SHARD_IS_TOO_LARGE, reply_of
 from coordlib.core.groups.classic import members, rebalance
 from coordlib.core.groups.classic.group import (
     ANNOUNCED_BYTES_MAX,
@@ -389,7 +388,7 @@ def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -
     if member is None:
         grows_by = _made_from(step, request, _new_id(step, request)).kept_bytes
         grows_by += 0 if step.value is not None else step.new_group_bytes
-        return grows_by <= step.room_for(is_known=False)
+        return grows_by <= step.room_bytes
     if request.member:
         after = replace(member, protocols=_offered(request), rejoin_id=_rejoin_id(request, member))
         grows_by = 0
@@ -399,7 +398,7 @@ def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -
         after = replace(made, assignment=member.assignment)
         grows_by = GUARD_BYTES
     grows_by += after.kept_bytes - member.kept_bytes
-    return grows_by <= max(step.room_for(is_known=True), 0)
+    return grows_by <= max(step.members_room_bytes, 0)
 
 
 def _has_place(step: Step, member: Member | None) -> bool:

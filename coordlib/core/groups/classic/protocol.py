@@ -20,7 +20,8 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from coordlib.core.engine.step import NO_GENERATION, BrokenInvariant, Facts, Handler, Known
+from coordlib.core.engine.effects import BrokenInvariant
+from coordlib.core.engine.step import NO_GENERATION, Facts, Handler, Known
 from coordlib.core.engine.time import NEVER, Due, rerun
 from coordlib.core.groups.classic import members, rebalance
 from coordlib.core.groups.classic.group import Group, Member, State, Step

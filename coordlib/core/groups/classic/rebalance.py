@@ -18,7 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.effects import refusal
+from coordlib.core.engine.step import refusal
 from coordlib.core.engine.time import plain, reaction
 from coordlib.core.groups.classic.group import Announced, Failure, Member, Parked, State, Step
 from coordlib.core.groups.group import next_generation

@@ -5,7 +5,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine.effects import reply_of
+from coordlib.core.engine.step import reply_of
 from coordlib.core.groups.classic import rebalance
 from coordlib.core.groups.classic.group import SYNC, Failure, Member, Parked, State, Step
 from coordlib.core.groups.classic.rebalance import issue, record_failure, send_assignment
@@ -88,7 +88,7 @@ def _assign(step: Step, request: rq.SyncGroup) -> None:
     )
     grows_by = _assigned_bytes(step) - before_bytes
     is_too_large = step.live.size_bytes > limits.GROUP_BYTES_MAX
-    if is_too_large or grows_by > max(step.room_for(is_known=True), 0):
+    if is_too_large or grows_by > max(step.members_room_bytes, 0):
         _refuse_too_large(step)
         return
     step.enter(State.STABLE)
@@ -109,7 +109,7 @@ def _failure_of(step: Step, request: rq.SyncGroup, grows_by: int) -> Failure | N
     if not request.has_failed:
         return None
     failure = Failure(str(request.error), request.message or "")
-    has_room = grows_by + failure.kept_bytes <= step.room_for(is_known=True)
+    has_room = grows_by + failure.kept_bytes <= step.members_room_bytes
     return failure if has_room else replace(failure, message="")
 
 

@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 from msgspec import UNSET
 
 from coordlib import limits
-from coordlib.core.engine import effects
-from coordlib.core.engine.step import Handler
+from coordlib.core.engine.step import Handler, answer, refusal
 from coordlib.core.engine.tables import name_bytes
 from coordlib.core.groups.group import GroupStep
 from coordlib.core.groups.offsets import pending
@@ -254,7 +253,7 @@ def _without_room(
     grows_by = size_of(entry) + name_bytes(offered.key)
     if before is not None:
         grows_by -= size_of(before) + name_bytes(offered.key)
-    room_bytes = step.room_for(is_known=offered.generation >= 0)
+    room_bytes = step.members_room_bytes if offered.generation >= 0 else step.room_bytes
     if step.value is None:
         room_bytes -= step.new_group_bytes
     pending_bytes = entries.size_bytes + grows_by
@@ -294,7 +293,8 @@ def txn_offsets(step: GroupStep[Any], message: TxnOffsets) -> None:
     done = admit(step, offered)
     if isinstance(done, Refused):
         failed = done.failed or UNSET
-        step.emit(effects.refuse(request, step.at, done.code, done.message, failed=failed))
+        refused = refusal(done.code, done.message)
+        step.emit(answer(request, step.at, **refused, failed=failed))
         record_refused(step, offered, done)
     else:
         step.answer(request)

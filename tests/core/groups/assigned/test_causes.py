@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.engine.effects import REQUESTS, At
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import REQUESTS, At, BrokenInvariant
 from coordlib.core.groups.assigned.group import VALID_PREVIOUS_STATES, Group, State, Step
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.wire import codec
@@ -179,7 +178,7 @@ def test_events_lead_where_the_table_says_and_nowhere_else(
 @pytest.mark.parametrize("state", State)
 def test_a_change_that_is_not_in_the_table_is_refused(before: State, state: State) -> None:
     """INV-12: the step is undone, instead of a group that nobody can lead out again."""
-    at = At(0, 1, REQUESTS, 7, 1_000, 1_000, "t", 1)
+    at = At(0, 1, REQUESTS, 7, 1_000, 1_000, "t", 1, "r0-7")
     step = Step(ASSIGNED, "g", Group(group="g", state=before), at, around(driving.SETTINGS))
 
     if before is state or (before, state) in LEGAL:

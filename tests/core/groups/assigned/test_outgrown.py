@@ -26,7 +26,7 @@ from coordlib.core.groups.assigned.group import (
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.job.operator import judge_readable
+from coordlib.job.batch import judge_readable
 from coordlib.job.pipelines import fold_groups
 from tests.tools.assigned_groups import (
     answer_demands,

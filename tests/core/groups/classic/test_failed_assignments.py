@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.effects import COMMITTED, GROUPS, RESPONSES, Output
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import COMMITTED, GROUPS, RESPONSES, BrokenInvariant, Output
 from coordlib.core.groups.classic.group import Failure, State
 from coordlib.core.groups.classic.protocol import CLASSIC, check_invariants
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
+from coordlib.core.wire.envelope import Refusal
 from tests.tools.core import ShardSettings, restore
 from tests.tools.driving import (
     FOLLOWER,
@@ -245,7 +245,7 @@ def test_an_error_that_no_leader_may_give_is_refused(fields: dict[str, object], 
     """An error about membership would put the other members out by one member's word."""
     refusal = codec.decode_request(codec.encode(sync("a", 2, LEADER, **fields)))
 
-    assert isinstance(refusal, codec.Refusal)
+    assert isinstance(refusal, Refusal)
     assert refusal.error.name == "INVALID_REQUEST"
     assert refusal.message.startswith(fault)
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.groups.classic.group import Guard, State
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import api as rq

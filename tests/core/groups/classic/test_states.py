@@ -3,15 +3,14 @@
 import msgspec
 import pytest
 
-from coordlib.core.engine.effects import REQUESTS, At
-from coordlib.core.engine.step import BrokenInvariant
+from coordlib.core.engine.effects import REQUESTS, At, BrokenInvariant
 from coordlib.core.groups.classic.group import Group, State, Step
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.classic.rebalance import select_protocol
 from tests.tools.core import around
 from tests.tools.driving import LEADER, SETTINGS, STATES, settled
 
-AT = At(0, 1, REQUESTS, 7, 5, 5, "t", 1)
+AT = At(0, 1, REQUESTS, 7, 5, 5, "t", 1, "r0-7")
 
 #: From a state to those that may follow. In Kafka Dead may follow all: a coordinator that gives a
 #: partition away unloads its groups as they are. A shard never does.

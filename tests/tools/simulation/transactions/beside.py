@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.core.engine.effects import OUTBOX, Output
-from coordlib.core.engine.fold import Status
+from coordlib.core.engine.state import Status
 from coordlib.core.wire.api import Control, TxnDecided
 from coordlib.job.background.decisions import DecisionWatch, Look, Seen
 from coordlib.job.background.feeder import Feeder, Waiting, waiting_in
