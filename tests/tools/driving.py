@@ -16,8 +16,9 @@ from typing import Any, Literal
 from msgspec import Raw
 
 from coordlib.core.engine.effects import OUTBOX, REQUESTS, Output
+from coordlib.core.engine.step import NOT_INDEXED
 from coordlib.core.groups.classic.group import Group
-from coordlib.core.groups.protocol import COMMITS
+from coordlib.core.groups.protocol import COMMITS, Groups
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from tests.tools.core import Fold, InputRecord, Shard, ShardSettings, of_groups, with_groups
@@ -131,8 +132,14 @@ class Conversation:
     def use(self, how: ShardSettings) -> None:
         """Go on with other settings, in the same batch."""
         self.settings = self.shard.settings = how
+        registry, stored, _ = self.shard.families.begin
+        self.shard.families.begin = registry, stored, how.families
         for family in self.shard.families.values():
             family.settings = how.of(type(family))
+            if isinstance(family, Groups):
+                family.learn(dict(family.topics), family.ids)
+            else:
+                family.context = type(family)(NOT_INDEXED, family.settings).context
 
     def _restart(self, blob: bytes) -> None:
         self.shard = Shard(blob, self.settings)
