@@ -262,8 +262,6 @@ class Step(Generic[V]):
         """
         if code in self.DESIGN_ERRORS:
             fields.setdefault("design_error", self.DESIGN_ERRORS[code])
-        if code is ErrorCode.THROTTLING_QUOTA_EXCEEDED and "throttle_time_ms" not in fields:
-            fields["throttle_time_ms"] = self.family.throttle_ms
         self.effects.append(answer(request, self.at, **refusal(code, message), **fields))
         steps = request.UNTOLD_REFUSALS
         if steps is not None and code not in steps:
