@@ -227,7 +227,7 @@ class Refusals(msgspec.Struct, array_like=True, gc=False):
             return None
         if not self.unreported:
             return record
-        detail = {**record.detail, "unreported": self.unreported}
+        detail = {**record.detail, "untold": self.unreported}
         self.unreported = 0
         return msgspec.structs.replace(record, detail=detail)
 

@@ -24,7 +24,7 @@ def lines(talk: Conversation, group: str = "g") -> list[dict[str, Any]]:
 
 
 def accounted(told: list[dict[str, Any]]) -> int:
-    return sum(1 + line["detail"].get("unreported", 0) for line in told)
+    return sum(1 + line["detail"].get("untold", 0) for line in told)
 
 
 def full() -> Conversation:
@@ -38,8 +38,8 @@ def test_of_a_flood_the_first_refusals_are_told_and_then_how_many() -> None:
 
     told = lines(talk)
     assert len(told) == FIRST + 2
-    assert ["unreported" in line["detail"] for line in told] == [False] * FIRST + [True] * 2
-    assert told[-1]["detail"]["unreported"] == EVERY - 1
+    assert ["untold" in line["detail"] for line in told] == [False] * FIRST + [True] * 2
+    assert told[-1]["detail"]["untold"] == EVERY - 1
     assert accounted(told) == 2 * EVERY
     assert told[-1]["detail"]["client"] == f"x{2 * EVERY - 1}"
 
@@ -62,7 +62,7 @@ def test_a_later_window_tells_how_many_had_no_line() -> None:
     flood(talk, 2, session_timeout_ms=1)
 
     told = lines(talk)
-    assert [line["detail"].get("unreported") for line in told[FIRST:]] == [30, None]
+    assert [line["detail"].get("untold") for line in told[FIRST:]] == [30, None]
     assert accounted(told) == FIRST + 32
 
 
