@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -22,6 +21,7 @@ from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, SNAPSHOTS
 from coordlib.core.engine.fold import fold
 from coordlib.core.engine.pages import Kept, Packing, PagesFold, StoredPages, fold_pages
 from coordlib.core.engine.state import (
+    Fold,
     InputRecord,
     ShardSettings,
     Topics,
@@ -178,8 +178,11 @@ def claims(prefix: str, topic: str) -> Pipeline:
     )
 
 
-#: `fold` with the job's registry.
-fold_groups: Final[FoldFn] = partial(fold, registry=REGISTRY)
+def fold_groups(
+    blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings
+) -> Fold:
+    """`fold` with the job's registry."""
+    return fold(blob, records, settings, REGISTRY)
 
 
 def fold_group_pages(

@@ -15,9 +15,10 @@ from coordlib.job.batch import (
     UnreadableState,
     assemble,
     held_bytes_max,
+    judge_readable,
     pack_outputs,
 )
-from coordlib.job.operator import gather, judge_rows, pack_state, pieces, take_over, unpack_state
+from coordlib.job.operator import gather, pack_state, pieces, take_over, unpack_state
 from coordlib.job.pipelines import fold_groups
 from tests.tools.driving import SETTINGS, Conversation, join
 
@@ -32,8 +33,8 @@ def flooded(joins: int) -> Conversation:
 def test_outputs_come_out_of_their_rows_as_the_shard_wrote_them() -> None:
     """Spark collects rows in any order; a flood fills many of them."""
     log = flooded(200).log
-    blob, rows = judge_rows(fold_groups, None, log, SETTINGS)
-    _, others = judge_rows(fold_groups, None, log[:1], SETTINGS)
+    blob, rows = judge_readable(fold_groups, None, log, SETTINGS)
+    _, others = judge_readable(fold_groups, None, log[:1], SETTINGS)
     talk = Conversation()
     for record in log:
         talk.shard.judge(record)
@@ -173,7 +174,7 @@ def test_a_batch_that_other_code_has_judged_is_taken_over() -> None:
     assert batch.outputs == []
     assert batch.reports[0].ranges == {"r": (0, 2)}
     assert batch.reports[0].status == talk.shard.status()
-    assert judge_rows(fold_groups, fresh, [], SETTINGS)[0] == fresh
+    assert judge_readable(fold_groups, fresh, [], SETTINGS)[0] == fresh
 
 
 def test_large_outputs_leave_a_task_in_pieces() -> None:
@@ -200,7 +201,7 @@ def test_small_outputs_leave_it_in_one_piece() -> None:
 def test_empty_rows_are_no_outputs() -> None:
     """The driver puts the pieces together as if there were none."""
     log = flooded(3).log
-    _, rows = judge_rows(fold_groups, None, log, SETTINGS)
+    _, rows = judge_readable(fold_groups, None, log, SETTINGS)
 
     assert assemble(0, [EMPTY_ROW, *rows, EMPTY_ROW]) == assemble(0, rows)
     assert assemble(0, rows).reports[0].output_bytes == sum(len(row[2] or b"") for row in rows)

@@ -10,9 +10,8 @@ from coordlib.core.wire import codec
 from coordlib.core.wire.stored import Layout
 from coordlib.core.wire.topics import CLAIMS_OUTPUTS, own_topics
 from coordlib.errors import SetupError
-from coordlib.job.batch import assemble
+from coordlib.job.batch import assemble, judge_readable
 from coordlib.job.checkpoint import Identity
-from coordlib.job.operator import judge_rows
 from coordlib.job.pipelines import claims, groups
 from coordlib.job.progress import next_marker
 from tests.history.claims_life import PLANE, a_life_of_claims
@@ -38,7 +37,7 @@ def test_the_groups_plane_gives_the_bytes_that_it_gave() -> None:
     for number in range(12):
         talk.send(join(f"c{number}", group=f"g{number % 5}"))
 
-    blob, rows = judge_rows(GROUPS.fold, None, talk.log, SETTINGS)
+    blob, rows = judge_readable(GROUPS.fold, None, talk.log, SETTINGS)
     batch = assemble(7, rows)
     marker = next_marker(None, batch, IDENTITY, GROUPS.inputs)
 
@@ -97,8 +96,8 @@ def test_the_job_writes_nothing_to_the_coordination_topic() -> None:
 
 def test_a_batch_of_claims_has_a_marker_like_any_other() -> None:
     life = a_life_of_claims()
-    blob, rows = judge_rows(PLANE.fold, None, life.records, OF_CLAIMS)
-    again = judge_rows(PLANE.fold, None, list(reversed(life.records)), OF_CLAIMS)
+    blob, rows = judge_readable(PLANE.fold, None, life.records, OF_CLAIMS)
+    again = judge_readable(PLANE.fold, None, list(reversed(life.records)), OF_CLAIMS)
     batch = assemble(0, rows)
     marker = next_marker(None, batch, IDENTITY, PLANE.inputs)
 

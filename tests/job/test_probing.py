@@ -14,9 +14,8 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import TooMuchAtOnce
-from coordlib.job.batch import assemble
+from coordlib.job.batch import assemble, judge_readable
 from coordlib.job.checkpoint import Identity, Probe
-from coordlib.job.operator import judge_rows
 from coordlib.job.pipelines import groups
 from coordlib.job.process import StopAsked
 from coordlib.job.progress import next_marker
@@ -160,7 +159,7 @@ class _Frame:
             at = f"{each.topic}{settings.shard}-{each.offset}"
             if each.value in self._prefix.deadly and at not in settings.set_aside:
                 raise self._prefix.deadly[each.value]
-        return judge_rows(PLANE.fold, blob, records, settings)[1]
+        return judge_readable(PLANE.fold, blob, records, settings)[1]
 
 
 @pytest.fixture

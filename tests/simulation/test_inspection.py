@@ -157,7 +157,7 @@ def test_a_batch_that_cannot_be_judged_is_seen(monkeypatch: pytest.MonkeyPatch) 
     def raises(*args: object) -> None:
         raise EffectTooLarge("groups record of 10876527 bytes")
 
-    monkeypatch.setattr(inspection, "judge_rows", raises)
+    monkeypatch.setattr(inspection, "output_rows", raises)
 
     assert_breaks("INV-67", lambda: Inspector().judge(None, log(join("a")), PRODUCTION, []))
 

@@ -31,7 +31,7 @@ def test_journeys_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
         assert files == len(passed) == len(set(passed)) <= changes
         assert Cost(*aim) == each.aim
         if each.record_aim is not None:
-            assert passed[0] == "job/operator.py"
+            assert passed[0] == "job/batch.py"
             assert f"{name}, inside one record" in said
             assert "   *" not in ways[name].split("\n")[1], "a batch begins outside of records"
 
