@@ -131,7 +131,7 @@ class ControlWriter:
             self._producer.produce(self._topic, value, partition=shard, on_delivery=note)
 
     def serve(self, timeout_s: float = 0.0) -> None:
-        """Tell what became of records; with a time, wait so long for all. Raises KafkaException."""
+        """Serve delivery callbacks; with a time, wait up to it for all. Raises KafkaException."""
         if timeout_s:
             self._producer.flush(timeout_s)
         else:

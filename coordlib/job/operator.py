@@ -124,7 +124,7 @@ class KeptPages:
         return kept
 
     def put(self, pipeline: str, shard: int, kept: Kept, size_bytes: int, bytes_max: int) -> None:
-        """Keep them, and as many others as all together have at most so many bytes."""
+        """Cache these pages; evict others to stay under the bound on bytes."""
         self._of[pipeline, shard] = kept, size_bytes
         while sum(size for _, size in self._of.values()) > bytes_max:
             del self._of[next(iter(self._of))]

@@ -122,7 +122,7 @@ class Pipeline:
         return named(f"{self.prefix}-{self.name}", owned)
 
     def shards(self, count: int) -> range:
-        """Its shards, of so many."""
+        """Shards owned by this job, given the total count."""
         return shards_of(self.owned, count)
 
     @property

@@ -8,8 +8,10 @@ at: a group may wait for one that does not exist yet.
 from collections.abc import Collection
 
 from coordlib.cli.groups.view import SeenGroup
-from coordlib.core.groups.assigned import group as assigned
-from coordlib.core.groups.classic import group as classic
+from coordlib.core.groups.assigned.group import Group as AssignedGroup
+from coordlib.core.groups.assigned.group import Member as AssignedMember
+from coordlib.core.groups.classic.group import Group as ClassicGroup
+from coordlib.core.groups.classic.group import Member as ClassicMember
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.topics import BadPattern, compile_pattern, resolve
 
@@ -21,15 +23,15 @@ def wants(group: SeenGroup, topic: str, own: Collection[str] = ()) -> bool:
         own: the coordinator's own topics, which no expression matches.
     """
     match group.value:
-        case assigned.Group(members=members):
+        case AssignedGroup(members=members):
             return any(topic in m.topics or _matches(m, topic, own) for m in members.values())
-        case classic.Group(members=members, protocol_type=cp.CONSUMER):
-            return any(_names(member, topic) for member in members.values())
+        case ClassicGroup(members=members, protocol_type=cp.CONSUMER):
+            return any(_subscribes(member, topic) for member in members.values())
         case _:
             return False
 
 
-def _matches(member: assigned.Member, topic: str, own: Collection[str]) -> bool:
+def _matches(member: AssignedMember, topic: str, own: Collection[str]) -> bool:
     if member.pattern is None or topic in own:
         return False
     try:
@@ -39,7 +41,7 @@ def _matches(member: assigned.Member, topic: str, own: Collection[str]) -> bool:
         return False
 
 
-def _names(member: classic.Member, topic: str) -> bool:
+def _subscribes(member: ClassicMember, topic: str) -> bool:
     """Whether a subscription names it; one that cannot be read names nothing."""
     for offered in member.protocols:
         try:
