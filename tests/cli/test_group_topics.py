@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.groups.group_topics import wants
-from coordlib.cli.groups.view import SeenGroup, _group
+from coordlib.cli.groups.view import SeenGroup, _group, wants
 from coordlib.core.groups.assigned.group import Group as AssignedGroup
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.classic.protocol import CLASSIC

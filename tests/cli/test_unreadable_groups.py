@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from coordlib.cli.groups import view
-from coordlib.cli.groups.group_topics import wants
-from coordlib.cli.groups.view import SeenGroup, _group
+from coordlib.cli.groups.view import SeenGroup, _group, wants
 from coordlib.cli.kit.where import Where
 from coordlib.cli.main.main import main
 from coordlib.core import registry

@@ -87,8 +87,7 @@ def list_groups(
         Only groups with a member that subscribes to this topic, by name or by an expression; for
         groups that only keep offsets of it see the view current_offsets (coord sql).
     """
-    from coordlib.cli.groups.group_topics import wants
-    from coordlib.cli.groups.view import read_groups
+    from coordlib.cli.groups.view import read_groups, wants
     from coordlib.core.wire.topics import own_topics
 
     wanted = states_named(state or [], (*GROUP_STATES, QUARANTINED, UNREADABLE), "a group")

@@ -1,7 +1,7 @@
-"""Groups as the topics have them: state, owners, committed offsets, lag."""
+"""Groups as the topics have them: state, owners, committed offsets, lag, topics."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -14,15 +14,18 @@ from coordlib.core.engine.effects import GROUPS, TRANSACTIONS
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.groups.assigned import members as assigned
 from coordlib.core.groups.assigned.group import Group as AssignedGroup
+from coordlib.core.groups.assigned.group import Member as AssignedMember
 from coordlib.core.groups.classic import members as classic
 from coordlib.core.groups.classic.group import Failure
 from coordlib.core.groups.classic.group import Group as ClassicGroup
+from coordlib.core.groups.classic.group import Member as ClassicMember
 from coordlib.core.groups.offsets.tables import PENDING
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import CommittedValue
+from coordlib.core.wire.topics import BadPattern, compile_pattern, resolve
 from coordlib.errors import ErrorCode, GroupError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching, refusing
@@ -367,3 +370,39 @@ def _owner(group: SeenGroup, name: str | None) -> tuple[str | None, str | None, 
         return None, None, None
     member = group.members[name]
     return name, member.client, host_of(member)
+
+
+def wants(group: SeenGroup, topic: str, own: Collection[str] = ()) -> bool:
+    """Whether a member has asked for this topic. Of a group that cannot be read: no.
+
+    Args:
+        own: the coordinator's own topics, which no expression matches.
+    """
+    match group.value:
+        case AssignedGroup(members=members):
+            return any(topic in m.topics or _matches(m, topic, own) for m in members.values())
+        case ClassicGroup(members=members, protocol_type=cp.CONSUMER):
+            return any(_subscribes(member, topic) for member in members.values())
+        case _:
+            return False
+
+
+def _matches(member: AssignedMember, topic: str, own: Collection[str]) -> bool:
+    if member.pattern is None or topic in own:
+        return False
+    try:
+        exclude = None if member.exclude is None else compile_pattern(member.exclude)
+        return bool(resolve(compile_pattern(member.pattern), exclude, (topic,)))
+    except BadPattern:  # the coordinator has another RE2
+        return False
+
+
+def _subscribes(member: ClassicMember, topic: str) -> bool:
+    """Whether a subscription names it; one that cannot be read names nothing."""
+    for offered in member.protocols:
+        try:
+            if topic in cp.decode_subscription(offered.metadata).topics:
+                return True
+        except cp.Unreadable:
+            continue
+    return False
