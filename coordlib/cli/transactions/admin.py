@@ -204,11 +204,12 @@ def decide(
     yes: bool = False,
     where: Where = HERE,
 ) -> int:
-    """Commit or abort pending offsets by hand. Check first whether the sender's batch was written.
+    """Commit or abort pending offsets by hand.
 
-    Of a Delta table: if its member is gone and no other member starts. Of Kafka: only if the
-    record was deleted before the job could look; else Kafka knows, and the job finds out.
-    Committing what was not written loses records; aborting what was written repeats them.
+    Check first whether the sender's batch was written. Of a Delta table: if its member is gone and
+    no other member starts. Of Kafka: only if the record was deleted before the job could look; else
+    Kafka knows, and the job finds out. Committing what was not written loses records; aborting what
+    was written repeats them.
 
     Parameters
     ----------
