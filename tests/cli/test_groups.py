@@ -139,7 +139,7 @@ def _add_awaited(engine: Engine) -> None:
     """A group that waits for a former owner and for an announced id."""
     timer = Timer(duration_ms=1_000, cause=0)
     guard = classic.Guard(
-        member="m0", client="old", first_id="j0", session_timeout_ms=1_000, due_ms=5, told=timer
+        member="m0", client="old", first_id="j0", session_timeout_ms=1_000, due_ms=5, notice=timer
     )
     announced = classic.Announced(timer=timer, client="new", first_id="j8")
     engine.group("held", guards={"m0": guard}, pending={"m8": announced})
