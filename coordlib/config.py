@@ -150,10 +150,8 @@ def load_config(path: Path | None, overrides: list[str] | None = None) -> Coordi
     tree: dict[str, Any] = {}
     if path is not None:
         tree = _read(path)
-    _refuse_moved(tree, str(path))
     for override in overrides or []:
         _apply(tree, override)
-    _refuse_moved(tree, "command line")
     try:
         config = msgspec.convert(tree, CoordinatorConfig, strict=False)
     except msgspec.ValidationError as problem:
@@ -187,24 +185,6 @@ def _refuse_empty_ranges(config: CoordinatorConfig, where: str) -> None:
                 where,
                 "Correct one of them: no timeout lies between.",
             )
-
-
-#: Keys of before, and what they are called now.
-_MOVED: Final = {
-    ("group", "shard_bytes_max"): "shard.bytes_max",
-    ("group", "offsets_retention_check_interval_ms"): "shard.check_interval_ms",
-}
-
-
-def _refuse_moved(tree: dict[str, Any], where: str) -> None:
-    sections = {name: keys for name, keys in tree.items() if isinstance(keys, dict)}
-    moved = [
-        f"{section}.{key} is called {now} now"
-        for (section, key), now in _MOVED.items()
-        if key in sections.get(section, {})
-    ]
-    if moved:
-        raise SetupError(f"{', and '.join(moved)}.", where, "Rename what is named.")
 
 
 def _read(path: Path) -> dict[str, Any]:

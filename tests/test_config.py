@@ -99,16 +99,3 @@ def test_workers_with_too_little_memory_for_any_batch_are_refused() -> None:
 
     least = load_config(None, [f"engine.worker_memory_bytes={64 * 1024 * 1024}"])
     assert least.engine.worker_memory_bytes == 64 * 1024 * 1024
-
-
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        ("group.shard_bytes_max", "shard.bytes_max"),
-        ("group.offsets_retention_check_interval_ms", "shard.check_interval_ms"),
-    ],
-)
-def test_a_key_that_has_moved_says_where_it_is(before: str, now: str):
-    with pytest.raises(SetupError, match=f"{before} is called {now} now"):
-        load_config(None, [f"{before}=70000"])
-    assert load_config(None, [f"{now}=70000"]).shard != load_config(None).shard

@@ -2,9 +2,8 @@
 
 `CoordinatedConsumer` has the shape of confluent-kafka's Consumer. It uses a `ClassicMember`, for
 programs that share partitions but read them in their own way, or an `AssignedMember`, the same for
-server-assigned groups. `GroupMember` is the former name of `ClassicMember` and the same class.
-`BrokerAgent` makes a program a broker of a cluster. `read_options` reads from a file how a program
-connects to secured brokers.
+server-assigned groups. `BrokerAgent` makes a program a broker of a cluster. `read_options` reads
+from a file how a program connects to secured brokers.
 
 Below them: `groups`, `transactions`, `controller` and `claims`, each with its state machines
 without IO, and `kit`, which all of them use. `spark` makes a Spark query a member; programs that
@@ -48,9 +47,6 @@ from coordlib.client.units import exactly_once, send_offsets_to_transaction
 from coordlib.core.wire.api import Endpoint
 from coordlib.kafka.options import read_options
 
-#: The former name of `ClassicMember`, from when there was no other kind of member.
-GroupMember = ClassicMember
-
 __all__ = [
     "AssignedMember",
     "AssignmentFailed",
@@ -67,7 +63,6 @@ __all__ = [
     "Endpoint",
     "Following",
     "FunctionAssignor",
-    "GroupMember",
     "GroupMemberView",
     "GroupMetadata",
     "IdempotentProducer",

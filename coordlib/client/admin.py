@@ -18,12 +18,12 @@ from coordlib.client.controller.metadata import ClusterMetadata, Picture
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.process import Closing
-from coordlib.client.kit.requests import WIRE_VERSION, Identity, backoff_ms, throttle_ms
+from coordlib.client.kit.requests import Identity, backoff_ms, throttle_ms
 from coordlib.client.kit.transport import KafkaTransport, NoFence, Transport
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.controller import CLUSTER
-from coordlib.core.wire.envelope import shard_of
+from coordlib.core.wire.envelope import WIRE_VERSION, shard_of
 from coordlib.core.wire.stored import GROUP_SPACE
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.limits import LEAVERS_MAX

@@ -22,7 +22,6 @@ from coordlib.history.delta_append import (
     OvertakenByAnother,
     append,
     delete,
-    hadoop_file,
     id_of,
     names_in,
     newest_snapshot,
@@ -31,6 +30,7 @@ from coordlib.history.delta_append import (
     write_text,
 )
 from coordlib.history.plan import (
+    BEGIN_ANEW,
     ArchiveOptions,
     Commit,
     Hole,
@@ -60,7 +60,8 @@ class ArchivedTable:
         source: the topics whose records it is to have.
 
     Raises:
-        StartRefused: how far the table is complete is unknown, or it has records of other topics.
+        StartRefused: how far the table is complete is unknown, it has records of other topics, or
+            it lacks a column.
         CannotReach: there is no table, and this archive has written to one.
         AnotherTable: it is not the one that this archive has written to.
     """
@@ -85,6 +86,7 @@ class ArchivedTable:
             self._version = int(snapshot.version())
             self._digest = self._digest_of(self._version)
             self.newest = self._find(self._number_in(snapshot)).continued(source, path)
+            self._refuse_lacking(snapshot)
         #: The table is complete up to here: its newest commit, and what was read since then and
         #: had no row for it.
         self.next: Positions = self.newest.next
@@ -92,7 +94,7 @@ class ArchivedTable:
         self.read = self.newest.read
 
     def make_ready(self) -> None:
-        """Make the table, where there is none, and give it what it lacks. Before it is appended to.
+        """Make the table, where there is none. Before it is appended to.
 
         Raises:
             Exception: Delta's, where another archive makes the table at this moment.
@@ -105,7 +107,6 @@ class ArchivedTable:
             self._digest = self._digest_of(self._version)
         write_text(self._spark, self._id_file, f"{id_of(self._snapshot())} {self._path}")
         self._keep_position()
-        self._add_columns()
 
     def note_read(
         self,
@@ -239,26 +240,15 @@ class ArchivedTable:
         if not any(mine.endswith(f"/{name}") for name in names):
             write_text(self._spark, mine, self.newest.to_json(-1))
 
-    def _add_columns(self) -> None:
-        """Give a table that an older version made the columns that it lacks, null in its rows.
-
-        It is a change of Delta's schema alone: column mapping, which would shut older readers out
-        (and the one without a JVM), is not needed for columns at the end. It is done before the
-        first append, for Delta refuses rows with columns that the table has not got.
-        """
-        lacking = self._lacking()
-        if not lacking:
-            return
-        columns = ", ".join(f"`{name}` {kind}" for name, kind in lacking.items())
-        files, path = hadoop_file(self._spark, self._path)
-        name = files.makeQualified(path).toString().replace("`", "``")  # SQL takes no relative one
-        self._spark.sql(f"ALTER TABLE delta.`{name}` ADD COLUMNS ({columns})")
-        _log.info("added columns to a table", table=self._path, columns=[*lacking])
-
-    def _lacking(self) -> dict[str, str]:
-        """The columns that the table has not got, with their types."""
-        found = set(self._snapshot().schema().fieldNames())
-        return {name: kind for name, kind in COLUMNS[self._table].items() if name not in found}
+    def _refuse_lacking(self, snapshot: Any) -> None:
+        """Other code made it: Delta takes no rows with columns that the table has not got."""
+        found = set(snapshot.schema().fieldNames())
+        if lacking := [name for name in COLUMNS[self._table] if name not in found]:
+            raise StartRefused(
+                "A table has not all columns that this code writes.",
+                f"{self._path}: {', '.join(lacking)}",
+                f"Start the code that made it. {BEGIN_ANEW}",
+            )
 
     def _snapshot(self) -> Any:
         """Delta's snapshot of what lies there now; its version costs no Spark job."""

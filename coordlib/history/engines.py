@@ -10,7 +10,7 @@ from coordlib.history.views.groups import GROUP_VIEWS
 from coordlib.history.views.transactions import TRANSACTION_VIEWS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 #: View name to query, in an order in which each needs only those before it.
 VIEWS: Final[dict[str, str]] = {
@@ -148,7 +148,7 @@ def register_spark(spark: "SparkSession", tables: str) -> None:
         path = path_of(tables, table)
         # The archive makes a table when it has the first row for it; without events there is none.
         if table == EVENTS or DeltaTable.isDeltaTable(spark, path):
-            _whole(spark, table, path).createOrReplaceTempView(table)
+            spark.read.format("delta").load(path).createOrReplaceTempView(table)
         else:
             schema = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS[table].items())
             spark.createDataFrame([], schema).createOrReplaceTempView(table)
@@ -156,16 +156,3 @@ def register_spark(spark: "SparkSession", tables: str) -> None:
         spark.sql(statement)
     for name, query in VIEWS.items():
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
-
-
-def _whole(spark: "SparkSession", table: str, path: str) -> "DataFrame":
-    """A table with all of its columns, as DuckDB gives it: those that it lacks are null, those that
-    somebody else added come after the others."""
-    from pyspark.sql import functions as F  # noqa: N812  # its usual name
-
-    rows, known = spark.read.format("delta").load(path), COLUMNS[table]
-    columns = (
-        F.col(name) if name in rows.columns else F.lit(None).cast(kind).alias(name)
-        for name, kind in known.items()
-    )
-    return rows.select(*columns, *(f"`{name}`" for name in rows.columns if name not in known))

@@ -67,8 +67,6 @@ def parse_events(rows: DataFrame) -> DataFrame:
         "log_offset": log_offset,
         "group_id": F.col("e.group"),
         "member_id": F.col("e.member"),
-        # Events of before have no `kind`: theirs is `protocol`.
-        "kind": F.coalesce("e.kind", "e.protocol"),
         "transactional_id": F.when(F.col("e.space") == TRANSACTION, F.col("e.group")),
     }
     is_event = (

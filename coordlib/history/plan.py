@@ -83,15 +83,8 @@ class Commit:
             path: the table's, for the error.
 
         Raises:
-            StartRefused: the table has records of other topics, or does not name them.  # INV-39
+            StartRefused: the table has records of other topics.  # INV-39
         """
-        if not self.prefix:
-            raise StartRefused(
-                "These tables name neither a prefix nor topics, so nobody knows whose history they "
-                "hold.",
-                path,
-                f"An older version made them. {_BEGIN_ANEW}",
-            )
         if self.prefix != source.prefix:
             raise StartRefused(
                 "These tables hold the history of another prefix.",
@@ -105,7 +98,7 @@ class Commit:
                 "Topics were made anew since these tables were written.",
                 f"{path}: {source.prefix}.{other[0]} had the id {self.topic_ids[other[0]]}, "
                 f"and has {now[other[0]]}",
-                _BEGIN_ANEW,
+                BEGIN_ANEW,
             )
         return replace(
             self,
@@ -172,14 +165,13 @@ class Commit:
         """The metadata of an archive's commit; None for any other commit."""
         try:
             found = json.loads(text or "{}")
-            identity, number = found["coord_archive"], found["number"]
-            later: dict[str, Any] = {key: found[key] for key in _LATER if key in found}
-            later["reported"] = found.get("told", {})
-            later["read"] = {
+            rest: dict[str, Any] = {name: found[name] for name in _KEPT}
+            rest["reported"] = found["told"]
+            rest["read"] = {
                 topic: {partition: tuple(record) for partition, record in each.items()}
-                for topic, each in found.get("read", {}).items()
+                for topic, each in found["read"].items()
             }
-            return cls(identity, number, found["next"], found["skipped"], **later)
+            return cls(found["coord_archive"], **rest)
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -187,8 +179,8 @@ class Commit:
 #: The topics of claims, too: where their coordination topic has lost its end, or has grown, they
 #: are made anew, and the history of the groups goes on.
 _REPLACEABLE = REPLACEABLE.union(CLAIMS_ARCHIVED)
-_LATER = ("until", "as_of_ms", "prefix", "topic_ids")
-_BEGIN_ANEW = (
+_KEPT = ("number", "next", "skipped", "until", "as_of_ms", "prefix", "topic_ids")
+BEGIN_ANEW = (
     "Begin anew: keep this folder aside, and name a fresh one for the tables. What is still in the "
     "topics is written into it."
 )

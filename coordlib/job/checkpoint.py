@@ -75,9 +75,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
     incarnation: str
     #: Marker of the checkpoint that a rebuild continues; None: this one began with the topics. Only
-    #: its batch and its next offsets count here: of a marker of version 1 the positions are lost.
+    #: its batch and its next offsets count here.
     rebuilt_from: Marker | None = None
-    #: The key of each shard in Spark's state (keys.py); none: a shard is its own key.
+    #: The key of each shard in Spark's state (keys.py).
     keys: tuple[int, ...] = ()
     #: The shards that are judged with it, where other jobs have the rest; left out: all.
     owned: ShardRange | UnsetType = UNSET
@@ -92,19 +92,13 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         """Their numbers."""
         return shards_of(self.cell, self.shards)
 
-    @property
-    def keys_of_shards(self) -> tuple[int, ...]:
-        """The key of each shard."""
-        return self.keys or tuple(range(self.shards))
-
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """A committed batch that was judged differently when it ran again."""
 
     version: int = 1
     batch: int
-    #: Of which checkpoint; empty: older code wrote it, and it is of none.
-    checkpoint: str = ""
+    checkpoint: str
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,7 +170,7 @@ class CheckpointFolder:
         return None if self._on_disk is None else LocalFolder(self._on_disk)
 
     def identity(self) -> Identity | None:
-        """This checkpoint's identity; None: it is new, or a start was cut short (older code)."""
+        """This checkpoint's identity; None: it is new, or its file cannot be read."""
         return self._decoded(_IDENTITY, Identity)
 
     def _decoded(self, name: str, kind: type[_T]) -> _T | None:
@@ -249,13 +243,6 @@ class CheckpointFolder:
         for each in (away, *(self._path(self.path, name) for name in names)):
             if self._fs.exists(each):
                 self._fs.delete(each, True)
-
-    def planned_partitions(self) -> dict[str, set[int]]:
-        """The partitions that the newest planned batch names, by topic. Spark goes on with these
-        alone: to it a partition that is not read any more is data that was lost."""
-        newest = self._newest_planned()
-        raw = None if newest is None else self._read(f"{_PLANNED}/{newest}")
-        return {} if raw is None else _partitions_in(raw)
 
     def _newest_planned(self) -> int | None:
         names = self._names(_PLANNED)
@@ -352,8 +339,6 @@ class CheckpointFolder:
 
     def _seed(self, shard: int, continued: Marker) -> bytes:
         blob = self._read(_seed_name(shard, continued))
-        if blob is None:  # a rebuild by older code
-            blob = self._read(f"{_SEEDS}/{shard}")
         if blob is None:
             raise StartRefused(
                 f"The state that shard {shard} was rebuilt with is missing.",
@@ -497,11 +482,6 @@ def have_begun(identity: Identity, marker: Marker) -> bool:
         )
         for shard in identity.own_shards
     )
-
-
-def _partitions_in(planned: bytes) -> dict[str, set[int]]:
-    """Of a file of Spark's log: a version, the batch's settings, and a line for each source."""
-    return {topic: set(map(int, offsets)) for topic, offsets in _offsets_in(planned).items()}
 
 
 def _offsets_in(planned: bytes) -> dict[str, dict[str, int]]:

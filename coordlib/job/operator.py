@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.state import GroupState
 
-#: A blob or a part, and one that code of before has packed; a state in pages.
+#: A blob or a part; a state in pages.
 _ZSTD: Final = b"\x01"
-_ZLIB: Final = b"\x78"
 _PAGES: Final = b"\x02"
 #: The size of a blob unpacked stands behind the first byte.
 _SIZE_BYTES: Final = 8
@@ -60,13 +59,11 @@ def pack_state(blob: bytes) -> bytes:
 
 
 def unpack_state(stored: bytes) -> bytes:
-    """The blob again, whichever code has packed it. Raises UnreadableState."""
+    """The blob again. Raises UnreadableState."""
     try:
-        if stored[:1] == _ZLIB:
-            return zlib.decompress(stored)
         if stored[:1] == _ZSTD and len(stored) > 1 + _SIZE_BYTES:
             return _unpack_zstd(memoryview(stored)[1:])
-    except (zlib.error, OSError, ValueError, MemoryError) as problem:
+    except (OSError, ValueError, MemoryError) as problem:
         what = f"{type(problem).__name__}: {problem}"
         raise UnreadableState(f"it cannot be unpacked: {what}") from problem
     raise UnreadableState(f"it begins with {stored[:4]!r}, which no code has written")
@@ -95,10 +92,10 @@ def pack_pages(stored: StoredPages) -> bytes:
     return _PAGES + zlib.crc32(parts).to_bytes(_SUM_BYTES, "big") + parts
 
 
-def unpack_pages(stored: bytes) -> StoredPages | None:
-    """The state again; None: it is not in pages. Raises UnreadableState."""
+def unpack_pages(stored: bytes) -> StoredPages:
+    """The state again. Raises UnreadableState."""
     if stored[:1] != _PAGES:
-        return None
+        raise UnreadableState(f"it begins with {stored[:4]!r}, which no code has written")
     expected, parts = stored[1 : 1 + _SUM_BYTES], memoryview(stored)[1 + _SUM_BYTES :]
     if zlib.crc32(parts).to_bytes(_SUM_BYTES, "big") != expected:
         raise UnreadableState("its pages are damaged: they have another checksum")
@@ -332,15 +329,14 @@ class Judging(NamedTuple):
 
     def judge(self, stored: bytes, records: list[InputRecord], settings: ShardSettings) -> Judged:
         """A batch of a shard that has a state."""
-        pages = unpack_pages(stored) if self.fold_pages is not None else None
-        if pages is None:
+        if self.fold_pages is None:
             return self.begin(unpack_state(stored), records, settings)
-        return self._judge_pages(pages, records, settings)
+        return self._judge_pages(unpack_pages(stored), records, settings)
 
     def begin(
         self, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
     ) -> Judged:
-        """The first batch of a shard: of a rebuilt one, a new one, or one that had no pages."""
+        """A batch of a shard without pages: it is new or rebuilt, or its plane has none."""
         if self.fold_pages is not None:
             return self._judge_pages(blob, records, settings)
         fresh, rows = judge_readable(self.fold, blob, records, settings)

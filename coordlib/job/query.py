@@ -213,9 +213,9 @@ class PipelineQuery:
         with reaching("It is not known where the topics begin.", "Check that the broker runs."):
             return log_bounds(open_admin(self._options.client, log_level=2), places)
 
-    def must_begin_anew(self, shards: int) -> bool:
+    def must_begin_anew(self) -> bool:
         """Whether the checkpoint has to be made anew, by the progress topic as it was read."""
-        return must_begin_anew(self.folder, self.sink.marker, shards, self.pipeline)
+        return must_begin_anew(self.folder, self.sink.marker)
 
     def settle(
         self,
@@ -444,7 +444,7 @@ class PipelineQuery:
                 running.settings,
                 running.beginning,
                 running.memory_bytes,
-                running.identity.keys_of_shards,
+                running.identity.keys,
             )
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", pipeline.pool)
         writer = (

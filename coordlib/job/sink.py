@@ -20,7 +20,7 @@ from coordlib.core.wire import api as rs
 from coordlib.core.wire import cells, codec, stored
 from coordlib.core.wire.api import TopicMetadata
 from coordlib.core.wire.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue
-from coordlib.core.wire.stored import FEATURES, ControlKeys, Layout, Marker, SetAside
+from coordlib.core.wire.stored import ControlKeys, Layout, Marker, SetAside
 from coordlib.errors import CannotReach, CoordError, DriverFenced
 from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
@@ -224,7 +224,7 @@ class TransactionalSink:
         if owned is None and not progress.cells:
             return
         assert self._others is not None, "a sink of cells can fence others"
-        value = CellValue(features=FEATURES, since_ms=time.time_ns() // 1_000_000)
+        value = CellValue(since_ms=time.time_ns() // 1_000_000)
         self._transact([("progress", 0, cells.key_of(CELL, owned), codec.encode(value))])
         progress.note_cell(value)
         self._settle()

@@ -3,7 +3,7 @@
 Keeps INV-144.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -29,7 +29,6 @@ from coordlib.job.rebuild import Replay, record_of
 from coordlib.job.sink import TransactionalSink
 from coordlib.kafka.clients import reaching
 from coordlib.kafka.logs import Place
-from coordlib.kafka.plans import REPLACEABLE
 from coordlib.kafka.reading import read_range
 
 if TYPE_CHECKING:
@@ -69,8 +68,6 @@ class Folder(Protocol):
     def has_batches(self) -> bool: ...
 
     def has_committed_batches(self) -> bool: ...
-
-    def planned_partitions(self) -> Mapping[str, Collection[int]]: ...
 
     def forget_batches(self) -> None: ...
 
@@ -112,7 +109,7 @@ def agree(  # noqa: PLR0913  # the last three have a default
     if log is not None:
         log.settle(sink, layout)
     identity, marker = folder.identity(), sink.marker
-    is_anew = must_begin_anew(folder, marker, layout.shards, pipeline)
+    is_anew = must_begin_anew(folder, marker)
     too_much = None if identity is None else ended_with(folder, identity, marker)
     if identity is not None and not is_anew and too_much is None:
         return identity
@@ -205,21 +202,15 @@ def _seeds(
     return rebuild.seed_blobs(newest_by_key, pages, pipeline, layout.shards, sink.marker, replay)
 
 
-def must_begin_anew(folder: Folder, marker: Marker | None, shards: int, pipeline: Pipeline) -> bool:
-    """Whether this checkpoint cannot go on, and the state is to be taken from the topics.
+def must_begin_anew(folder: Folder, marker: Marker | None) -> bool:
+    """Whether a start has begun to remove the checkpoint's batches, and died.
 
-    Older code read partitions that were added to the topics, and Spark refuses to leave them out:
-    the source has lost data then.  # INV-115
-
-    A start that has begun to remove the batches, and died, goes on with that.
+    The state is to be taken from the topics then.
     """
     identity = folder.identity()
     if identity is None or marker is None or marker.checkpoint != identity.checkpoint:
         return False
-    if not folder.has_batches():
-        return True
-    recorded = set(pipeline.shards(shards))
-    return any(not recorded.issuperset(each) for each in folder.planned_partitions().values())
+    return not folder.has_batches()
 
 
 def not_committed(folder: Folder, identity: Identity, marker: Marker | None) -> Planned | None:
@@ -299,20 +290,19 @@ def _planned_less(
 
 
 def _agree_on_layout(sink: TransactionalSink, layout: Layout, pipeline: Pipeline) -> None:
-    """Refuse other topics than the recorded ones; record new topics and this job's features.
+    """Refuse other topics than the recorded ones; record new topics and this job's wire version.
 
-    Features may be more than those of the job before, or fewer where older code is started again.
-    Of cells those count that all of them have: a client does not ask which one judges its group.
+    It may be higher than that of the job before, or lower where older code is started again. Of
+    cells the lowest counts: a client does not ask which one judges its group.  # INV-84
     """
     recorded, prefix = sink.layout, pipeline.prefix
-    features = read_by_all(sink.progress.cells, pipeline.owned, layout.features)
-    layout = replace(layout, features=features)
+    wire_version = read_by_all(sink.progress.cells, pipeline.owned, layout.wire_version)
+    layout = replace(layout, wire_version=wire_version)
     if recorded is None:
         sink.write_layout(layout)
         return
     refuse_other_topics(recorded, layout, prefix)
-    # All else stays as it was recorded: its versions have nothing to do with topics.
-    renewed = replace(recorded, topic_ids=layout.topic_ids, features=layout.features)
+    renewed = replace(recorded, topic_ids=layout.topic_ids, wire_version=wire_version)
     if recorded == renewed:
         return
     new = sorted(layout.topic_ids.keys() - recorded.topic_ids.keys())
@@ -334,12 +324,12 @@ def refuse_other_topics(recorded: Layout | None, layout: Layout, prefix: str) ->
         )
     differences = list(_changed_counts(recorded, layout))
     mends = [_OTHER_COUNTS] if differences else []
-    now, replaceable = layout.topic_ids, {f"{prefix}.{name}" for name in REPLACEABLE}
+    now = layout.topic_ids
     anew = [name for name, id_ in recorded.topic_ids.items() if now.get(name, id_) != id_]
     if anew:
         differences.append(f"made anew since, with other topic ids: {', '.join(anew)}")
         mends.append(_MADE_ANEW)
-    gone = [name for name in recorded.topic_ids if name not in now and name not in replaceable]
+    gone = [name for name in recorded.topic_ids if name not in now]
     if gone:
         differences.append(f"recorded, and not among the topics of this code: {', '.join(gone)}")
         mends.append(_NOT_THERE)

@@ -12,10 +12,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs d
     AclPermissionType,
     ResourcePatternType,
     ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialAlteration,
-    UserScramCredentialUpsertion,
 )
 
 from coordlib.errors import CoordError, SetupError
@@ -23,8 +19,6 @@ from coordlib.kafka.clients import denial, open_admin, reason_of, unreachable
 from coordlib.kafka.roles import Kind, Operation, Right
 
 TIMEOUT_S: Final = 15.0
-#: Kafka's own number for new passwords.
-SCRAM_ITERATIONS: Final = 4_096
 _PRINCIPAL: Final = re.compile(r"[A-Za-z]+:\S(?:.{0,252}\S)?")
 _TYPES: Final = {
     Kind.TOPIC: ResourceType.TOPIC,
@@ -77,23 +71,6 @@ def grant(options: Mapping[str, Any], principal: str, rights: Sequence[Right]) -
     wanted = [binding(right, principal) for right in rights]
     answers = admin.create_acls(wanted, request_timeout=TIMEOUT_S)
     _await(answers.values(), options, "The rights were not granted")
-
-
-def set_passwords(options: Mapping[str, Any], passwords: Mapping[str, str]) -> None:
-    """Let these users log in with these passwords (SCRAM-SHA-512). Raises as `grant`.
-
-    Args:
-        passwords: by user.
-    """
-    admin = open_admin(options)
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, SCRAM_ITERATIONS)
-    wanted: list[UserScramCredentialAlteration] = [
-        UserScramCredentialUpsertion(user, info, password.encode())
-        for user, password in passwords.items()
-    ]
-    answers = admin.alter_user_scram_credentials(wanted, request_timeout=TIMEOUT_S)
-    mend = "Look into the broker's log."
-    _await(answers.values(), options, "The users were not made", mend)
 
 
 def withdraw(options: Mapping[str, Any], principal: str, rights: Sequence[Right]) -> None:

@@ -1,8 +1,7 @@
 """The fixed layout of a prefix: shards, response partitions, the topic's incarnation.
 
 The job records it in `<prefix>.progress`. Before its first start it is read from the topics
-themselves. The same record has the job's features, which change when the job is upgraded; so they
-are not kept with the rest but read when they are needed.
+themselves. The same record has the wire version that the job reads.
 """
 
 from collections.abc import Container, Mapping
@@ -12,8 +11,9 @@ from typing import Any, NamedTuple
 import msgspec
 from confluent_kafka import KafkaException, TopicCollection
 
+from coordlib.core.wire.envelope import WIRE_VERSION
 from coordlib.core.wire.stored import Layout
-from coordlib.errors import CannotReach
+from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.clients import (
     anybody_listens,
     describing,
@@ -43,8 +43,6 @@ class Place:
     reply_partitions: int
     #: First 8 characters of the topic id of `<prefix>.requests`.
     incarnation: str
-    #: `stored.FEATURES` of the newest job, when this was read.
-    features: frozenset[str] = frozenset()
 
     @property
     def requests(self) -> str:
@@ -63,7 +61,8 @@ def find_place(config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0) 
     Raises:
         CannotReach: no broker, or no such topics.
         NotAllowed: a right is missing.
-        SetupError: an option is wrong or missing, or the brokers refuse who asks.
+        SetupError: an option is wrong or missing, the brokers refuse who asks, or the job is older
+            than this client.
     """
     require_servers(config)
     try:
@@ -74,20 +73,21 @@ def find_place(config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0) 
         )
         if layout is None and unseen:
             raise missing(describing(unseen[0]), config)
+        if layout is not None:
+            _require_reads(layout.wire_version, prefix)
         return _place_of(layout, config, prefix, counts, timeout_s)
     except KafkaException as problem:
         raise unreachable(config, "No answer from Kafka.", problem, "Is it running?") from problem
 
 
-def read_features(
-    config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0
-) -> frozenset[str]:
-    """Optional request fields that the prefix's newest job reads (`stored.FEATURES`).
-
-    Empty: the job is older than all of them, or none has started yet. Raises CannotReach.
-    """
-    layout = recorded_layout(config, prefix, timeout_s)
-    return frozenset(layout.features if layout is not None else ())
+def _require_reads(wire_version: int, prefix: str) -> None:
+    """Refuse to write to an older job, which would refuse the requests. SetupError.  # INV-84"""
+    if wire_version < WIRE_VERSION:
+        raise SetupError(
+            "The coordinator's job is older than this client.",
+            f"prefix {prefix}: it reads wire version {wire_version}, not {WIRE_VERSION}",
+            "Upgrade the job first, then its clients.",
+        )
 
 
 def _unseen(
@@ -121,13 +121,12 @@ def _place_of(
 ) -> Place:
     requests = f"{prefix}.requests"
     ids = layout.topic_ids if layout is not None else {}
-    topic_id = ids.get(requests) or ids.get("requests") or _topic_id(config, requests, timeout_s)
+    topic_id = ids.get(requests) or _topic_id(config, requests, timeout_s)
     return Place(
         prefix=prefix,
         shards=layout.shards if layout is not None else counts[requests],
         reply_partitions=layout.reply_partitions if layout else counts[f"{prefix}.responses"],
         incarnation=topic_id[:INCARNATION_LENGTH],
-        features=frozenset(layout.features if layout is not None else ()),
     )
 
 

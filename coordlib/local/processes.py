@@ -43,8 +43,7 @@ class Program:
         """The process that a file of `record` names, if it runs still; None for a spoilt file."""
         try:
             found = json.loads(path.read_text())
-            since_boot = str(found.get("since_boot", ""))
-            program = cls(int(found["pid"]), float(found["started_s"]), since_boot)
+            program = cls(int(found["pid"]), float(found["started_s"]), str(found["since_boot"]))
             return program if program.is_running else None
         except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, OverflowError):
             return None

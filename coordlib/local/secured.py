@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from coordlib.errors import SetupError
 from coordlib.installation import conf_file
-from coordlib.kafka.acls import grant, set_passwords
+from coordlib.kafka.acls import grant
 from coordlib.kafka.options import read_options
 from coordlib.kafka.roles import Role, options_of, rights
 from coordlib.local.home import write_private
@@ -169,20 +169,6 @@ class Secured:
             "ssl.ca.location": str(self._certificates.ca_pem),
         }
         return "".join(f"{key}={value}\n" for key, value in values.items())
-
-    def add_users(self, bootstrap_servers: str) -> None:
-        """Add the users that this stack lacks: older code has made it, with fewer roles.
-
-        Raises:
-            CannotReach, NotAllowed: the broker does not take them.
-        """
-        missing = [user for user in _USERS if user not in self._passwords]
-        if not missing:
-            return
-        drawn = {user: secrets.token_urlsafe(24) for user in missing}
-        set_passwords(self.options_of(ADMIN), drawn)
-        write_private(self._secrets / _PASSWORDS, json.dumps(self._passwords | drawn))
-        self.write_clients(bootstrap_servers)
 
     def file_of(self, user: str) -> Path:
         """The file with which a role, or the admin, connects."""

@@ -183,7 +183,6 @@ class Stack:
         self._write_state(self.claims)  # not before: its topic may be one that cannot be followed
         if self.secured is not None:
             with phase(progress, "Granting the roles their rights"):
-                self.secured.add_users(self.bootstrap_servers)
                 self.secured.grant_roles(self.prefix, self.claims or None)
         if (layout.shards, layout.responses) != (self.shards, self.responses):
             raise StartRefused(

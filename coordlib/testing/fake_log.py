@@ -15,7 +15,6 @@ from zlib import crc32
 from msgspec import Raw
 
 from coordlib.client.kit import events as sg
-from coordlib.client.kit.later_fields import as_read
 from coordlib.client.kit.requests import concerns
 from coordlib.client.kit.transport import Handler
 from coordlib.config import GroupConfig
@@ -28,7 +27,7 @@ from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire.stored import FEATURES, GROUP_SPACE
+from coordlib.core.wire.stored import GROUP_SPACE
 from coordlib.core.wire.topics import is_users, own_topics
 from coordlib.errors import NotAllowed
 from coordlib.job.background.feeder import messages_of
@@ -69,9 +68,7 @@ class FakeLog:
         self.now_ms = 0
         #: Whether the job judges what is written.
         self.job_is_up = True
-        self.place = Place("coord", shards, 1, INCARNATION, frozenset(FEATURES))
-        #: What the job reads beyond the first requests; an older one reads less.
-        self.features = frozenset(FEATURES)
+        self.place = Place("coord", shards, 1, INCARNATION)
         config = group or GroupConfig(initial_rebalance_delay_ms=0)
         self._shards = [_Shard(number, shards, config) for number in range(shards)]
         self.responses: list[Output] = []
@@ -297,14 +294,13 @@ class FakeTransport:
         self._handlers.pop(handler.identity.token, None)
 
     def send(self, handler: Handler, request: rq.Request) -> None:
-        known = as_read(request, self._log.features)
         try:
-            codec.encode_request(known)
+            codec.encode_request(request)
         except ValueError as problem:
             event = sg.NotWritten(self.now_ms(), request.id, str(problem), is_final=True)
             self._work.append(lambda: handler.feed(event))
             return
-        self._unwritten.append((handler, known, self.now_ms()))
+        self._unwritten.append((handler, request, self.now_ms()))
 
     def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
         def done() -> None:
@@ -332,9 +328,6 @@ class FakeTransport:
         self._log.racks_asked += 1
         known = self._log.topics
         return {topic: self._log.racks.get(topic, ()) for topic in topics if topic in known}
-
-    def features(self) -> frozenset[str]:
-        return self._log.features
 
     def check(self) -> None:
         pass

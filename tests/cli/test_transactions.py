@@ -206,10 +206,10 @@ def test_nothing_waits_of_a_group_that_is_not_there(
     )
 
 
-def test_a_prefix_of_before_has_no_transactions(
+def test_where_the_topic_is_missing_it_says_how_to_make_it(
     till: Till, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its topic comes with the upgrade of the job."""
+    """Somebody has removed it."""
     monkeypatch.delitem(REACHED, "coord.transactions")
     monkeypatch.setattr("coordlib.cli.kit.reading.require_visible", lambda *_: None)
     for command in (["list"], ["pending"], ["describe", "x"]):

@@ -361,7 +361,7 @@ def test_a_disk_that_is_full_does_not_make_a_stack_unknown(
 
 
 def test_only_this_user_can_enter_a_stack(tmp_path: Path) -> None:
-    """Member ids, offsets' metadata and logs lie in it. Also where it was made by older code."""
+    """Member ids, offsets' metadata and logs lie in it. Also where the folder was there."""
     home = tmp_path / "stack"
     home.mkdir(mode=0o755)
 

@@ -12,7 +12,6 @@ import pytest
 
 from coordlib.client.groups.member import ClassicMember, Member
 from coordlib.client.kit import events as sg
-from coordlib.client.kit.job_reads import JobReads
 from coordlib.client.kit.reading import Mark, Proofs
 from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import KafkaTransport
@@ -88,7 +87,6 @@ class BareTransport(KafkaTransport):
         self._config: dict[str, Any] = {}
         self.place, self.reply = Place("coord", 1, 1, "incarn-0"), 0
         self._topic = self.place.requests
-        self._reads = JobReads(frozenset(), self.features, self.now_ms)
         self._proofs = Proofs()
         self._producer = LastingProducer({}, "requests")
 

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from coordlib.client.groups.reading import COMMITS_MS, LOOK_MS
+from coordlib.core.wire.offsets import CommittedOffset
 from coordlib.errors import CannotReach, ErrorCode, GroupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program, offsets_of
@@ -218,11 +219,11 @@ def test_asynchronous_commits_in_a_row_ask_once(monkeypatch: pytest.MonkeyPatch)
 
 @kinds
 def test_an_offset_without_an_id_is_of_the_topic_of_now(kind: dict[str, Any]) -> None:
-    """Committed by an older client, or mirrored: begun there, and labelled from then on."""
+    """Committed by another program, or mirrored: begun there, and labelled from then on."""
     a = reading(kind)
-    a.log.features = frozenset()
     read_three(a)
-    commit(a)
+    a.consumer.member.commit_async([CommittedOffset("t", 0, 2), CommittedOffset("t", 1, 1)])
+    a.log.pump()
     assert {offset for offset, _ in committed(a).values()} == {1, 2}
 
     a.log.make_anew("t")

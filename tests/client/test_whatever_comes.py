@@ -124,7 +124,6 @@ class World:
                     sg.Divided(now_ms, work.generation, (), ("t",), {"t": 2}),
                     sg.NotDivided(now_ms, work.generation, "why"),
                     sg.AssignorFailed(now_ms, work.generation, failed, why),
-                    sg.AssignorFailed(now_ms, work.generation, failed),
                 )
             )
         )

@@ -67,10 +67,10 @@ def test_a_repeated_batch_adds_nothing(spark: "SparkSession", options: "ArchiveO
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
 
 
-def test_tables_of_an_older_version_get_their_lag_from_the_beginning(
+def test_a_table_that_is_begun_anew_gets_its_rows_from_the_beginning(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
-    """The job was upgraded: its checkpoint and the other tables are there, the table lag is not."""
+    """One was lost for ever, and its file was deleted; checkpoint and other tables are there."""
     log = a_life_of_a_group()
     _batch(spark, options, "one")(_frame(spark, log, 0, 8), 0)
     shutil.rmtree(f"{options.tables}/lag")
@@ -725,30 +725,3 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_not_written(
     assert _counts(options)[:2] == (6, 6)
     with pytest.raises(StartRefused, match="made anew"):
         archive.turn()
-
-
-def test_tables_that_do_not_name_their_topics_are_refused(
-    spark: "SparkSession", options: "ArchiveOptions", monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As an older version has made them: how to begin anew is said."""
-    from coordlib.history.plan import Commit
-
-    usual = Commit.to_json
-    named = ("prefix", "topic_ids")
-    with monkeypatch.context() as older:
-        older.setattr(
-            Commit,
-            "to_json",
-            lambda self, batch: json.dumps(
-                {k: v for k, v in json.loads(usual(self, batch)).items() if k not in named}
-            ),
-        )
-        older.setattr(Commit, "__eq__", lambda *_: True)
-        _batch(spark, options, "one")(_frame(spark, a_life_of_a_group()), 0)
-    before = _files(options.tables)
-
-    with pytest.raises(StartRefused, match="neither a prefix nor topics") as caught:
-        _batch(spark, options, "one")
-
-    assert "Begin anew" in caught.value.mend
-    assert _files(options.tables) == before

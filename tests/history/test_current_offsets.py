@@ -86,19 +86,6 @@ def test_partitions_that_are_committed_apart_and_together_have_their_newest_offs
     assert asked(tables) == [("g", 0, 40), ("g", 2, 12)]
 
 
-def test_snapshots_of_an_older_version_count_as_before(tables: str) -> None:
-    """Rows from before the upgrade say of no partition that they are superseded."""
-    write(
-        tables,
-        snapshot(1, {0: 10, 1: 11}, None),
-        snapshot(2, {0: 20}, None),
-        snapshot(3, {1: 31}, "1"),
-        snapshot(4, {1: 41}, None),
-    )
-
-    assert asked(tables) == [("g", 0, 20), ("g", 1, 41)]
-
-
 def test_snapshots_of_one_moment_are_told_apart_by_the_log(tables: str) -> None:
     """Two batches of the archive ended with records of the same millisecond."""
     write(tables, snapshot(1, {0: 11}, "0"), snapshot(1, {0: 10}, "0"))

@@ -11,7 +11,7 @@ from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, TABLES, kept
 from coordlib.history.upkeep import maintain
 from tests.history.rows import KAFKA_SCHEMA, SOURCE, START, Log, a_life_of_a_group
-from tests.history.test_older_tables import Folder
+from tests.history.test_columns import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -223,18 +223,6 @@ def test_a_topic_that_may_be_made_anew_is_read_from_its_beginning(topic: str) ->
     assert (later.reported, later.read, later.topic_ids[topic]) == ({}, {}, "l2")
 
 
-def test_a_table_of_an_older_version_is_refused() -> None:
-    """It names neither its prefix nor its topics."""
-    text = '{"coord_archive":"a","number":3,"next":{"events":{"0":4}},"skipped":2,"batch":1}'
-    found = Commit.from_json(text)
-    assert found == Commit("a", 3, {"events": {"0": 4}}, 2)
-
-    with pytest.raises(StartRefused, match="neither a prefix nor topics") as caught:
-        found.continued(SOURCE, "T")
-
-    assert "Begin anew" in caught.value.mend
-
-
 @pytest.mark.parametrize(
     "text", [None, "", "{}", "[]", "7", '"x"', '{"coord_archive":"a"}', '{"number":', "OPTIMIZE"]
 )

@@ -136,7 +136,7 @@ def test_columns_have_the_types_that_the_views_expect(tmp_path: Path, is_spark: 
 
 
 def test_columns_that_no_file_has_yet_are_null(tmp_path: Path) -> None:
-    """Tables of older code, asked by newer: no row was written since the roll-out."""
+    """Delta lets a table have columns that none of its files has."""
     tables = write(tmp_path, rows_of(1).drop_columns(["reason", "cause"]))
 
     assert query_tables(tables, "SELECT group_id, reason FROM events").rows == (("g0", None),)

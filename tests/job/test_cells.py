@@ -25,9 +25,7 @@ from tests.tools.simulation.scheduler import Clock, Scheduler
 
 P = 8
 LOW, HIGH, MIDDLE = ShardRange(0, 3), ShardRange(4, 7), ShardRange(2, 5)
-LAYOUT = Layout(
-    shards=P, reply_partitions=1, topic_ids={"p.requests": "abcdefgh0"}, features=("f",)
-)
+LAYOUT = Layout(shards=P, reply_partitions=1, topic_ids={"p.requests": "abcdefgh0"})
 
 
 class Prefix:
@@ -265,7 +263,7 @@ def test_a_job_over_all_shards_goes_over_into_cells_and_back(prefix: Prefix) -> 
 
 
 def test_a_job_over_all_shards_writes_nothing_new_where_there_are_no_cells(prefix: Prefix) -> None:
-    """Prefixes of today go on as they are, under the same id and keys."""
+    """A prefix without cells has one id, and keys without a range."""
     prefix.job().start().judge()
 
     assert list(prefix.read("p.progress", 0)) == [b"layout", b"marker"]

@@ -195,7 +195,7 @@ def test_a_start_that_died_while_it_wrote_its_identity_has_left_none(
 def test_an_identity_that_cannot_be_read_is_as_none(
     opened: Callable[[], CheckpointFolder], content: bytes
 ) -> None:
-    """As older code may have left it; the next one takes its place."""
+    """A disk was full, or somebody edited it; the next one takes its place."""
     place = LocalPath(opened().path) / "coordinator.json"
     place.parent.mkdir(parents=True)
     place.write_bytes(content)
@@ -242,17 +242,6 @@ def test_a_missing_seed_is_refused(opened: Callable[[], CheckpointFolder]) -> No
     assert "--rebuild" in refused.value.mend
 
 
-def test_seeds_that_older_code_wrote_are_taken(opened: Callable[[], CheckpointFolder]) -> None:
-    """A roll-out between a rebuild and its first batch."""
-    identity = opened().create("coord", SHARDS, "topics", marker())
-    for shard in range(SHARDS):
-        place = LocalPath(opened().path) / "seeds" / str(shard)
-        place.parent.mkdir(exist_ok=True)
-        place.write_bytes(b"older")
-
-    assert opened().seeds(identity, marker()) == {0: b"older", 1: b"older"}
-
-
 def test_seeds_are_not_read_again_when_every_shard_has_a_state(
     opened: Callable[[], CheckpointFolder],
 ) -> None:
@@ -293,14 +282,6 @@ def test_a_new_checkpoint_draws_keys_that_spread_its_shards(
 
     assert [partition_of(key, 2) for key in made.keys] == [0, 1]
     assert opened().identity() == made
-    assert made.keys_of_shards == made.keys
-
-
-def test_shards_of_a_checkpoint_of_before_are_their_own_keys() -> None:
-    """Its states lie under those."""
-    fields = {"checkpoint": "c", "prefix": "coord", "shards": 3, "incarnation": "abcdefgh"}
-
-    assert msgspec.convert(fields, Identity).keys_of_shards == (0, 1, 2)
 
 
 def planned(folder: CheckpointFolder, batch: int, *lines: str) -> None:
@@ -311,23 +292,26 @@ def planned(folder: CheckpointFolder, batch: int, *lines: str) -> None:
     file.with_name(f".{batch}.crc").write_text("checksum")
 
 
-def test_the_newest_planned_batch_names_its_partitions(
+def test_the_newest_planned_batch_names_its_records(
     opened: Callable[[], CheckpointFolder],
 ) -> None:
     """Spark's log has many batches, numbered without leading zeros, and a checksum beside each."""
     folder = opened()
-    assert folder.planned_partitions() == {}
+    made = folder.create("coord", SHARDS, "topics")
+    assert folder.planned(made) is None
     planned(folder, 9, '{"r":{"0":4,"1":2}}')
-    planned(folder, 10, '{"r":{"0":5,"1":2,"2":0},"o":{"0":0,"1":0}}')
+    planned(folder, 10, '{"r":{"0":5,"1":2},"o":{"0":3,"1":0}}')
 
-    assert folder.planned_partitions() == {"r": {0, 1, 2}, "o": {0, 1}}
+    spans = (("r", 0, 4, 5), ("o", 0, 0, 3))
+    assert folder.planned(made) == Planned(number=10, records=4, spans=spans)
 
 
 def test_a_plan_without_offsets_names_none(opened: Callable[[], CheckpointFolder]) -> None:
     folder = opened()
+    made = folder.create("coord", SHARDS, "topics")
     planned(folder, 0, "-")
 
-    assert folder.planned_partitions() == {}
+    assert folder.planned(made) == Planned(number=0, records=0)
 
 
 @pytest.mark.parametrize("call", ["rename", "delete", ""])

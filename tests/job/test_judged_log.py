@@ -225,7 +225,8 @@ def test_a_record_that_came_again_to_its_offset_is_another_one_by_its_time(logs:
     assert [each.why for each in lost(logs, marker)] == [Why.OTHER]
 
 
-def test_of_a_marker_of_before_only_the_bounds_are_asked(logs: Logs) -> None:
+def test_where_the_judged_record_is_not_known_only_the_bounds_are_asked(logs: Logs) -> None:
+    """A start skipped what was lost there, and nothing stood before what came next."""
     marker = msgspec.structs.replace(logs.marker(), judged={})
     log = logs.of[Place(REQUESTS, 0)]
     log.cut(4)

@@ -1,6 +1,5 @@
 """What passes between the core and the driver: state compressed, outputs many to a row."""
 
-import zlib
 from collections.abc import Iterator
 
 import pandas as pd
@@ -68,12 +67,6 @@ def test_the_state_of_a_flood_is_much_smaller_where_it_is_stored() -> None:
     blob = talk.shard.encode()
 
     assert len(pack_state(blob)) < len(blob) / 5
-
-
-@pytest.mark.parametrize("blob", [b"x", bytes(range(256)) * 99])
-def test_a_state_of_before_is_unpacked(blob: bytes) -> None:
-    """Older code packed with zlib; it is packed anew at the shard's next batch."""
-    assert unpack_state(zlib.compress(blob, 1)) == blob
 
 
 @pytest.mark.parametrize("damage", ["cut", "bytes", "empty", "size", "huge", "short", "unknown"])

@@ -2,12 +2,10 @@
 
 import hashlib
 
-import msgspec
 import pytest
 from pyspark import cloudpickle
 
 from coordlib.core.wire import codec
-from coordlib.core.wire.stored import Layout
 from coordlib.core.wire.topics import CLAIMS_OUTPUTS, own_topics
 from coordlib.errors import SetupError
 from coordlib.job.batch import assemble, judge_readable
@@ -48,14 +46,6 @@ def test_the_groups_plane_gives_the_bytes_that_it_gave() -> None:
     assert GROUPS.restored_from == (
         *("groups", "committed", "transactions", "clusters", "metadata", "outbox"),
     )
-
-
-def test_a_layout_of_before_is_that_of_today() -> None:
-    """A prefix that exists is not recorded anew at the first start of this code."""
-    before = b'{"v":1,"shards":2,"reply_partitions":4,"topic_ids":{"coord.requests":"YjVo5al4"}}'
-    today = Layout(shards=2, reply_partitions=4, topic_ids={"coord.requests": "YjVo5al4"})
-
-    assert msgspec.json.decode(before, type=Layout) == today
 
 
 def test_the_planes_of_a_prefix_share_no_topic_and_no_name() -> None:

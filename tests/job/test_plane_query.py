@@ -94,7 +94,7 @@ def test_only_a_query_that_gives_way_reads_in_one_task_and_judges_in_other_worke
     monkeypatch.setattr(plane_query, "judge", judge)
     options = QueryOptions(bootstrap_servers="b:1", checkpoint="c", is_low_priority=is_low_priority)
     query = PipelineQuery(spark, groups("coord"), options, lambda *_: None)
-    query._begin(MagicMock(identity=SimpleNamespace(rebuilt_from=None, keys_of_shards=(0,))))
+    query._begin(MagicMock(identity=SimpleNamespace(rebuilt_from=None, keys=(0,))))
 
     if is_low_priority:
         rows.coalesce.assert_called_once_with(1)

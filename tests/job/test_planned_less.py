@@ -68,9 +68,6 @@ class Folder:
     def has_committed_batches(self) -> bool:
         return True
 
-    def planned_partitions(self) -> dict[str, set[int]]:
-        return {}
-
     def planned(self, _: Identity) -> Planned | None:
         return self._planned
 
@@ -187,7 +184,7 @@ def test_which_planned_batch_is_not_run_again(
 
     assert (told.records if told else 0) == records
     if planned is not None:
-        assert not must_begin_anew(found, newest, 2, PLANE)
+        assert not must_begin_anew(found, newest)
 
 
 class Query:
@@ -443,18 +440,6 @@ def test_topics_that_cannot_be_read_leave_the_checkpoint_as_it_was(
 
     assert (folder.planned(identity()), folder.ended()) == (planned, TOO_MUCH)
     assert folder.identity() == identity()
-
-
-def test_an_added_partition_does_not_remove_what_cannot_be_rebuilt(
-    settle: Callable[..., Identity], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of older code's checkpoints, which Spark does not go on with: it is refused, and kept."""
-    folder = Folder(SEVEN)
-    monkeypatch.setattr(folder, "planned_partitions", lambda: {PLANE.first_input: {0, 1, 2}})
-    with pytest.raises(StartRefused):
-        settle(folder, marker(6), StartRefused("cannot be decoded", "p", "newer code"))
-
-    assert (folder.planned(identity()), folder.identity()) == (SEVEN, identity())
 
 
 @pytest.mark.parametrize("what", ["cut", "not to be decoded"])

@@ -1,11 +1,12 @@
-"""The topics and features that a prefix has recorded, against those of the job that starts."""
+"""What a prefix has recorded of topics and wire version, against the job that starts."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from coordlib.core.wire.stored import FEATURES, Layout
+from coordlib.core.wire.envelope import WIRE_VERSION
+from coordlib.core.wire.stored import Layout
 from coordlib.errors import StartRefused
 from coordlib.job import start
 from coordlib.job.main import coordinator
@@ -15,7 +16,7 @@ from coordlib.kafka.topics import Layout as Topics
 
 PREFIX = "p"
 IDS = {"p.requests": "abcdefghijkl", "p.groups": "mnopqrstuvwx", "p.progress": "yz"}
-NOW = Layout(shards=2, reply_partitions=4, topic_ids=IDS, features=FEATURES)
+NOW = Layout(shards=2, reply_partitions=4, topic_ids=IDS)
 
 
 class Progress:
@@ -120,11 +121,6 @@ def test_a_recorded_topic_that_is_not_there_is_refused_by_name() -> None:
     assert "newer code" in problem.mend
 
 
-def test_a_topic_that_decides_nothing_is_not_missed() -> None:
-    """Layouts were recorded with the id of `lag` once."""
-    assert Progress(changed(topic_ids=IDS | {"p.lag": "old"})).started(NOW) == NOW
-
-
 def test_new_topics_do_not_excuse_one_that_was_made_anew() -> None:
     before = changed(topic_ids={"p.requests": "other"})
 
@@ -150,14 +146,6 @@ def test_all_differences_are_named_at_once() -> None:
     assert "p.groups" in problem.what
 
 
-@pytest.mark.parametrize("field", ["state_version", "wire_version"])
-def test_versions_are_neither_compared_nor_changed(field: str) -> None:
-    """They count what stored records say of themselves; the layout only keeps them."""
-    before = changed(topic_ids={"p.requests": IDS["p.requests"]}, **{field: 7})
-
-    assert Progress(before).started(NOW) == changed(**{field: 7})
-
-
 def test_a_layout_of_newer_code_is_refused() -> None:
     problem = refused(changed(v=2))
 
@@ -165,38 +153,21 @@ def test_a_layout_of_newer_code_is_refused() -> None:
     assert "newer code" in problem.mend
 
 
-# -- features: a client sends new fields to no older job ---------------------------------------
+# -- the wire version: a client writes no newer requests than the job reads --------------------
 
 
-def test_an_upgrade_that_brings_features_records_them() -> None:
-    older = changed(features=())
-
-    assert Progress(older).started(NOW) == NOW
-
-
-def test_a_record_of_before_there_were_features_is_taken_over() -> None:
-    """An existing prefix goes over when its job is upgraded: the record has no such field."""
-    raw = msgspec.to_builtins(NOW)
-    del raw["features"]
-
-    assert Progress(raw).started(NOW) == NOW
+@pytest.mark.parametrize("before", [WIRE_VERSION - 1, WIRE_VERSION + 1])
+def test_a_start_records_the_wire_version_of_its_code(before: int) -> None:
+    """INV-84: the job was upgraded, or set back."""
+    assert Progress(changed(wire_version=before)).started(NOW) == NOW
 
 
-def test_a_job_that_is_set_back_takes_its_features_back() -> None:
-    """Clients would send it fields that it refuses."""
-    newer = changed(features=(*FEATURES, "of-tomorrow"))
-
-    assert Progress(newer).started(NOW) == NOW
+def test_other_topics_are_refused_whatever_the_wire_version() -> None:
+    """A change of the version must not hide that of the shards."""
+    assert "2 shards, not 3" in refused(changed(shards=3, wire_version=0)).what
 
 
-def test_other_topics_are_refused_whatever_the_features() -> None:
-    """A change of features must not hide that of the shards."""
-    assert "2 shards, not 3" in refused(changed(shards=3, features=())).what
-
-
-def test_the_job_names_all_features_of_its_code() -> None:
-    """Else no client would ever send the fields."""
-    found = Topics(PREFIX, 2, 4, IDS)
-
-    assert coordinator._layout_of(found) == NOW
-    assert len(set(FEATURES)) == len(FEATURES)
+def test_the_job_names_the_wire_version_of_its_code() -> None:
+    """Else no client would ever start."""
+    assert coordinator._layout_of(Topics(PREFIX, 2, 4, IDS)) == NOW
+    assert NOW.wire_version == WIRE_VERSION

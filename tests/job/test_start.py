@@ -23,13 +23,11 @@ from confluent_kafka.admin import (
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire.stored import JudgedRecord, Layout, Marker, ShardPosition, decode_marker
+from coordlib.core.wire.stored import JudgedRecord, Layout, Marker, decode_marker
 from coordlib.errors import StartRefused
 from coordlib.job.checkpoint import SECRET_FILE
-from coordlib.job.control import Authority
-from coordlib.job.main import coordinator as query
 from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
-from coordlib.job.progress import KEYS_KEY, LAYOUT_KEY, MARKER_KEY, decode_keys, decode_layout
+from coordlib.job.progress import LAYOUT_KEY, MARKER_KEY, decode_layout
 from coordlib.kafka import reading, topics
 from coordlib.kafka.plans import read_plans
 from coordlib.local.broker import Broker
@@ -200,29 +198,6 @@ def test_partitions_that_are_added_under_a_job_are_not_read(
         return answers() == 1
 
     start(made, until=until)
-
-
-def test_a_checkpoint_that_has_read_an_added_partition_goes_on(
-    start, made, admin, broker, answers, tmp_path
-):
-    """Of older code: the batch with the record there ended the job, and Spark refuses to go on
-    without a partition that it has planned."""
-    start(made)
-    grow(admin, f"{made}.requests")
-    ask(broker, f"{made}.requests", 2)
-    ask(broker, f"{made}.requests")
-    folder = tmp_path / "checkpoint"
-    newest = max((folder / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
-    *head, offsets = newest.read_text().splitlines()
-    place = f'"{made}.requests":{{'
-    newest.write_text("\n".join([*head, offsets.replace(place, f'{place}"2":0,')]))
-    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
-    before = (folder / "coordinator.json").read_bytes()
-
-    start(made, until=lambda: answers() == 1)
-
-    assert (folder / "coordinator.json").read_bytes() != before
-    start(made)
 
 
 def test_the_rest_of_a_lost_checkpoint_is_named_so(start, made, tmp_path):
@@ -444,41 +419,6 @@ def test_a_folder_of_another_query(start, made, tmp_path):
     (tmp_path / "checkpoint" / "offsets" / "0").write_text("v1\n")
 
     assert "another query" in refusal(start, made)
-
-
-class Unsigned:
-    """What drivers of before made of their records."""
-
-    start = 0
-
-    def value(self, _shard: int, record: rq.Control) -> bytes:
-        return codec.encode(record)
-
-
-def test_a_prefix_of_before_goes_over(start, made, broker, monkeypatch):
-    """The job is upgraded: its log has ticks that nobody signed, and its folder has no secret."""
-    client = {"bootstrap.servers": broker.bootstrap_servers}
-
-    def progress() -> dict[bytes, bytes]:
-        return reading.newest_by_key(client, f"{made}.progress", 0)
-
-    def positions() -> list[ShardPosition]:
-        return list(decode_marker(progress()[MARKER_KEY]).shards.values())
-
-    with monkeypatch.context() as before:
-        before.setattr(query, "begin", lambda *_: Authority(Unsigned(), ()))
-        # The first batch may come before the ticks at the start.
-        start(made, until=lambda: MARKER_KEY in progress() and len(positions()) == 2)
-    assert KEYS_KEY not in progress()
-    assert {position.control for position in positions()} == {(0, 0)}
-    ends = {str(shard): len(values_of(client, f"{made}.requests", shard)) for shard in range(2)}
-
-    start(made, until=lambda: all(position.control[0] == 1 for position in positions()))
-
-    keys = decode_keys(progress()[KEYS_KEY])
-    assert (keys.starts, [key.since for key in keys.keys]) == (1, [ends])
-    assert all(position.published >= 0 for position in positions())
-    assert [values_of(client, f"{made}.events", shard) for shard in range(2)] == [[], []]
 
 
 def test_the_secret_is_its_owners_alone(start, made, tmp_path):

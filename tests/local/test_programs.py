@@ -1,11 +1,10 @@
 """A process of a stack is found again by another command, and no other one is taken for it."""
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -45,19 +44,11 @@ def test_process_that_has_taken_the_id_is_another_one(running: Program) -> None:
 
 
 def test_start_by_the_clock_counts_where_nothing_else_is_known(running: Program) -> None:
-    """Of a stack that older code has started; and macOS."""
+    """On macOS."""
     before = replace(running, since_boot="")
 
     assert before.is_running
     assert not replace(before, started_s=before.started_s - 60).is_running
-
-
-def test_file_of_older_code_is_read(running: Program, tmp_path: Path) -> None:
-    told = asdict(running)
-    del told["since_boot"]
-    (tmp_path / "pid.json").write_text(json.dumps(told))
-
-    assert Program.recorded(tmp_path / "pid.json") is not None
 
 
 @pytest.mark.parametrize(

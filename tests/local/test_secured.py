@@ -133,28 +133,6 @@ def test_a_private_file_replaces_a_public_one(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_stack_of_older_code_gets_the_users_of_new_roles(
-    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`coord up` named files of roles that were not there."""
-    older = {user: word for user, word in drawn(tmp_path).items() if user != "claimant"}
-    write_private(tmp_path / "secrets" / "passwords.json", json.dumps(older))
-    secured.write_clients("127.0.0.1:1")
-    made: list[tuple[str, dict[str, str]]] = []
-
-    def set_passwords(options: dict[str, str], passwords: dict[str, str]) -> None:
-        made.append((options["sasl.username"], dict(passwords)))
-
-    monkeypatch.setattr("coordlib.local.secured.set_passwords", set_passwords)
-    secured.add_users("127.0.0.1:1")
-    secured.add_users("127.0.0.1:1")
-
-    ((admin, new),) = made
-    assert (admin, new.keys()) == (ADMIN, {"claimant"})
-    assert drawn(tmp_path) == older | new
-    assert read_options(secured.file_of("claimant"))["sasl.password"] == new["claimant"]
-
-
 def test_each_role_is_granted_what_it_can_have_of_claims(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

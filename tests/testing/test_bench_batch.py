@@ -2,7 +2,6 @@
 
 import gc
 import json
-import zlib
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import MagicMock, call, patch
@@ -12,11 +11,10 @@ from pyspark import cloudpickle
 
 from coordlib import exit_codes
 from coordlib.errors import CannotReach, SetupError
-from coordlib.job import checkpoint, operator
+from coordlib.job import checkpoint
 from coordlib.job import query as plane_query
 from coordlib.job import query as source
 from coordlib.job.main import coordinator
-from coordlib.job.operator import unpack_state
 from tests.tools.bench import batch_levers, batch_load, batch_worker
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, ratios, summary
 from tests.tools.bench.batch_levers import switched
@@ -51,7 +49,7 @@ def test_each_lever_has_its_turn_alone_between_none_and_all() -> None:
 
 def test_the_jvm_is_warm_in_what_any_variant_runs() -> None:
     """A lever's own code was compiled in its first block: it seemed to make batches slower."""
-    assert warming(("gc", "codec")) == [Variant("off", ()), Variant("on", ("gc", "codec"))]
+    assert warming(("gc", "keys")) == [Variant("off", ()), Variant("on", ("gc", "keys"))]
 
 
 def test_variants_can_be_named() -> None:
@@ -233,11 +231,6 @@ def test_a_worker_is_thawed_and_frozen_again() -> None:
     assert gc.get_freeze_count() > 0
 
 
-def test_the_job_reads_what_the_other_codec_packs() -> None:
-    packed = batch_worker.pack_zlib(b"state" * 100)
-    assert zlib.decompress(packed) == unpack_state(packed) == b"state" * 100
-
-
 # -- switching ------------------------------------------------------------------------------------
 
 
@@ -248,7 +241,6 @@ def in_force(session: MagicMock) -> dict[str, object]:
         "gc": coordinator.groups("coord").fold,
         "files": session.sparkContext._jsc.hadoopConfiguration().set.call_args_list[0],
         "keys": checkpoint.balanced(2, 2),
-        "codec": operator.pack_state,
         "pages": coordinator.groups("coord").fold_pages is not None,
         "partitions": session.conf.set.call_args_list[0],
         "retained": session.conf.set.call_args_list[1],
@@ -270,7 +262,6 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "gc": batch_worker.fold_thawed,
         "files": call(file_system, "org.apache.hadoop.fs.LocalFileSystem"),
         "keys": (0, 1),
-        "codec": batch_worker.pack_zlib,
         "pages": False,
         "partitions": call(partitions, "2"),
         "retained": call(retained, "10"),
@@ -281,24 +272,18 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "gc": batch_worker.fold_frozen,
         "files": call(file_system, "QuietLocalFileSystem"),
         "keys": checkpoint.balanced(2, 2),
-        "codec": operator.pack_state,
         "pages": True,
         "partitions": call(partitions, "1"),
         "retained": call(retained, "2"),
         "fetched": batch_levers._fetching_more,
     }
     assert all(having[lever] != without[lever] for lever in SWITCHED)
-    before = plane_query.QUERY_CONF, coordinator.groups, checkpoint.balanced, operator.pack_state
+    before = plane_query.QUERY_CONF, coordinator.groups, checkpoint.balanced
     session = MagicMock()
     with switched(session, on):
         found = in_force(session)
     assert found == {lever: (having if lever in on else without)[lever] for lever in SWITCHED}
-    assert (
-        plane_query.QUERY_CONF,
-        coordinator.groups,
-        checkpoint.balanced,
-        operator.pack_state,
-    ) == before
+    assert (plane_query.QUERY_CONF, coordinator.groups, checkpoint.balanced) == before
 
 
 def test_what_is_fetched_at_once_is_an_option_of_the_source() -> None:
@@ -324,7 +309,6 @@ def test_workers_get_what_is_switched_by_its_name() -> None:
         batch_worker.fold_thawed,
         batch_worker.fold_pages_frozen,
         batch_worker.fold_pages_thawed,
-        batch_worker.pack_zlib,
     ):
         assert cloudpickle.loads(cloudpickle.dumps(function)) is function
 

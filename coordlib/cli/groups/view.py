@@ -203,8 +203,7 @@ def read_group(
         )
     committed = _committed(client, prefix, shard, name)
     owners = _owners(group)
-    # A prefix of before has no such topic until its job is upgraded.
-    waiting = _pending(client, prefix, shard, name) if f"{prefix}.{TRANSACTIONS}" in topics else {}
+    waiting = _pending(client, prefix, shard, name)
     places = sorted({*committed, *owners, *waiting})
     offsets = {place: _offset(committed.get(place)) for place in places}
     ids = ((place.topic, _topic_id(each)) for place, each in committed.items())

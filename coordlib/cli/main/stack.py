@@ -129,10 +129,8 @@ def _say_clients(running: Any) -> None:
     from coordlib.local.secured import ADMIN
 
     say("Nobody may do what no ACL allows. Who connects takes the file of a role:")
-    files = {user: running.secured.file_of(user) for user in (*Role, ADMIN)}
-    for user, file in files.items():
-        if file.exists():  # a stack that older code made lacks those of later roles
-            say(f"  {user:<10} --kafka-file {file}")
+    for user in (*Role, ADMIN):
+        say(f"  {user:<10} --kafka-file {running.secured.file_of(user)}")
     grant = command_for(running.home, "acl apply --role member --principal User:member")
     say(f"Members read topics that you name: {grant} --topics TOPIC")
     if running.claims:

@@ -214,10 +214,8 @@ def late_lines(found: Status) -> list[str]:
 def trouble_lines(found: Status) -> list[str]:
     """What fails beside the job's batches, for people."""
     now_ms = found.as_of_time.timestamp() * 1000
-    failing = found.fields["offsets_failing"]  # a job of older code tells a text for each
-    troubles = {
-        f"mirror of {name}": each for name, each in failing.items() if isinstance(each, dict)
-    }
+    failing = found.fields["offsets_failing"]
+    troubles = {f"mirror of {name}": each for name, each in failing.items()}
     return [
         f"Failing for {max(0, round(now_ms - each['since_ms'])) // 1000} s: {name}: {each['error']}"
         for name, each in {**found.fields["watches_failing"], **troubles}.items()

@@ -43,7 +43,6 @@ from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import is_name, printable
-from coordlib.core.wire.stored import ASSIGNMENT_ERRORS
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, NotAllowed, SetupError
 
 _log = logging.getLogger("coordlib.client")
@@ -372,8 +371,6 @@ class Metadata(Protocol):
 
     def now_ms(self) -> int: ...
 
-    def features(self) -> frozenset[str]: ...
-
     def partition_counts(
         self, topics: Sequence[str] | None, own: Collection[str] | None = None
     ) -> dict[str, int]: ...
@@ -405,7 +402,8 @@ def lead(
         return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
     except AssignorFailed as failed:
         _log.exception("The leader of generation %d cannot assign", task.generation)
-        return _not_divided(task, failed, transport)
+        why = sg.WhyNot(failed.code.name, printable(f"{failed.what} ({failed.where})"))
+        return sg.AssignorFailed(transport.now_ms(), task.generation, failed, why)
 
 
 def _assigned(
@@ -449,21 +447,6 @@ def _metadata() -> Iterator[None]:
     except Exception as problem:
         _log.exception("The topics' metadata cannot be read")
         raise CannotReach(f"The topics' metadata cannot be read: {problem!r}") from problem
-
-
-def _not_divided(
-    task: sg.Divide, failed: AssignorFailed, transport: Metadata
-) -> sg.NotDivided | sg.AssignorFailed:
-    """The error that the leader sends in place of an assignment, if the job supports that."""
-    why = None
-    try:
-        with _metadata():
-            features = transport.features()
-        if ASSIGNMENT_ERRORS in features:
-            why = sg.WhyNot(failed.code.name, printable(f"{failed.what} ({failed.where})"))
-    except CannotReach as problem:
-        return sg.NotDivided(transport.now_ms(), task.generation, str(problem))
-    return sg.AssignorFailed(transport.now_ms(), task.generation, failed, why)
 
 
 def assigned_counts(members: Sequence[rs.JoinedMember]) -> dict[str, int]:
@@ -605,9 +588,6 @@ class TaskCounts:
 
     def now_ms(self) -> int:
         return self._transport.now_ms()
-
-    def features(self) -> frozenset[str]:
-        return self._transport.features()
 
     def partition_counts(
         self,

@@ -453,9 +453,6 @@ class ClassicMachine(MemberMachine):
         elif code is ErrorCode.MEMBER_ID_REQUIRED and isinstance(response, rs.JoinGroupResponse):
             me.forget()
             me.member = response.member
-        elif code is ErrorCode.INVALID_REQUEST and self._failed is not None:
-            # The job was set back to older code, which does not read the reason.
-            self._leaving.leave_when_free("its assignor failed", self._failed)
         elif code.retriable and isinstance(asked.output, sg.Send):
             request = msgspec.structs.replace(asked.output.request, id=me.requests.next_id())
             asked.replace_later(now_ms, sg.Send(request), throttle_ms(response))
@@ -477,15 +474,10 @@ class ClassicMachine(MemberMachine):
             self._me.step.repeat_later(event.now_ms)
 
     def _assignor_failed(self, event: sg.AssignorFailed) -> None:
-        """Say why there is no assignment. Where the job takes no reason, make room for another
-        leader: the user lets go of what was kept, then the member leaves."""
-        if not self._is_current(event.generation):
-            return
-        self._failed = event.error
-        if event.why is not None:
+        """Tell the other members why there is no assignment."""
+        if self._is_current(event.generation):
+            self._failed = event.error
             self._sync(event.now_ms, (), event.why)
-        else:
-            self._leaving.leave_when_free("its assignor failed", event.error)
 
     def _is_current(self, generation: int) -> bool:
         return self._me.state is State.DIVIDING and generation == self._me.generation

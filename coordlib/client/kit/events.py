@@ -193,8 +193,7 @@ class AssignorFailed:
     now_ms: int
     generation: int
     error: CoordError
-    #: None: the job takes no reason, so that this member must leave for another one to lead.
-    why: WhyNot | None = None
+    why: WhyNot
 
 
 @dataclass(frozen=True, slots=True)

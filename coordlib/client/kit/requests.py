@@ -28,11 +28,11 @@ from coordlib.client.kit.events import Answer, Divide, Output, Send, Subscriptio
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
+from coordlib.core.wire.envelope import WIRE_VERSION
 from coordlib.core.wire.offsets import DELTA
 from coordlib.core.wire.transactions import Result
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 
-WIRE_VERSION = 1
 #: Of a correlation id's number; no client counts that far, and more would be slow to read.
 _DIGITS_MAX = 20
 

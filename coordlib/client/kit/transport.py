@@ -30,7 +30,6 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.calls import uninterrupted
 from coordlib.client.kit.config import require_name
 from coordlib.client.kit.data import read_counts, read_racks
-from coordlib.client.kit.job_reads import JobReads
 from coordlib.client.kit.process import boottime_ms, made_here, own_host
 from coordlib.client.kit.reading import LOST, Mark, Proofs, ResponseReader, ResponsesGone, Written
 from coordlib.client.kit.requests import Identity, concerns
@@ -43,7 +42,7 @@ from coordlib.core.wire.envelope import reply_partition_of, shard_of
 from coordlib.errors import CannotReach, CoordError, NotAllowed
 from coordlib.kafka.clients import denial, is_fatal, opening, reason_of, writing
 from coordlib.kafka.cluster import TopicIdReader
-from coordlib.kafka.layout import Place, find_place, read_features
+from coordlib.kafka.layout import Place, find_place
 from coordlib.kafka.options import refuse_transactional, shared
 from coordlib.kafka.producer import LastingProducer
 
@@ -304,12 +303,6 @@ class Transport(Protocol):
         Brokers that name no rack, or are down, add none. Raises CannotReach. May block.
         """
 
-    def features(self) -> frozenset[str]:
-        """Optional request fields that the job reads at this moment (`stored.FEATURES`).
-
-        Raises CannotReach. May block.
-        """
-
     def check(self) -> None:
         """Raises CannotReach when the transport itself has failed; NotAllowed."""
 
@@ -369,8 +362,6 @@ class KafkaTransport(FailingTransport[Handler]):
         self._handlers: WeakValueDictionary[str, Handler] = WeakValueDictionary()
         self._by_group: dict[bytes, WeakValueDictionary[str, Handler]] = {}
         self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        look = partial(read_features, self._config, prefix)  # which does not hold this transport
-        self._reads = JobReads(self.place.features, look, boottime_ms)
         self._is_closed = threading.Event()
         self._reader.start(timeout_s)
         self._timers_ms = self.now_ms()
@@ -408,7 +399,6 @@ class KafkaTransport(FailingTransport[Handler]):
 
     @uninterrupted
     def send(self, handler: Handler, request: rq.Request) -> None:
-        request = self._reads.as_read(request)
         awaited = "" if isinstance(request, rq.Heartbeat) else request.id
         mark = self._proofs.mark(handler.identity.shard, self.now_ms(), awaited)
         on_delivery = partial(while_used(self._delivered, handler), request.id, mark)
@@ -440,9 +430,6 @@ class KafkaTransport(FailingTransport[Handler]):
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return read_racks(self._config, topics)
-
-    def features(self) -> frozenset[str]:
-        return read_features(self._config, self.place.prefix)
 
     def close(self) -> None:
         self._end(lambda: self._producer.flush(5.0))

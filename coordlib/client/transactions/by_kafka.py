@@ -23,7 +23,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.config import DECIDED_BY, PREFIX, SERVERS, whole
-from coordlib.client.kit.later_fields import as_read
 from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.requests import backoff_ms, throttle_ms
 from coordlib.client.kit.transport import NoFence
@@ -175,7 +174,7 @@ class OffsetsQuestion(NoFence):
             offsets=self.rows,
         )
         try:
-            value = codec.encode_request(as_read(request, metadata.transport.place.features))
+            value = codec.encode_request(request)
         except ValueError as problem:
             mend = "Abort. Then commit fewer partitions in one transaction, or shorter metadata."
             what = f"The offsets cannot be written: {problem}."

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from coordlib.client.kit.offsets import GroupMetadata
-from coordlib.client.kit.requests import WIRE_VERSION, Identity, backoff_ms, throttle_ms
+from coordlib.client.kit.requests import Identity, backoff_ms, throttle_ms
 from coordlib.client.transactions.machine import Severity, TransactionError, severity_of
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.data_headers import Marker, Stamp, Txn
+from coordlib.core.wire.envelope import WIRE_VERSION
 from coordlib.core.wire.transactions import (
     ABORT,
     COMMIT,

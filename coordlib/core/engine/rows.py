@@ -280,10 +280,6 @@ class Row:
                 raise
             return self.heard.keys()
 
-    def reindex(self, index: msgspec.Raw) -> None:
-        """What the family finds it by was found anew."""
-        self.stored.facts = replace(self.stored.facts, index=index)
-
     def is_due_at(self, due_ms: int) -> None:
         """The earliest deadline is later than the bound was: members were heard."""
         self.stored.facts = replace(self.stored.facts, next_due_ms=due_ms)

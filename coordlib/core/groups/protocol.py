@@ -204,13 +204,11 @@ def _concerned(
     found: list[tuple[str, Decide | Exception]] = []
     forgetting = pending.Forgetting()
     for name, row in rows:
-        check, kind = checks.get(row.kind.NAME), row.kind
+        check = checks.get(row.kind.NAME)
         try:
             offsets = row.entries(OFFSETS) if anew else None
             old = [each for each in anew if offsets is not None and offsets.has_name(each)]
-            is_concerned = (
-                check is not None and isinstance(kind, GroupKind) and _may_matter(row, kind, check)
-            )
+            is_concerned = check is not None and _may_matter(row, check)
             if is_concerned or old:
                 found.append(
                     (name, partial(_tell, changed if is_concerned else (), old, forgetting))
@@ -228,11 +226,8 @@ def _tell(
         step.kind.topics_changed(step, changed)
 
 
-def _may_matter(row: Row, kind: GroupKind, check: Any) -> bool:
+def _may_matter(row: Row, check: Any) -> bool:
     index = row.facts.index
-    if index == UNKNOWN_TOPICS and row.value is not None:
-        index = kind.topics_index(row.value)
-        row.reindex(index)
     return index != NO_TOPICS and (index == UNKNOWN_TOPICS or bool(check(index)))
 
 

@@ -6,7 +6,6 @@ Apache Kafka (KIP-35), seed 004; a list of names takes the place of version numb
 field here is optional by itself.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -30,26 +29,6 @@ class ApiVersionsResponse(Response, tag="ApiVersions", frozen=True, kw_only=True
     #: Type -> its fields; those of the rows in a field stand behind it and a dot.
     types: dict[str, tuple[str, ...]] | UnsetType = UNSET
     limits: dict[str, int] | UnsetType = UNSET
-
-
-#: Fields that came after the first release of their requests, by type: a job may not read them.
-LATER_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "JoinGroup": ("host",),
-    "Subscribe": ("host",),
-    "OffsetCommit": ("offsets.timestamp_ms", "offsets.topic_id"),
-    "Release": ("offsets.timestamp_ms", "offsets.topic_id"),
-    "PendingCommit": ("offsets.topic_id",),
-    "TxnOffsetCommit": ("offsets.topic_id",),
-}
-
-
-def feature_of(tag: str, field: str) -> str:
-    """The name under which a job records that it reads a later field."""
-    return f"{tag}.{field}"
-
-
-#: All of them, as a job of this code records them.
-LATER_FEATURES = tuple(feature_of(tag, each) for tag, some in LATER_FIELDS.items() for each in some)
 
 
 class DescribeGroup(InAnySpace, tag="DescribeGroup", frozen=True):

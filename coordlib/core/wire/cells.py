@@ -7,12 +7,13 @@ job has fenced the other. Where a shard stands is in the marker that has judged 
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
+from coordlib.core.wire.envelope import WIRE_VERSION
 from coordlib.core.wire.stored import Marker
 from coordlib.errors import SetupError
 
@@ -66,8 +67,8 @@ class CellValue(msgspec.Struct, frozen=True, kw_only=True):
     """A job that takes part with others. Key `cell-0-7`; `cell`: one over all shards."""
 
     v: int = 1
-    #: Its FEATURES: clients may use what all cells read.
-    features: tuple[str, ...] = ()
+    #: Clients may write what all cells read.
+    wire_version: int = WIRE_VERSION
     #: When it started, by its driver's clock, epoch milliseconds.
     since_ms: int
 
@@ -160,10 +161,9 @@ def as_ranges(shards: Iterable[int]) -> list[ShardRange]:
     ]
 
 
-def read_by_all(cells: Cells, owned: Owned, own: Collection[str]) -> tuple[str, ...]:
-    """Those of this job's features that every other cell has, too, in their order."""
-    others = [set(cells[each].features) for each in standing(cells) if each != owned]
-    return tuple(each for each in own if all(each in other for other in others))
+def read_by_all(cells: Cells, owned: Owned, own: int) -> int:
+    """The lowest wire version of this job and all other cells."""
+    return min([own, *(cells[each].wire_version for each in standing(cells) if each != owned)])
 
 
 # -- where shards stand --------------------------------------------------------------------

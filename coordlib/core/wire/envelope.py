@@ -74,6 +74,10 @@ def optional_names_fault(field: str, names: Iterable[str | None]) -> str | None:
     return None
 
 
+#: `v` of requests and answers. A field that is added raises it: a job refuses fields that it does
+#: not know. A job reads its own version and all lower ones; a client writes its own.  # INV-84
+WIRE_VERSION: Final = 1
+
 Int32 = Annotated[int, Meta(ge=0, le=limits.INT32_MAX)]
 Generation = Annotated[int, Meta(ge=-1, le=limits.INT32_MAX)]
 Reason = Annotated[str, Meta(max_length=limits.REASON_LENGTH_MAX)]
@@ -158,7 +162,7 @@ class Control(
 ):
     """A record that only the job's driver writes, for one shard: TIME-AND-FENCING.md, rule 17.
 
-    Records of older drivers lack the three fields; see `core/wire/control.py`.
+    A plane whose driver signs nothing leaves the three fields out; see `core/wire/control.py`.
     """
 
     v: Literal[1]

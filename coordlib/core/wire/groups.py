@@ -119,8 +119,7 @@ class JoinGroup(Request, tag="JoinGroup", kw_only=True, frozen=True):
     protocols: Annotated[tuple[Protocol, ...], Meta(max_length=limits.PROTOCOLS_MAX)]
     reason: Reason | None = None
     #: Where the client runs, in its own words (seed 000, group metadata). That of the request by
-    #: which it enters is kept and shown; it decides nothing. Not written where it is not set: older
-    #: jobs refuse the field.
+    #: which it enters is kept and shown; it decides nothing. Left out where it is not set.
     host: Name | UnsetType = UNSET
 
     def fault(self) -> str | None:
@@ -202,7 +201,6 @@ class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
     protocol: Name | None = None
     assignments: tuple[MemberAssignment, ...] = ()
     #: From the leader: one of ASSIGNMENT_ERRORS, by name (seed 002, SyncErrorCode). Left out: NONE.
-    #: Not written where it is not set, so that an older job reads all other requests.
     error: Name | UnsetType = UNSET
     #: The message about that error for the other members.
     message: Reason | UnsetType = UNSET
@@ -269,8 +267,7 @@ class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
     capacity: Annotated[int, Meta(ge=1, le=limits.CAPACITY_MAX)] = 1
     reason: Reason | None = None
     #: Where the client runs, in its own words (seed 000, group metadata). That of the request by
-    #: which it enters is kept and shown; it decides nothing. Not written where it is not set: older
-    #: jobs refuse the field.
+    #: which it enters is kept and shown; it decides nothing. Left out where it is not set.
     host: Name | UnsetType = UNSET
 
     def fault(self) -> str | None:

@@ -39,7 +39,7 @@ class CommittedOffset(Part, frozen=True):
     leader_epoch: LeaderEpoch = -1
     metadata: Text = ""
     #: The client's own time of this position, epoch milliseconds (seed 000, TimeStamp). Kept and
-    #: shown, and decides nothing. Not written where it is not set: older jobs refuse the field.
+    #: shown, and decides nothing. Left out where it is not set.
     timestamp_ms: Timestamp | UnsetType = UNSET
     #: The id of the topic that was read, as Kafka's describe_topics has it. An offset of one topic
     #: means nothing in another one of the same name. Not written where it is not known.

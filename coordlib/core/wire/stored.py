@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from coordlib.core.wire import codec
-from coordlib.core.wire.admin import LATER_FEATURES
+from coordlib.core.wire.envelope import WIRE_VERSION
 
 #: The space that a line of history does not spell out.
 GROUP_SPACE: Final = "group"
@@ -169,7 +169,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     event_id: str
     time_ms: int
     group: str
-    #: What `kind` is, under its name of before; the next version leaves it out.
+    #: The same as `kind`.
     protocol: str | None
     type: str
     generation: int
@@ -178,9 +178,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     detail: dict[str, Any]
     #: The kind of what `group` names; None: it is not there, and requests like this have no kind.
-    #: Lines of before lack it: their kind stands in `protocol`.
     kind: str | None = None
-    #: The space of names that `group` is of; None, also where it is left out: consumer groups.
+    #: The space of names that `group` is of; None: consumer groups.
     space: str | None = None
 
 
@@ -219,16 +218,10 @@ class LagSample(msgspec.Struct, frozen=True, kw_only=True):
     space: str | UnsetType = UNSET
 
 
-#: A leader's SyncGroup may have `error` and `message`.
-ASSIGNMENT_ERRORS: Final = "assignment-errors"
-#: Optional fields of requests that this code reads and older code refuses, in order of their age.
-FEATURES: Final = (ASSIGNMENT_ERRORS, *LATER_FEATURES)
-
-
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prefix is made of, and `features`. Key `layout` of `coord.progress`.
+    """What a prefix is made of, and what its jobs read. Key `layout` of `coord.progress`.
 
-    The numbers and the ids that stand in it never change; newer code may add topics.
+    The counts and the ids that stand in it never change; newer code may add topics.
     """
 
     v: int = 1
@@ -236,11 +229,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     reply_partitions: int
     #: By full name. A topic may come; one that is here must stay the same.
     topic_ids: dict[str, str]
-    #: Recorded once, compared with nothing: stored records have versions of their own.
-    wire_version: int = 1
-    state_version: int = 1
-    #: FEATURES of the job that started last: a client sends the fields of no others.
-    features: tuple[str, ...] = ()
+    #: Of the job that started last, or the lowest of its cells: a newer client refuses to start.
+    wire_version: int = WIRE_VERSION
     #: The topic that the plane reads, whose partitions are its shards; empty: `<prefix>.requests`.
     input: str = ""
 

@@ -69,7 +69,7 @@ GROUP_VIEWS: Final[dict[str, str]] = {
     # Events of consumer groups, and those that concern nobody: both have the space `group`.
     "group_events": """
         SELECT event_id, time, date, shard, log_offset, group_id,
-               COALESCE(kind, protocol) AS kind, type, generation, member_id, cause, reason, detail
+               kind, type, generation, member_id, cause, reason, detail
         FROM events WHERE COALESCE(space, 'group') = 'group'""",
     # The same without commits: `coord history maintain` has these in files of their own.
     "group_turns": "SELECT * FROM group_events WHERE NOT is_frequent(type)",
@@ -151,8 +151,7 @@ GROUP_VIEWS: Final[dict[str, str]] = {
                                            ORDER BY as_of_time DESC, generation DESC) AS n
               FROM group_snapshots WHERE state IS NOT NULL) AS g
         WHERE g.n = 1 AND g.state <> 'Dead'""",
-    # Of a group's snapshots with offsets of the same partitions only the newest is unpacked; those
-    # of an older version do not say of which partitions they are.
+    # Of a group's snapshots with offsets of the same partitions only the newest is unpacked.
     "current_offsets": """
         SELECT c.group_id, c.topic, c.partition, c.offset AS offset, c.metadata, c.time,
                c.member_id, c.generation, c.as_of_time, utc_date(c.as_of_time) AS date
@@ -165,12 +164,12 @@ GROUP_VIEWS: Final[dict[str, str]] = {
               FROM (SELECT s.group_id, s.as_of_time, explode(s.items) AS item
                     FROM (SELECT g.group_id, g.as_of_time, committed_in(g.offsets) AS items
                           FROM group_snapshots AS g
-                          LEFT JOIN (SELECT group_id, places, MAX(as_of_time) AS newest
-                                     FROM group_snapshots WHERE places IS NOT NULL
-                                     GROUP BY group_id, places) AS k
+                          JOIN (SELECT group_id, places, MAX(as_of_time) AS newest
+                                FROM group_snapshots WHERE places IS NOT NULL
+                                GROUP BY group_id, places) AS k
                           ON k.group_id = g.group_id AND k.places = g.places
-                          WHERE g.offsets IS NOT NULL
-                                AND (g.places IS NULL OR g.as_of_time = k.newest)) AS s) AS x) AS c
+                             AND k.newest = g.as_of_time
+                          WHERE g.offsets IS NOT NULL) AS s) AS x) AS c
         WHERE c.n = 1 AND c.offset IS NOT NULL""",
     # The newest sample of each committed offset. A null `committed` says that it was deleted.
     "current_lag": """

@@ -92,8 +92,7 @@ _CUT: Final = (
     "and an empty folder."
 )
 #: Beside the groups, of a new checkpoint: a batch is one task, from Kafka to the outputs. It takes
-#: one of the slots that the groups' tasks need too, and nothing is shuffled. A checkpoint that was
-#: made with more state partitions keeps them: its batches end with as many tasks.
+#: one of the slots that the groups' tasks need too, and nothing is shuffled.
 ONE_TASK: Final = ("spark.sql.shuffle.partitions", "1")
 
 

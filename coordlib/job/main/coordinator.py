@@ -23,7 +23,7 @@ from coordlib.core.groups.protocol import Groups
 from coordlib.core.transactions.protocol import Transactions, TransactionsSettings
 from coordlib.core.wire import stored
 from coordlib.core.wire.cells import Owned, require_within, shards_of
-from coordlib.core.wire.stored import FEATURES, Layout, Marker
+from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import SetupError
 from coordlib.job import rebuild
 from coordlib.job.background.decisions import DecisionWatch, KafkaDecisions
@@ -212,7 +212,7 @@ class Coordinator:
                 rebuild.refuse_cut(lambda: self._query.bounds_of_saved(shards), sink.marker)
 
         sink.read_progress()
-        if self._options.is_rebuild or self._query.must_begin_anew(layout.shards):
+        if self._options.is_rebuild or self._query.must_begin_anew():
             require_whole()
         pipeline = self._query.pipeline
         inputs = KafkaInputs(self._client_options, pipeline)
@@ -386,7 +386,6 @@ def _layout_of(found: topics.Layout) -> Layout:
         shards=found.shards,
         reply_partitions=found.responses,
         topic_ids=dict(found.topic_ids),
-        features=FEATURES,
     )
 
 

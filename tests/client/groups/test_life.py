@@ -35,7 +35,9 @@ CLASSIC: dict[str, sg.Input] = {
     "_subscribe": sg.WantTopics(0, ("t",)),
     "_divided": sg.Divided(0, 1, ()),
     "_not_divided": sg.NotDivided(0, 1, "why"),
-    "_assignor_failed": sg.AssignorFailed(0, 1, CoordError("why")),
+    "_assignor_failed": sg.AssignorFailed(
+        0, 1, CoordError("why"), sg.WhyNot("UNKNOWN_SERVER_ERROR", "why")
+    ),
     "_topics_seen": sg.TopicsSeen(0, {}),
     "_topics_not_seen": sg.TopicsNotSeen(0),
 }

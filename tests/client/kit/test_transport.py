@@ -18,8 +18,9 @@ from coordlib.client.kit.transport import KafkaTransport
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
-from coordlib.core.wire.stored import FEATURES, Layout
-from coordlib.errors import CannotReach
+from coordlib.core.wire.envelope import WIRE_VERSION
+from coordlib.core.wire.stored import Layout
+from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.layout import find_place
 
 if TYPE_CHECKING:
@@ -188,55 +189,24 @@ def requests_of(scene: Scene, count: int) -> list[rq.AnyRequest]:
     return found
 
 
-@pytest.mark.parametrize("features", [FEATURES, ()])
-def test_a_field_that_came_later_is_sent_to_a_job_that_recorded_it(
-    scene: Scene, features: tuple[str, ...]
-) -> None:
-    """INV-84: over a real broker; nothing waits, and an older job gets the request without it."""
+def test_a_client_refuses_to_write_to_an_older_job(scene: Scene) -> None:
+    """INV-84: the job would refuse each of its requests."""
     placed(scene)
     progress = f"{scene.prefix}.progress"
     admin = AdminClient(dict(scene.config))
     admin.create_topics([NewTopic(progress, 1, 1)])[progress].result(60)
     ids = {f"{scene.prefix}.requests": find_place(scene.config, scene.prefix).incarnation}
-    layout = Layout(shards=2, reply_partitions=2, topic_ids=ids, features=features)
-    scene.job.begin_transaction()
-    scene.job.produce(progress, codec.encode(layout), key=b"layout")
-    scene.job.commit_transaction(60)
-    transport = KafkaTransport(scene.config, scene.prefix, "c", reply=1)
-    member = Listener(Identity("g", "c", "aa", 1, 1, transport.place.incarnation))
-    transport.attach(member)
-    join = rq.JoinGroup(
-        v=1, id="aa-1", client="c", group="g", session_timeout_ms=1, rebalance_timeout_ms=1,
-        protocol_type="consumer", protocols=(), host="rack-1-7",
-    )  # fmt: skip
-    transport.send(member, join)
-    (written,) = requests_of(scene, 1)
-
-    assert written == (join if features else msgspec.structs.replace(join, host=msgspec.UNSET))
-    transport.close()
-
-
-def test_the_features_are_those_of_the_newest_record(scene: Scene) -> None:
-    """The job is upgraded while its clients run; they need what it reads now, not then."""
-    placed(scene)
-    progress = f"{scene.prefix}.progress"
-    admin = AdminClient(dict(scene.config))
-    admin.create_topics([NewTopic(progress, 1, 1)])[progress].result(60)
-    transport = KafkaTransport(scene.config, scene.prefix, "c")
-    assert transport.features() == frozenset()
-
-    layout = Layout(shards=2, reply_partitions=2, topic_ids={})
-    for features in ((), ("of-yesterday",), ("of-yesterday", "of-today")):
+    layout = Layout(shards=2, reply_partitions=2, topic_ids=ids)
+    for older in (WIRE_VERSION - 1, WIRE_VERSION, WIRE_VERSION + 1):
         scene.job.begin_transaction()
-        record = codec.encode(msgspec.structs.replace(layout, features=features))
+        record = codec.encode(msgspec.structs.replace(layout, wire_version=older))
         scene.job.produce(progress, record, key=b"layout")
         scene.job.commit_transaction(60)
-    scene.job.begin_transaction()
-    scene.job.produce(progress, codec.encode(layout), key=b"layout")
-    scene.job.abort_transaction(60)
-
-    assert transport.features() == {"of-yesterday", "of-today"}
-    transport.close()
+        if older < WIRE_VERSION:
+            with pytest.raises(SetupError, match="Upgrade the job first"):
+                KafkaTransport(scene.config, scene.prefix, "c")
+        else:
+            KafkaTransport(scene.config, scene.prefix, "c").close()
 
 
 def test_a_prefix_without_topics_is_told(broker: "Broker") -> None:

@@ -1,7 +1,6 @@
 """ApiVersions: what a job reads, so that a client sends it nothing else."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,46 +12,13 @@ from coordlib.core.engine.effects import EVENTS, FREE_BYTES, RESPONSES
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
-from coordlib.core.wire.admin import LATER_FIELDS
-from coordlib.core.wire.envelope import Refusal, RequestReader, fields_by_type
+from coordlib.core.wire.envelope import WIRE_VERSION, Refusal, RequestReader, fields_by_type
 from tests.tools.driving import SETTINGS, Conversation, settings
 
 PAGE = (Path(codec.__file__).parent / "README.md").read_text()
+#: The fields of each request, by the wire version.
+FIELDS = Path(__file__).parent / "request_fields"
 QUESTION = rq.ApiVersions(v=1, id="q", client="tool")
-#: The fields of each request in its first release. Written once: what is not here came later.
-FIRST: dict[str, str] = {
-    "ApiVersions": "",
-    "DeleteGroup": "space",
-    "DescribeGroup": "space",
-    "FindCoordinator": "space",
-    "Heartbeat": "space generation member instance",
-    "JoinGroup": (
-        "member generation instance session_timeout_ms rebalance_timeout_ms protocol_type "
-        "protocols protocols.name protocols.metadata reason"
-    ),
-    "LeaveGroup": "space members members.member members.instance reason remain",
-    "OffsetCommit": (
-        "generation member instance offsets offsets.topic offsets.partition offsets.offset "
-        "offsets.leader_epoch offsets.metadata"
-    ),
-    "OffsetDelete": "topics topics.topic topics.partitions",
-    "OffsetFetch": "topics topics.topic topics.partitions require_stable",
-    "Release": (
-        "space generation member cause offsets offsets.topic offsets.partition offsets.offset "
-        "offsets.leader_epoch offsets.metadata"
-    ),
-    "ReleaseQuarantine": "space",
-    "Subscribe": (
-        "member generation topics pattern exclude strategy session_timeout_ms "
-        "rebalance_timeout_ms capacity reason"
-    ),
-    # `error` and `message` are a feature of the layout.
-    "SyncGroup": (
-        "generation member instance protocol_type protocol assignments assignments.member "
-        "assignments.assignment error message"
-    ),
-}
-ENVELOPE = {"v", "id", "client", "group", "reply"}
 
 
 def answered(talk: Conversation, question: rq.ApiVersions = QUESTION) -> dict[str, Any]:
@@ -139,35 +105,21 @@ def test_the_same_question_has_the_same_bytes_again() -> None:
     assert one.outputs == other.outputs
 
 
-def test_a_field_that_came_later_is_listed() -> None:
-    """What stands in no list would be sent to jobs that refuse it."""
-    read = REGISTRY.reader.fields
-    bases = (rq.ClusterRequest, rq.ProducerRequest, rq.TransactionRequest)
-    newer = {str(e.__struct_config__.tag) for each in bases for e in each.__subclasses__()}
-    newer = (newer | {"PendingCommit", "DecidePending"}) - {rq.TransactionRequest.__name__}
-    assert read.keys() - FIRST.keys() == newer, "those of clusters and producers: no release yet"
-    now = {tag: set(fields) - ENVELOPE for tag, fields in read.items() if tag in FIRST}
-    added = {tag: now[tag] - set(FIRST[tag].split()) for tag in now}
+def test_a_field_that_is_added_raises_the_wire_version() -> None:
+    """INV-84: a job refuses fields that it does not know. The list of a version that was released
+    is written once; a new version has a list of its own, with all that the one before has."""
+    lists = {int(path.stem[1:]): json.loads(path.read_text()) for path in FIELDS.glob("v*.json")}
+    assert sorted(lists) == list(range(1, WIRE_VERSION + 1))
 
-    assert {tag: fields for tag, fields in added.items() if fields} == {
-        tag: set(fields) for tag, fields in LATER_FIELDS.items() if tag in FIRST
-    }
-    assert all(set(LATER_FIELDS[tag]) <= set(read[tag]) for tag in LATER_FIELDS)
-    assert {tag: set(FIRST[tag].split()) - now[tag] for tag in now if FIRST[tag]} == {
-        tag: set() for tag in now if FIRST[tag]
-    }
+    now = {tag: sorted(some) for tag, some in REGISTRY.reader.fields.items()}
+    assert now == lists[WIRE_VERSION]
+    for version in range(2, WIRE_VERSION + 1):
+        before, after = lists[version - 1], lists[version]
+        assert all(set(before[tag]) <= set(after.get(tag, ())) for tag in before)
 
 
-@pytest.mark.parametrize("name", sorted(name for some in LATER_FIELDS.values() for name in some))
-def test_the_page_names_what_older_jobs_refuse(name: str) -> None:
-    """A client in another language has only the page."""
-    (section,) = re.findall(r"^### `ApiVersions`\nWhich.*?(?=^###)", PAGE, re.DOTALL | re.MULTILINE)
-
-    assert f"`{name.rpartition('.')[2]}`" in section
-
-
-def test_what_an_older_job_answers_is_told_by_its_error() -> None:
-    """The type is not known there: the client takes that for "no new fields"."""
+def test_a_job_that_lacks_the_request_says_so_by_its_error() -> None:
+    """A registry may have few kinds: the client takes that for an answer without types."""
     older = RequestReader((rq.JoinGroup, rq.Heartbeat)).read(codec.encode(QUESTION))
 
     assert isinstance(older, Refusal)

@@ -11,8 +11,8 @@ ALL = None
 LOW, HIGH, MIDDLE = ShardRange(0, 3), ShardRange(4, 7), ShardRange(2, 5)
 
 
-def registered(*order: Owned, features: tuple[str, ...] = ()) -> dict[Owned, CellValue]:
-    return {each: CellValue(since_ms=0, features=features) for each in order}
+def registered(*order: Owned, wire_version: int = 1) -> dict[Owned, CellValue]:
+    return {each: CellValue(since_ms=0, wire_version=wire_version) for each in order}
 
 
 def marker(checkpoint: str, ends: dict[int, int], batch: int = 1, v: int = 2) -> Marker:
@@ -100,12 +100,12 @@ def test_of_a_prefix_without_cells_nothing_is_missing() -> None:
 
 
 def test_clients_use_what_all_cells_read() -> None:
-    """One cell is upgraded, the other not yet: a member of either may send to both."""
-    found = registered(LOW, features=("old",)) | registered(HIGH, features=("old", "new"))
+    """INV-84. One cell is upgraded, the other not yet: a member of either may send to both."""
+    found = registered(LOW, wire_version=1) | registered(HIGH, wire_version=2)
 
-    assert cells.read_by_all(found, HIGH, ("old", "new")) == ("old",)
-    assert cells.read_by_all(found, LOW, ("old", "new")) == ("old", "new")
-    assert cells.read_by_all({}, ALL, ("old", "new")) == ("old", "new")
+    assert cells.read_by_all(found, HIGH, 2) == 1
+    assert cells.read_by_all(found, LOW, 2) == 2
+    assert cells.read_by_all({}, ALL, 2) == 2
 
 
 def test_the_marker_of_the_only_job_is_taken_as_it_is() -> None:

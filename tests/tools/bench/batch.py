@@ -11,7 +11,6 @@ Levers, of which the first five, which the job has, are looked at unless others 
     gc          the workers' garbage collector leaves out what their daemon has imported
     files       local files are made without a `chmod` process each
     keys        shards spread evenly over two state partitions; off: shard numbers are the keys
-    codec       the state is packed with zstd; off: with zlib. With --state-mb it counts
     partitions  one state partition instead of two, whatever the keys
     retained    2 batches are kept in the checkpoint instead of 10
     fetched     Kafka may send 16 MiB of a partition at once instead of 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from coordlib.job import checkpoint, operator, pipelines
+from coordlib.job import checkpoint, pipelines
 from coordlib.job import query as plane_query
 from coordlib.job import query as source
 from coordlib.job.main import coordinator
@@ -48,8 +48,6 @@ def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
             stack.enter_context(patch.object(plane_query, "read_inputs", _fetching_more))
         if "keys" not in on:
             stack.enter_context(patch.object(checkpoint, "balanced", _shard_numbers))
-        if "codec" not in on:  # the workers get the function by its own name
-            stack.enter_context(patch.object(operator, "pack_state", batch_worker.pack_zlib))
         yield
 
 

@@ -11,7 +11,6 @@ Lever = Literal[
     "gc",
     "files",
     "keys",
-    "codec",
     "pages",
     "partitions",
     "retained",
@@ -20,7 +19,7 @@ Lever = Literal[
 ]
 LEVERS: Final[tuple[Lever, ...]] = get_args(Lever)
 #: Those that the job has. With one state partition, the keys of shards change nothing.
-TOGETHER: Final[tuple[Lever, ...]] = ("codegen", "gc", "files", "keys", "codec", "pages")
+TOGETHER: Final[tuple[Lever, ...]] = ("codegen", "gc", "files", "keys", "pages")
 
 #: Names of the variants without any lever, and with all of them.
 OFF: Final = "off"

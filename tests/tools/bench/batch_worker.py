@@ -4,16 +4,11 @@ Workers live on from one block to the next, so that a block takes back what the 
 """
 
 import gc
-import zlib
 from collections.abc import Iterable
-from typing import Final
 
 from coordlib.core.engine.pages import Kept, Packing, PagesFold, StoredPages
 from coordlib.core.engine.state import Fold, InputRecord, ShardSettings
 from coordlib.job.pipelines import fold_group_pages, fold_groups
-
-#: With which the job packed its state before it had zstd.
-_ZLIB_LEVEL: Final = 1
 
 
 class _Heap:
@@ -73,8 +68,3 @@ def _thaw() -> None:
     if not _Heap.is_thawed:
         gc.unfreeze()
         _Heap.is_thawed = True
-
-
-def pack_zlib(blob: bytes) -> bytes:
-    """A shard's blob as the job packed it before; the job still reads this form."""
-    return zlib.compress(blob, _ZLIB_LEVEL)

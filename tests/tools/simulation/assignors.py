@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any, Final
 
-from coordlib.client import GroupMember
+from coordlib.client import ClassicMember
 from coordlib.client.groups.assignors import Assignor
 from coordlib.client.groups.classic import RETRY_MS
 from tests.tools.simulation.late import Mend, join, somebody
@@ -45,5 +45,5 @@ def raises(world: World, luck: Random, for_ms: int) -> Mend | None:
 def _assignors_of(programs: Iterable[Program]) -> Iterable[Assignor]:
     for program in programs:
         member = program.consumer.member
-        if isinstance(member, GroupMember):
+        if isinstance(member, ClassicMember):
             yield from member._assignors.values()

@@ -79,10 +79,6 @@ class Checkpoint:
     def has_committed_batches(self) -> bool:
         return bool(self.commits)
 
-    def planned_partitions(self) -> dict[str, set[int]]:
-        newest = self.offsets[max(self.offsets)] if self.offsets else {}
-        return {topic: {p for each, p in newest if each == topic} for topic, _ in newest}
-
     def forget_batches(self) -> None:
         """The identity that is written next is another one: a folder's path is its id here."""
         self.path += "+"

@@ -8,7 +8,7 @@ from coordlib.config import BrokersConfig, GroupConfig, ShardConfig
 from coordlib.core.controller.protocol import BrokersSettings
 from coordlib.core.groups.group import GroupSettings
 from coordlib.core.wire.controller import CLUSTER
-from coordlib.core.wire.stored import FEATURES, GROUP_SPACE, Layout
+from coordlib.core.wire.stored import GROUP_SPACE, Layout
 from tests.tools.core import ShardSettings
 from tests.tools.simulation.plan import ASSIGNED, Plan
 
@@ -24,7 +24,6 @@ def layout(plan: Plan, prefix: str, incarnation: str, replies: int) -> Layout:
         shards=plan.shards,
         reply_partitions=replies,
         topic_ids={f"{prefix}.requests": f"{incarnation}0123"},
-        features=FEATURES,
     )
 
 

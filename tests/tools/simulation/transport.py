@@ -12,11 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-import msgspec
-
 from coordlib.client.groups.reading import TopicIds
 from coordlib.client.kit import events as sg
-from coordlib.client.kit.later_fields import as_read
 from coordlib.client.kit.reading import Mark, Proofs, Written
 from coordlib.client.kit.requests import concerns
 from coordlib.client.kit.transport import TIMER_INTERVAL_MS, Handler
@@ -25,7 +22,6 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.control import BEHIND_ALL
-from coordlib.core.wire.stored import FEATURES, Layout
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import Place as Where
 from coordlib.testing.fake_log import refuse_as_kafka
@@ -133,13 +129,12 @@ class SimulatedTransport:
             raise Violation(f"INV-29: {handler.identity.client} sends {kind} when it is closed")
         if isinstance(request, rq.LeaveGroup):
             self.said_leave |= {each.member for each in request.members}
-        known = as_read(request, FEATURES)
-        awaited = "" if isinstance(known, rq.Heartbeat) else known.id
-        if isinstance(known, rq.JoinGroup | rq.Subscribe):
-            self._cluster.joins_unanswered += known.id in self._joins
-            self._joins.add(known.id)
+        awaited = "" if isinstance(request, rq.Heartbeat) else request.id
+        if isinstance(request, rq.JoinGroup | rq.Subscribe):
+            self._cluster.joins_unanswered += request.id in self._joins
+            self._joins.add(request.id)
         mark = self._proofs.mark(handler.identity.shard, self.now_ms(), awaited)
-        self._unwritten.append(_Unwritten(handler, known, self.now_ms(), mark))
+        self._unwritten.append(_Unwritten(handler, request, self.now_ms(), mark))
         if not self._is_writing:
             self._is_writing = True
             self._process.after(self._network.latency_ms(), self._write)
@@ -167,12 +162,6 @@ class SimulatedTransport:
 
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         return {}  # no member names a rack here
-
-    def features(self) -> frozenset[str]:
-        if not self._cluster.is_up or self._network.is_cut:
-            raise CannotReach("The layout could not be read: timed out.")
-        recorded = self._cluster.newest_by_key(f"{self.place.prefix}.progress", 0).get(b"layout")
-        return frozenset(msgspec.json.decode(recorded, type=Layout).features if recorded else ())
 
     def check(self) -> None:
         pass

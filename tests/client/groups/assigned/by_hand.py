@@ -92,9 +92,6 @@ class ByHand:
     def replica_racks(self, topics: Sequence[str]) -> ReplicaRacks:
         raise AssertionError("the coordinator divides")
 
-    def features(self) -> frozenset[str]:
-        raise AssertionError("nobody leads")
-
     def check(self) -> None:
         pass
 

@@ -2,9 +2,8 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 import pytest
 
 from coordlib import limits
@@ -26,11 +25,10 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Partitions
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
+from coordlib.errors import CoordError, ErrorCode, GroupError
 from tests.client import cooperative
-from tests.client.groups.classic.test_membership import MEMBER, Play, join_fields
+from tests.client.groups.classic.test_membership import Play
 from tests.client.world import TIMING, User, World, t
 
 
@@ -228,104 +226,6 @@ def test_a_cooperative_member_that_is_busy_keeps_others_out_until_it_has_let_go(
 
 
 # -- what goes over the wire -----------------------------------------------------------------
-
-
-class OldSyncGroup(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A SyncGroup as jobs without the feature read it."""
-
-    type: Literal["SyncGroup"]
-    v: Literal[1]
-    id: str
-    client: str
-    group: str
-    reply: int | None = None
-    generation: int
-    member: str
-    instance: str | None = None
-    protocol_type: str | None = None
-    protocol: str | None = None
-    assignments: tuple[rq.MemberAssignment, ...] = ()
-
-
-def test_to_an_older_job_a_leader_that_fails_leaves_as_before() -> None:
-    """Clients were upgraded before the job: it must refuse none of their requests."""
-    switch, world = Switch(members=2), World({"t": 2})
-    world.log.features = frozenset()
-    (a,) = world.join("a", assignors=(switch.eager,))
-    (b,) = world.join("b", assignors=(FunctionAssignor("x", cooperative.divide),))
-
-    assert heard(a)[:2] == ["AssignorFailed", "AssignorFailed"], "every poll raises"
-    assert heard(b) == []
-    assert b.owns == t(0, 1)
-    assert a.told[-1] == ("revoked", t(0, 1))
-    for request in of_kind(world, rq.SyncGroup):
-        msgspec.json.decode(codec.encode(request), type=OldSyncGroup)
-
-
-def test_a_cooperative_leader_lets_go_of_what_it_kept_before_it_leaves_an_older_job() -> None:
-    switch, world = Switch(members=2), World({"t": 2})
-    world.log.features = frozenset()
-    (a,) = world.join("a", assignors=(switch.cooperative,))
-    a.position = {t(0)[0]: 5}
-    (b,) = world.join("b", assignors=(cooperative.assignor(),))
-
-    assert a.told == [("assigned", t(0, 1)), ("revoked", t(0, 1))]
-    assert heard(a)[0] == "AssignorFailed"
-    assert b.owns == t(0, 1)
-
-
-def test_the_features_are_read_when_they_matter() -> None:
-    """The job was upgraded while its members ran: they need no restart to know it."""
-    switch, world = Switch(members=2), World({"t": 2})
-    world.log.features = frozenset()
-    world.join("a", assignors=(switch.eager,))
-    world.log.features = frozenset({"assignment-errors"})
-    world.join("b", assignors=(switch.eager,))
-
-    assert [heard(user) for user in world.users] == [["AssignorFailed"], ["AssignmentFailed"]]
-
-
-def test_while_the_features_cannot_be_read_the_leader_tries_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A broker is away: to leave for that would be a rebalance more."""
-    switch, world = Switch(members=2), World({"t": 2})
-    (a,) = world.join("a", assignors=(switch.eager,))
-    answers: list[Any] = [CannotReach("No answer"), CannotReach("No answer")]
-
-    def features() -> frozenset[str]:
-        if answers:
-            raise answers.pop()
-        return world.log.features
-
-    monkeypatch.setattr(a.transport, "features", features)
-    world.join("b", assignors=(switch.eager,))
-    world.run(2_000)
-
-    assert answers == []
-    assert [heard(user) for user in world.users] == [["AssignorFailed"], ["AssignmentFailed"]]
-
-
-def failing_leader(why: sg.WhyNot) -> Play:
-    """It has sent its error; the answer is awaited."""
-    play = Play()
-    play.say(sg.ReadToEnd(0, 0))
-    play.say(sg.WantTopics(0, ("t",)))
-    play.written(0)
-    play.answer(0, rs.JoinGroupResponse, **join_fields(1, MEMBER))
-    play.say(sg.AssignorFailed(10, 1, AssignorFailed("It failed"), why))
-    return play
-
-
-def test_a_job_that_was_set_back_to_older_code_refuses_the_error_and_the_leader_leaves() -> None:
-    """The layout still named the feature when it was read."""
-    play = failing_leader(sg.WhyNot("UNKNOWN_SERVER_ERROR", "why"))
-    refused = {"error": "INVALID_REQUEST", "message": "Object contains unknown field `error`"}
-    play.answer(20, rs.Rejected, **refused)
-
-    assert isinstance(play.sent[-1], rq.LeaveGroup)
-    assert play.member.state is State.FAILED
-    assert isinstance(raised(play, 30), AssignorFailed)
 
 
 def raised(play: Play, now_ms: int) -> CoordError | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from coordlib import limits
 from coordlib.core.engine.effects import GROUPS
@@ -91,22 +92,6 @@ def test_a_change_decodes_the_groups_that_it_concerns(
     assert decoded == asked
     started = [line for line in lines if " GenerationStarted " in line]
     assert [line.partition("]")[0][len("event[") :] for line in started] == asked
-
-
-def test_a_row_of_before_is_decoded_once(decoded: Decoded) -> None:
-    """A job is upgraded: its rows have no wishes yet, and nothing is missed meanwhile."""
-    talk = crowd()
-    for row in talk.shard.groups.values():
-        row.reindex(UNKNOWN_TOPICS)
-    talk.load(talk.shard.encode())
-    decoded.clear()
-
-    assert talk.send(topics({**COUNTS, "__other": 1})) == []
-    assert sorted(decoded) == sorted([*WISHES, "emptied"])
-    talk.end_batch()
-    decoded.clear()
-    talk.send(topics({**COUNTS, "__other": 2, "orders": 3}))
-    assert decoded == ["by-name", "by-pattern", "everything"]
 
 
 def test_wishes_follow_the_members() -> None:
@@ -206,7 +191,8 @@ def test_a_row_that_cannot_be_asked_sets_its_own_group_aside() -> None:
     """INV-42: other code wrote what the row keeps. One listing asks all groups of a shard, and the
     job would meet the row again after every restart."""
     talk = crowd()
-    talk.shard.groups["by-name"].reindex(msgspec.Raw(b"\x92\xc3\xc3"))
+    row = talk.shard.groups["by-name"].stored
+    row.facts = replace(row.facts, index=msgspec.Raw(b"\x92\xc3\xc3"))
 
     lines = talk.send(topics({**COUNTS, "orders": 3}))
     assert of_history(lines, "GroupQuarantined") == ["by-name"]
@@ -216,27 +202,6 @@ def test_a_row_that_cannot_be_asked_sets_its_own_group_aside() -> None:
     talk.send(release("ops", group="by-name"))
     assert owned_in(talk, "by-name") == {"a": {"orders": (0, 1, 2)}}
     assert of_history(talk.send(topics({**COUNTS, "orders": 4})), "GroupQuarantined") == []
-
-
-def test_a_row_of_before_whose_wishes_cannot_be_found_sets_its_own_group_aside(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """INV-42: a job is upgraded, and the new code has a defect that one group meets."""
-    talk = crowd()
-    of_group = ASSIGNED.topics_index
-
-    def broken(group: Any, /) -> Any:
-        if group.group == "by-name" and not group.is_quarantined:
-            raise ZeroDivisionError("wishes")
-        return of_group(group)
-
-    monkeypatch.setattr(ASSIGNED, "topics_index", broken)
-    for cell in talk.shard.groups.values():
-        cell.reindex(UNKNOWN_TOPICS)
-
-    lines = talk.send(topics({**COUNTS, "orders": 3}))
-    assert of_history(lines, "GroupQuarantined") == ["by-name"]
-    assert of_history(lines, "GenerationStarted") == ["by-pattern", "everything"]
 
 
 def test_an_expression_that_this_code_cannot_read_concerns_its_own_group_only(
