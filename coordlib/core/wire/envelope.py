@@ -242,7 +242,6 @@ _decode_loose: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKETS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in _BRACKETS)
-WIRE_VERSION: Final = 1
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
