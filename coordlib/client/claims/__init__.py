@@ -6,7 +6,7 @@
 
 Every process reads the coordination topic by the same fold and comes to the same conclusion
 (`core/claims/`). `machine.py` is a consumer's state machine without IO; its parts are `claim.py`,
-`holding.py`, `standing.py`. Kafka around it: `transport.py` (what is needed), `kafka.py`,
+`holding.py`, `state.py`. Kafka around it: `transport.py` (what is needed), `kafka.py`,
 `reading.py`. Public faces: `consumer.py`, `admin.py`; `resetting.py` sets positions.
 """
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakSet
 
 from coordlib.client.claims import events as sg
-from coordlib.client.claims import standing
+from coordlib.client.claims import state
 from coordlib.client.claims.claim import Batch, Claim, CommitToken, Phase
 from coordlib.client.claims.events import ClaimLost, ForeignToken, UnseenOffset
 from coordlib.client.claims.member import ClaimingMember
@@ -348,7 +348,7 @@ class MarshalConsumer(Closing):
     def topic_claims(self) -> tuple[str, ...]:
         """With `claim_entire_topic`: the topics whose key, partition 0, is claimed here."""
         with self._member.changed:
-            return standing.topics_claimed(self._member.life.me)
+            return state.topics_claimed(self._member.life.me)
 
     @property
     def fast_forwards(self) -> int:

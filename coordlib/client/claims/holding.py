@@ -13,7 +13,7 @@ twice.  # INV-63
 """
 
 from coordlib.client.claims import events as sg
-from coordlib.client.claims import standing
+from coordlib.client.claims import state
 from coordlib.client.claims.claim import (
     WITHOUT_COOL_DOWN,
     Asked,
@@ -28,7 +28,7 @@ from coordlib.client.claims.claim import (
     Stop,
     Why,
 )
-from coordlib.client.claims.standing import (
+from coordlib.client.claims.state import (
     BEAT_PARTS,
     PASS_PARTS,
     RETRY_PARTS,
@@ -403,7 +403,7 @@ class Attempts:
         if now_ms - attempt.produced_ms >= me.interval_ms:
             self._release_unheld(verdict)
             return
-        is_wanted = attempt.is_reclaim or standing.is_wanted(me, place)
+        is_wanted = attempt.is_reclaim or state.is_wanted(me, place)
         claim = self._holding.won(place, attempt, now_ms)
         if me.closing is not None or not is_wanted:
             self._holding.release(claim, me.closing or Why.UNWANTED, now_ms)
@@ -455,7 +455,7 @@ class Attempts:
                 continue
             self._reclaimed.add(topic)
             self.wake()
-            for place in () if me.is_paused() else standing.to_reclaim(me, topic):
+            for place in () if me.is_paused() else state.to_reclaim(me, topic):
                 slot = me.slot(place)
                 position = slot.position if slot is not None else None
                 id_ = me.write(sg.Kind.SIGN, place, None, position or 0)
@@ -464,9 +464,9 @@ class Attempts:
     def _pass(self, now_ms: int) -> None:
         me = self._me
         if not me.is_paused():
-            for place in standing.to_attempt(me, now_ms):
+            for place in state.to_attempt(me, now_ms):
                 self._attempt(place, now_ms)
-        for topic in sorted({each.topic for each in standing.wanted(me)}):
+        for topic in sorted({each.topic for each in state.wanted(me)}):
             if me.reads(topic, now_ms) and now_ms >= self._silent_until_ms(topic):
                 self._fill(topic, now_ms)
 
@@ -482,7 +482,7 @@ class Attempts:
         little of the log was read, a message that means nothing to any reader.
         """
         me = self._me
-        places = [each for each in standing.wanted(me) if each.topic == topic]
+        places = [each for each in state.wanted(me) if each.topic == topic]
         if not places:
             return  # what it has just attempted in another topic is all that it may take
         self._filled_ms[topic] = now_ms + me.jitter(me.interval_ms // PASS_PARTS)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from coordlib.client.claims import events as sg
-from coordlib.client.claims import standing
+from coordlib.client.claims import state
 from coordlib.client.claims.claim import Claim, Phase, Stop, Verdict, Why
 from coordlib.client.claims.holding import Attempts, Batches, Holding
 from coordlib.client.claims.options import ConsumerOptions
-from coordlib.client.claims.standing import COUNT_PARTS, Identity, Standing
+from coordlib.client.claims.state import COUNT_PARTS, Identity, Standing
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.slots import is_other_topic
 
@@ -280,7 +280,7 @@ class ClaimMachine:
                 claim.is_reported, claim.active_ms = True, now_ms
             starts = {claim.place: claim.position for claim in fresh}
             return sg.Call(sg.Callback.CLAIMED, tuple(sorted(starts)), starts)
-        topics = standing.topics_claimed(me)
+        topics = state.topics_claimed(me)
         if topics != self._reported_topics:
             self._reported_topics = topics
             return sg.Call(sg.Callback.TOPICS, topics=topics)

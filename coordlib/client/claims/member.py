@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from coordlib.client.claims import events as sg
 from coordlib.client.claims.machine import ClaimMachine
 from coordlib.client.claims.options import ConsumerOptions, Settings
-from coordlib.client.claims.standing import Identity
+from coordlib.client.claims.state import Identity
 from coordlib.client.claims.transport import LogView, Transport
 from coordlib.client.kit.calls import Callbacks, UserCall, uninterrupted, weakly
 from coordlib.client.kit.events import TopicPartition

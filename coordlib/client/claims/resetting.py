@@ -18,7 +18,7 @@ from random import Random
 
 from coordlib.client.claims import events as sg
 from coordlib.client.claims.claim import Asked, Fence
-from coordlib.client.claims.standing import BEAT_PARTS, PASS_PARTS, SILENCE_PARTS
+from coordlib.client.claims.state import BEAT_PARTS, PASS_PARTS, SILENCE_PARTS
 from coordlib.client.kit.events import TopicPartition
 
 
