@@ -22,7 +22,7 @@ SHARED: dict[str, sg.Input] = {
     "_commit": sg.CommitOffsets(0, 1, ()),
     "_commit_with_writes": sg.CommitWithWrites(0, 1, (), "/lake/t", "a-cafe-1", 1),
     "_decide": sg.Decide(0, 1, "r0-1", "commit", "a-cafe-1", 1),
-    "_looked": sg.CommitChecked(0, "r0-1", None),
+    "_commit_checked": sg.CommitChecked(0, "r0-1", None),
     "_fetch": sg.FetchOffsets(0, 1, None),
     "_received": sg.Received(0, PROGRESS),
     "_read_to_end": sg.ReadToEnd(0, 0),
