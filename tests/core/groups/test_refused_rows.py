@@ -145,7 +145,7 @@ def test_a_flood_of_refused_rows_is_thinned_like_other_refusals() -> None:
 
     told = [event for event in events(talk) if event["type"] == "CommitRefused"]
     assert len(told) == limits.REFUSALS_TOLD_MAX + 1
-    assert told[-1]["detail"]["unreported"] == 30
+    assert told[-1]["detail"]["untold"] == 30
     assert talk.send(fetch("x")) == before
 
 
