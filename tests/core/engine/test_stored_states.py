@@ -132,7 +132,7 @@ def test_the_fixture_has_rich_server_assigned_groups() -> None:
     assert None in demands
     assert any(due_ms is not None for due_ms in demands)
     guards = [guard for group in groups for guard in group.guards.values()]
-    assert {guard.told.due_ms is None for guard in guards} == {True, False}
+    assert {guard.notice.due_ms is None for guard in guards} == {True, False}
     assert any(len(member.grants) > 1 for member in members)
     assert any(member.pattern and member.exclude and member.topics for member in members)
     assert any(member.capacity > 1 for member in members)
