@@ -16,9 +16,8 @@ from coordlib.core.engine.step import Facts, Known, UnknownSavedVersion
 from coordlib.core.engine.time import Timer
 from coordlib.core.groups.classic.group import Group
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.groups.group import GroupStep
+from coordlib.core.groups.group import GroupStep, Refused
 from coordlib.core.groups.kind import OF_ALL_GROUPS, UNKNOWN_TOPICS, GroupKind
-from coordlib.core.groups.offsets.commit import offset_commit
 from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.groups.protocol import COMMITS, Groups
 from coordlib.core.wire import api as rq
@@ -40,12 +39,17 @@ from tests.tools.driving import (
 )
 
 
+class Guest(msgspec.Struct, frozen=True):
+    client: str
+    awaits_cover: int | None = None
+
+
 class Room(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="room"):
     v: int = 1
     group: str
     state: str = "Empty"
     generation: int = 0
-    members: dict[str, str] = {}
+    members: dict[str, Guest] = {}
     #: Partition counts that it was told.
     topics: dict[str, int] = {}
     state_since_ms: int = 0
@@ -64,6 +68,10 @@ class Room(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="roo
     def tells_subscriptions(self) -> bool:
         return False
 
+    @property
+    def kept_bytes(self) -> int:
+        return 512 + 64 * len(self.members) + 64 * len(self.topics)
+
     def is_subscribed(self, _: str) -> bool:
         return True
 
@@ -75,9 +83,11 @@ class RoomStep(GroupStep[Room]):
     __slots__ = ()
     DEAD = "Dead"
 
-    @property
-    def new_group_bytes(self) -> int:
-        return 512
+    def commit_fault(self, _: rq.OffsetCommit) -> Refused:
+        return None
+
+    def member_fault(self, _member: str, _instance: str | None, _generation: int) -> ErrorCode:
+        return ErrorCode.NONE
 
     def enter(self, state: str) -> None:
         self.change(state=state)
@@ -90,7 +100,7 @@ def enter(step: RoomStep, request: rq.Subscribe) -> None:
         return step.refuse(request, ErrorCode.INVALID_REQUEST)
     if step.value is None:
         step.create("first member")
-    members = {**step.live.members, request.client: request.client}
+    members = {**step.live.members, request.client: Guest(request.client)}
     step.change(members=members, generation=step.live.generation + 1, state="Open")
     return step.answer(request, generation=step.live.generation)
 
@@ -117,18 +127,17 @@ class Rooms(GroupKind):
         **OF_ALL_GROUPS,
         rq.Subscribe: enter,
         rq.Release: let_go,
-        rq.OffsetCommit: lambda step, request: offset_commit(step, request, lambda *_: None),
     }
     topics_changed = staticmethod(told)
 
     def facts_of_members(self, value: Room, known: Known) -> Facts:
         assert known.settings
-        return Facts(size_bytes=512 + 64 * len(value.members) + 64 * len(value.topics))
+        return Facts(size_bytes=value.kept_bytes)
 
     def known_topics(self, value: Room) -> Mapping[str, int]:
         return value.topics
 
-    def wishes(self, _: Room) -> msgspec.Raw:
+    def topics_index(self, _: Room) -> msgspec.Raw:
         return UNKNOWN_TOPICS
 
     def concerned(self, changed: Collection[str]) -> Callable[[msgspec.Raw], bool]:

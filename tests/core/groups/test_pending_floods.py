@@ -84,7 +84,7 @@ def test_one_commit_reads_pending_rows_once(monkeypatch: pytest.MonkeyPatch) -> 
     talk.send_all(commit("a"), pending_commit("a", offsets=rows("t", 2)))
     looks: list[int] = []
     found = pending.new_places
-    monkeypatch.setattr(pending, "new_places", lambda step: looks.append(1) or found(step))
+    monkeypatch.setattr(pending, "new_places", lambda *entries: looks.append(1) or found(*entries))
 
     said = talk.send(commit("a", offsets=rows("v", 9)))
 
