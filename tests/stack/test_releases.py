@@ -16,7 +16,7 @@ import pytest
 from coordlib.client.admin import Admin
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import claims as marshal
-from coordlib.core.wire import codec
+from coordlib.core.wire.envelope import Refusal
 from coordlib.history.sql import query_tables
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
@@ -44,7 +44,7 @@ def test_what_clients_of_a_release_write_is_read(release: str) -> None:
             assert not isinstance(message, marshal.Rejected), value
         else:
             message = REGISTRY.reader.read(value)
-            assert not isinstance(message, codec.Refusal), message
+            assert not isinstance(message, Refusal), message
         kinds.add(type(message).__name__)
 
     assert kinds >= {
