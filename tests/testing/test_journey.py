@@ -13,7 +13,7 @@ CEILINGS = {
     "heartbeat": (Cost(25, 72), Cost(20, 37)),
     "commit": (Cost(33, 136), Cost(28, 101)),
     "join": (Cost(36, 143), Cost(30, 105)),
-    "client": (Cost(10, 200), None),
+    "client": (Cost(9, 200), None),
 }
 
 
