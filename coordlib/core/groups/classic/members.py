@@ -115,10 +115,9 @@ def _heard_ms(step: Step, owner: Member) -> int:
 
 def renew_guard(step: Step, member_id: str) -> None:
     """A former owner heartbeats: by its own clock it may work for one session from now."""
-    guard = step.value.guards.get(member_id) if step.value else None
-    if guard is not None:
-        due_ms = step.at.clock_ms + guard.session_timeout_ms
-        step.change(guards={**step.live.guards, member_id: replace(guard, due_ms=due_ms)})
+    guard = step.live.guards[member_id]
+    due_ms = step.at.clock_ms + guard.session_timeout_ms
+    step.change(guards={**step.live.guards, member_id: replace(guard, due_ms=due_ms)})
 
 
 def end_guard(step: Step, member_id: str) -> None:
@@ -149,7 +148,8 @@ def heartbeat(step: Step, request: rq.Heartbeat) -> None:
     """Judge one Heartbeat. Accepted in CompletingRebalance too (KAFKA-10134)."""
     member = step.find_in_generation(request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
-        renew_guard(step, request.member)
+        if step.value is not None and request.member in step.value.guards:
+            renew_guard(step, request.member)
         step.refuse(request, member)
         return
     step.touched.append(member.member)
