@@ -77,7 +77,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     #: Marker of the checkpoint that a rebuild continues; None: this one began with the topics. Only
     #: its batch and its next offsets count here.
     rebuilt_from: Marker | None = None
-    #: The key of each shard in Spark's state (keys.py).
+    #: The key of each shard in Spark's state (`balanced`).
     keys: tuple[int, ...] = ()
     #: The shards that are judged with it, where other jobs have the rest; left out: all.
     owned: ShardRange | UnsetType = UNSET

@@ -336,7 +336,7 @@ class Judging(NamedTuple):
     def begin(
         self, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
     ) -> Judged:
-        """A batch of a shard without pages: it is new or rebuilt, or its plane has none."""
+        """A batch of a shard without pages: it is new or rebuilt, or its pipeline has none."""
         if self.fold_pages is not None:
             return self._judge_pages(blob, records, settings)
         fresh, rows = judge_readable(self.fold, blob, records, settings)

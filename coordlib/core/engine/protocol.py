@@ -91,8 +91,8 @@ class Family:
     def restored(
         cls, _values: Mapping[str, tuple[Kind, Any]], _progress: Mapping[bytes, bytes]
     ) -> Any:
-        """The state as far as the heads tell it, by name, and the job's own records; see
-        `restore.py`."""
+        """The state as far as the heads, by name, and the job's own records have it; see
+        `state.py`."""
         return None
 
     @classmethod
