@@ -3,7 +3,7 @@
 A consumer group, a cluster of brokers and a transactional id may have the same name: each family
 has a space of its own. Within a space an entity is of one kind, and an empty one may change it.
 
-The shard itself answers ApiVersions, whichever it is: the sender asks before it names a group.
+The shard itself answers ApiVersions, and any shard does: the question is about no group.
 """
 
 import re
