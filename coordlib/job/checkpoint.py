@@ -1,4 +1,4 @@
-"""The checkpoint's identity: a file beside Spark's own; and the keys of Spark's state."""
+"""The folder of a checkpoint: its identity and its notes of batches; the keys of Spark's state."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The fold as a Spark operator: one key per shard, one blob of state, rows in and outputs out."""
+"""The fold as a Spark operator: one key per shard, its state in pages or in one blob."""
 
 import resource
 import zlib
