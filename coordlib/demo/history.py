@@ -30,7 +30,7 @@ class Happened(msgspec.Struct, frozen=True, omit_defaults=True):
     commit: it sent next offsets to read; committed, commit_failed: the answer.
     fault, healed: a fault began or ended.
 
-    Of a replicated store (`stores.py`); `generation` is the leader epoch, `offset` the position of
+    Of a replicated store; `generation` is the leader epoch, `offset` the position of
     the value in the partition's log, and `member` who did it:
     led, resigned: a store begins to lead partitions, or has stopped; `detail` may say why.
     acknowledged, answered: a leader is about to answer a put, or a get; `t_ms` is of the moment
@@ -40,7 +40,7 @@ class Happened(msgspec.Struct, frozen=True, omit_defaults=True):
     row: the controller changed a partition: `leader` (-1: none), `isr`, `replicas`,
         `partition_epoch`.
 
-    Of transactions (`atomicity.py`); `transaction` names one, and no two have the same name:
+    Of transactions; `transaction` names one, and no two have the same name:
     begin: `member` begins it.
     sent: it appends `value`, which nobody else appends, to a partition; `key`: the input record
         from which it was made, as `topic-partition@offset`, or nothing.

@@ -19,7 +19,7 @@ HISTORY_LOST: Final = "HistoryLost"
 #: Types of events that come with each commit, and so outnumber all others.
 FREQUENT: Final = ("OffsetsCommitted", "OffsetsPending", "OffsetsDropped")
 
-#: How names of files begin that are in order (rewriting.py), and those of them that have frequent
+#: How names of files begin that are in order (`upkeep.py`), and those of them that have frequent
 #: events alone.
 ORDERED: Final = "coord-ordered-"
 ORDERED_COMMITS: Final = f"{ORDERED}commits-"

@@ -1,4 +1,4 @@
-"""The checkpoint's identity: a file beside Spark's own; and the keys of Spark's state."""
+"""The folder of a checkpoint: its identity and its notes of batches; the keys of Spark's state."""
 
 import os
 from collections.abc import Iterator
@@ -77,7 +77,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     #: Marker of the checkpoint that a rebuild continues; None: this one began with the topics. Only
     #: its batch and its next offsets count here.
     rebuilt_from: Marker | None = None
-    #: The key of each shard in Spark's state (keys.py).
+    #: The key of each shard in Spark's state (`balanced`).
     keys: tuple[int, ...] = ()
     #: The shards that are judged with it, where other jobs have the rest; left out: all.
     owned: ShardRange | UnsetType = UNSET

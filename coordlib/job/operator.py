@@ -1,4 +1,4 @@
-"""The fold as a Spark operator: one key per shard, one blob of state, rows in and outputs out."""
+"""The fold as a Spark operator: one key per shard, its state in pages or in one blob."""
 
 import resource
 import zlib
@@ -336,7 +336,7 @@ class Judging(NamedTuple):
     def begin(
         self, blob: bytes | None, records: list[InputRecord], settings: ShardSettings
     ) -> Judged:
-        """A batch of a shard without pages: it is new or rebuilt, or its plane has none."""
+        """A batch of a shard without pages: it is new or rebuilt, or its pipeline has none."""
         if self.fold_pages is not None:
             return self._judge_pages(blob, records, settings)
         fresh, rows = judge_readable(self.fold, blob, records, settings)

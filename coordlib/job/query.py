@@ -76,7 +76,7 @@ def read_inputs(
         options: `kafka.*` options of the source, with `kafka.bootstrap.servers`.
         engine: how long a fetch may wait at its end.
         starting_offsets: topic -> partition -> next offset, of a new checkpoint; None: earliest.
-        records_max: how many records a batch may have (`batch_size.py`).
+        records_max: how many records a batch may have (`batch.py`).
         partitions: those of each topic that are read: shards, and none that was added to a topic.
     """
     from pyspark.sql import functions as F  # noqa: N812  Spark's own convention

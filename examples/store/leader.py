@@ -5,7 +5,7 @@ Reads and writes are linearizable by four rules, which need no clock but the age
 1. A put is acknowledged when all whom `must_acknowledge` names have it, and `may_lead` is asked
    last. A get waits in the same way: else its value could be lost with this leader.
 2. A follower takes entries only under the newest leader epoch that it has read of. Where its log
-   differs from the leader's it is cut (`store_replica`).
+   differs from the leader's it is cut (`replica.py`).
 3. A leader lets a follower into the ISR that has all that is acknowledged, and all that the leader
    had when its epoch began: some of that may have been acknowledged before.
 4. Whether it does is decided under the lock under which puts are acknowledged, and counts at once.

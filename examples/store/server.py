@@ -3,8 +3,8 @@
     python -m examples.store.server localhost:9092 1 127.0.0.1:7001 folder-1
 
 Start it three times (broker, address, folder), and make a topic: `coord cluster create-topic`. Each
-process is a broker of the cluster `store`. `store_client` has a client, `store_leader` what makes
-reads and writes linearizable.
+process is a broker of the cluster `store`. `client.py` has a client, `leader.py` what makes reads
+and writes linearizable.
 
 Not for production: logs are never compacted, and a power failure takes the end of a log.
 """

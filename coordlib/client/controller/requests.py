@@ -1,7 +1,7 @@
 """What goes into a broker's state machine and out of it: plain values, no IO.
 
-What it says of itself, its timing, every request in one place; inputs and outputs beside those of
-members (`kit/signals.py`); the errors that an agent raises.
+A broker's registration, its timing, and all of its requests; the inputs and outputs that members do
+not have (theirs are in `kit/events.py`); the errors that an agent raises.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -13,7 +13,7 @@ been Active all the time (rule 11).
 
 It ends when its user was told that the door is closed and LeaveGroup is written. A broker that was
 replaced says so too, once and as soon as its user has stopped: what it led waits for just that
-(the core's guards.py).
+(`core/controller/arrivals.py`).
 """
 
 from collections.abc import Iterable, Mapping

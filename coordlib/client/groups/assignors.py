@@ -114,8 +114,8 @@ class Assignor(Protocol):
         """Assign all partitions; `partitions` has the count of every topic that exists.
 
         If it raises, no member gets anything: all get the reason and stay in the group, and the
-        leader tries again after a while. A GroupError with one of `requests.ASSIGNMENT_ERRORS`
-        names the error that they get.
+        leader tries again after a while. A GroupError with one of ASSIGNMENT_ERRORS
+        (`coordlib.core.wire.api`) names the error that they get.
 
         In the cooperative mode, a partition that one member owns may not go to another one in the
         same step: leave it out; its owner revokes it and joins again; the next division gives it.

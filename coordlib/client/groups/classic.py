@@ -4,8 +4,8 @@
 
 An eager rejoin waits until the user has let go of all partitions. A cooperative rejoin names the
 owned partitions and is sent at once; those that the new assignment lacks are revoked, and a second
-join, at once, lets the leader give them to others (KIP-429). `fence.py` gives the proof that no two
-members own one partition meanwhile; `machine.py` has the part that all members share.
+join, at once, lets the leader give them to others (KIP-429). `kit/fence.py` has the proof that no
+two members own one partition meanwhile, `machine.py` the part that all members share.
 
 **Topics.** As in confluent-kafka, a topic that begins with `^` is a regular expression. Every
 member resolves its own expressions and names the topics that it found in its JoinGroup; the leader

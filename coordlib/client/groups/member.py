@@ -487,7 +487,7 @@ class ClassicMember(Member[ClassicMachine]):
         assignors: names or objects, in order of preference. The member runs cooperatively if all
             of them support it.
         protocol_type: `consumer` shares the partitions of topics. Under another name the group
-            shares `tasks`, and `subscribe` names pools of them: see `tasks.py`.
+            shares `tasks`, and `subscribe` names pools of them: see `assignors.py`.
         tasks: the number of tasks in each pool, for groups that share tasks.
 
     Raises:

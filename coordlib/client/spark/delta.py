@@ -52,7 +52,7 @@ AWAY_S: Final = 30.0
 _AGAIN_S: Final = 0.5
 #: How often a batch is written anew because somebody has changed the table beside its commit.
 CHANGES_MAX: Final = 10
-#: What Delta's writer is told by this module, and what is no append.
+#: Options of Delta's writer that this module sets itself, and those that make a write no append.
 _OWN_OPTIONS: Final = frozenset({"txnappid", "txnversion", "overwriteschema", "replacewhere"})
 
 

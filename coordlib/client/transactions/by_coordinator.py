@@ -3,8 +3,8 @@
     produce ─▶ AddPartitionsToTxn ─▶ NONE ─▶ the record is written
     commit ─▶ all records acknowledged ─▶ EndTxn ─▶ NONE: decided ─▶ markers ─▶ TxnMarkersWritten
 
-All happens in the calls of the program, each step whole (`uninterrupted.py`, INV-155). What
-is said, and when, stands in `client/transactions/life.py`. If the process dies behind the decision,
+All happens in the calls of the program, each step whole (`kit/calls.py`, INV-155).
+`client/transactions/life.py` has what is sent, and when. If the process dies behind the decision,
 the next one of its id writes the markers, or `coord transactions finish` does.
 """
 

@@ -6,7 +6,7 @@ coordinator where a marker stays away, and holds back what is undecided. It join
 commits nothing: programs name the partitions, or read them in a group by a `CoordinatedConsumer`
 with `coord.decided.by`.
 
-What is read and held back is changed whole (`kit/uninterrupted.py`), and records that may be
+What is read and held back is changed whole (`kit/calls.py`), and records that may be
 delivered wait until the line that returns them notes them as handed out (`kit/data.py`).
 Questions to the coordinator wait for nothing: a reader asks, and looks later for answers. Silence
 is not asked again, since the question stands in the log.

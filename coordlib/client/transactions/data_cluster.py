@@ -5,7 +5,7 @@ its header: as librdkafka does by default, by the CRC of the key, or at random w
 are held back until they may be written, and counted until they are.
 
 As in the job's own sink, the time after which a transactional producer sends requests again is
-fixed (`kafka/late_ends.py`).
+fixed (`kafka/transactions.py`).
 """
 
 import random

@@ -119,7 +119,7 @@ class Coordination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def coordination(settings: ShardSettings) -> Coordination:
-    """Of a shard's settings. Raises KeyError: they are another plane's."""
+    """Of a shard's settings. Raises KeyError: they are another pipeline's."""
     found: Coordination = settings.families[SPACE]
     return found
 

@@ -124,7 +124,8 @@ def fail_deletion(step: ClusterStep, place: Place, broker: int) -> None:
 
 
 def succeed_deletion(step: ClusterStep, place: Place, brokers: Iterable[int]) -> None:
-    """Replicas are deleted. That of a partition that stays is forgotten; else see `conclude`."""
+    """Replicas are deleted. That of a partition that stays is forgotten; else see
+    `conclude_deletion`."""
     gone = list(brokers)
     _set_states(step, place, dict.fromkeys(gone, _R.DELETION_SUCCESSFUL))
     topic = step.topic(place[0])

@@ -1,1 +1,1 @@
-"""The engine: one shard and the values in it. It knows kinds of groups, and no kind."""
+"""The engine: one shard and the values in it. It names no kind of entity."""

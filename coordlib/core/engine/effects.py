@@ -241,7 +241,7 @@ METADATA = "metadata"
 TRANSACTIONS = "transactions"
 OUTBOX = "outbox"
 EVENTS = "events"
-#: Of the claims' plane, which also has ASSIGNMENTS, COMMITTED and EVENTS.
+#: Of the claims' pipeline, which also has ASSIGNMENTS, COMMITTED and EVENTS.
 SNAPSHOTS = "snapshots"
 OUTPUT_TOPICS = (
     RESPONSES,

@@ -3,7 +3,7 @@
 A consumer group, a cluster of brokers and a transactional id may have the same name: each family
 has a space of its own. Within a space an entity is of one kind, and an empty one may change it.
 
-The shard itself answers ApiVersions, whichever it is: the sender asks before it names a group.
+The shard itself answers ApiVersions, and any shard does: the question is about no group.
 """
 
 import re
@@ -91,8 +91,8 @@ class Family:
     def restored(
         cls, _values: Mapping[str, tuple[Kind, Any]], _progress: Mapping[bytes, bytes]
     ) -> Any:
-        """The state as far as the heads tell it, by name, and the job's own records; see
-        `restore.py`."""
+        """The state as far as the heads, by name, and the job's own records have it; see
+        `state.py`."""
         return None
 
     @classmethod

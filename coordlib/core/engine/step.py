@@ -592,7 +592,7 @@ class Kind:
     #: Version of its saved values, in their field `v`.
     SAVED_VERSION: ClassVar[int] = 1
     STEP: ClassVar[type[Step[Any]]] = Step
-    #: The requests that it judges, beside those that every kind answers (`common.py`).
+    #: The requests that it judges, beside those that every kind answers (`APIS_OF_ALL`).
     APIS: ClassVar[Mapping[type[rq.Request], Handler]]
     #: The messages of shards that it judges (`channels.py`). A message is judged also while its
     #: entity is set aside, since it does not come again: its handler must see to that itself, and

@@ -1,9 +1,9 @@
 """What tools ask: which requests a job reads; of an entity, to show, find, delete or release it.
 
-An older job refuses a field that it does not know. So a client sends a field that came later only
-to a job that names it. A job answers ApiVersions with all that it reads. Source: ApiVersions of
-Apache Kafka (KIP-35), seed 004; a list of names takes the place of version numbers, because each
-field here is optional by itself.
+A job refuses a field that it does not know. It answers ApiVersions with all requests and fields
+that it reads, and records one wire version (`kafka/layout.py`) that a client compares with its own
+when it starts. Source: ApiVersions of Apache Kafka (KIP-35), seed 004; names take the place of a
+version number for each request, because each field here is optional by itself.
 """
 
 from typing import Annotated, ClassVar

@@ -162,7 +162,7 @@ class Control(
 ):
     """A record that only the job's driver writes, for one shard: TIME-AND-FENCING.md, rule 17.
 
-    A plane whose driver signs nothing leaves the three fields out; see `core/wire/control.py`.
+    A pipeline whose driver signs nothing leaves the three fields out; see `core/wire/control.py`.
     """
 
     v: Literal[1]

@@ -244,7 +244,7 @@ class PendingCommitResponse(Response, tag="PendingCommit", frozen=True, kw_only=
 
 
 class DecidePending(Request, tag="DecidePending", kw_only=True, frozen=True):
-    """Say how pending offsets are decided; who may, stands in `offsets/decide_pending.py`."""
+    """How pending offsets are decided. Who may send it: `core/groups/offsets/pending.py`."""
 
     #: What comes too late is a normal case: two members may find out the same.
     UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(

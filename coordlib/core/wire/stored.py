@@ -231,7 +231,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: dict[str, str]
     #: Of the job that started last, or the lowest of its cells: a newer client refuses to start.
     wire_version: int = WIRE_VERSION
-    #: The topic that the plane reads, whose partitions are its shards; empty: `<prefix>.requests`.
+    #: The topic that the pipeline reads; its partitions are the shards. Empty: `<prefix>.requests`.
     input: str = ""
 
 

@@ -58,12 +58,12 @@ ARCHIVED: Final = ("events", "groups", "committed", LAG, *CLAIMS_ARCHIVED)
 
 
 def claims_prefix(prefix: str) -> str:
-    """The prefix of the claims plane's topics."""
+    """The prefix of the claims pipeline's topics."""
     return f"{prefix}.{CLAIMS}"
 
 
 def own_topics(prefix: str) -> frozenset[str]:
-    """The coordinator's own topics under this prefix, those of the claims plane among them."""
+    """The coordinator's own topics under this prefix, those of the claims pipeline among them."""
     claims = (f"{claims_prefix(prefix)}.{name}" for name in CLAIMS_OWN)
     return frozenset((*(f"{prefix}.{name}" for name in OWN), *claims))
 

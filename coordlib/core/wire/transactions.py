@@ -2,7 +2,7 @@
 
 Source: KIP-98 and KIP-890 (seed 004), KIP-360 for `producer_id` and `epoch` of InitProducerId. A
 transactional id has names of its own: the space `transaction`; requests name it in
-`transactional_id`. Pending offsets of groups stand in `transactions.py`.
+`transactional_id`. Pending offsets of groups stand in `offsets.py`.
 """
 
 from collections.abc import Iterable, Iterator

@@ -118,7 +118,7 @@ class Record(Protocol):
 class CommittedOffsets:
     """Group to partition to offset: a fold of the topic.
 
-    Too many of them are cut by `offset_shares`: which ones stay depends on the committed offsets
+    Too many of them are left out (`cut`): which ones stay depends on the committed offsets
     and not on their order, so that it is the same after a restart.
 
     Args:

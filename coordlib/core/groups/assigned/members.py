@@ -63,7 +63,7 @@ def renew_guard(step: Step, member_id: str) -> None:
 
 
 def drop_guard(step: Step, member_id: str) -> None:
-    """Remove a guard whose owner has stopped. Call `conclude` next, or make a new division."""
+    """Remove a guard whose owner has stopped. Call `conclude_guards` next, or divide anew."""
     step.change(guards={name: g for name, g in step.live.guards.items() if name != member_id})
 
 

@@ -41,7 +41,7 @@ class Member:
     generation: int = NO_GENERATION
     instance: str | None = None
     rack: str | None = None
-    #: What its own assignor says to the leader's: see `sticky_data`.
+    #: What its own assignor says to the leader's: see `ownership.py`.
     user_data: bytes | None = None
 
 

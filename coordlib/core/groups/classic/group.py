@@ -130,7 +130,7 @@ class OfferedProtocol(msgspec.Struct, frozen=True):
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """A former owner whose partitions were taken away, and which may not have read so yet.
 
-    Until the guard ends, no other member gets these partitions (guards.py, rule 14).
+    Until the guard ends, no other member gets these partitions (`members.py`, rule 14).
     """
 
     #: Its member id: that of a replaced static member, or of one that was removed.

@@ -1,7 +1,7 @@
 """How a group gets from one generation to the next.
 
     members change ──▶ prepare ──▶ everybody has joined, or time is up ──▶ complete ──▶ the
-    leader syncs (sync_group.py) ──▶ Stable
+    leader syncs (`sync.py`) ──▶ Stable
 
 Every change of membership goes through the few functions here, so that each of them ends with
 the question "has everybody joined now?" — the question whose absence has made groups hang in

@@ -115,7 +115,7 @@ class ClaimsWorld(Stage):
         self.start_driver(after_ms, is_rebuild=True)
 
     def _driver_ended(self, driver: Driver) -> None:
-        """A supervisor, as `claims_watch`: not for one that was fenced by a newer one."""
+        """A supervisor, as `ClaimsWatch`: not for one that was fenced by a newer one."""
         self.note("driver ended", driver.name, str(driver.ended))
         is_last = not any(each.is_alive for each in self.drivers)
         if not self.is_supervised or not is_last:
