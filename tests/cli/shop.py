@@ -40,7 +40,7 @@ def newest(outputs: Iterable[Output], topic: str) -> dict[bytes, bytes]:
 
 def ask(client: Admin, kind: type[rq.Request], **fields: Any) -> Any:
     """A request of a broker; the whole answer, of one part."""
-    (answer,) = client._ask_cluster("shop", kind, 30.0, **fields)
+    (answer,) = client._ask_in_space("shop", rq.RegisterBroker.SPACE, kind, 30.0, **fields)
     return answer
 
 

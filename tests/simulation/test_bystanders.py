@@ -243,7 +243,7 @@ def test_another_group_of_the_shard_is_held_to_the_same_promises() -> None:
     first, second = [each for each in team.living if each.may_act_on()][:2]
     assert readers.may_act_on()
 
-    second.consumer.member._membership.held.told = first.may_act_on()
+    second.consumer.member._machine.held.delivered = first.may_act_on()
 
     assert_breaks("INV-21", found.check)
 

@@ -100,7 +100,7 @@ def test_two_workers_on_one_partition_are_seen() -> None:
     world.start_driver(0)
     first, second = world.start_program(), world.start_program()
     world.scheduler.run(40_000, world.check)
-    first.consumer.member._membership.held.told = second.may_act_on()
+    first.consumer.member._machine.held.delivered = second.may_act_on()
 
     assert_breaks("INV-21", world.check)
 
@@ -109,7 +109,7 @@ def test_partitions_without_owner_and_members_apart_are_seen() -> None:
     """INV-10, INV-28."""
     world = World(replace(_plan(), faults=(), unsigned_ms=0))
     world.start_driver(0)
-    member = world.start_program().consumer.member._membership
+    member = world.start_program().consumer.member._machine
     assert_breaks("INV-28", lambda: checks.check_peace(world))
 
     world.scheduler.run(40_000, world.check)

@@ -176,14 +176,14 @@ def describe(group: GroupName, /, *, where: WhereClaims = CLAIMS_HERE) -> int:
         ends, replaced = _ends(where, rows), _replaced(where, rows)
         numbers = {row.topic: _partition_of(survey, row.topic) for row in rows}
 
-    def since(row: SlotRow) -> str | None:
+    def since(row: "SlotRow") -> str | None:
         time_ms = begun.get((numbers[row.topic], -1 if row.epoch is None else row.epoch))
         return None if time_ms == UNTRUSTED_TIME_MS else millis_text(time_ms)
 
-    def end(row: SlotRow) -> int | None:
+    def end(row: "SlotRow") -> int | None:
         return ends.get((row.topic, row.partition))
 
-    def lag(row: SlotRow) -> int | None:
+    def lag(row: "SlotRow") -> int | None:
         log_end = end(row)
         if log_end is None or row.position is None or row.topic in replaced:
             return None

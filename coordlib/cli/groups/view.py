@@ -203,7 +203,9 @@ def read_group(
         )
     committed = _committed(client, prefix, shard, name)
     owners = _owners(group)
-    waiting = _pending(client, prefix, shard, name)
+    # A role that may not read the topic of pending offsets sees none.
+    may_read = f"{prefix}.{TRANSACTIONS}" in topics
+    waiting = _pending(client, prefix, shard, name) if may_read else {}
     places = sorted({*committed, *owners, *waiting})
     offsets = {place: _offset(committed.get(place)) for place in places}
     ids = ((place.topic, _topic_id(each)) for place, each in committed.items())

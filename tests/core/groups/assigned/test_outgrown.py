@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.engine.effects import EVENTS, GROUPS, Output
+from coordlib.core.engine.effects import EVENTS, GROUPS, At, Output
 from coordlib.core.engine.time import NEVER, Timer
 from coordlib.core.groups.assigned import division
 from coordlib.core.groups.assigned.group import (
@@ -38,6 +38,9 @@ from tests.tools.assigned_groups import (
 )
 from tests.tools.core import InputRecord, around, fold
 from tests.tools.driving import SETTINGS, START_MS, Conversation, leave, settings
+
+#: The first record of a shard.
+BEGIN = At(0, 1, "r", 0, 0, 0, "i", 1, "r0-0")
 
 #: As the job runs: nothing is checked after a step that its transitions do not check.
 PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)
@@ -296,7 +299,7 @@ def test_however_a_topic_is_divided_it_takes_no_more_than_was_counted(seed: int)
     members, name = luck.randint(1, 6), "n" * luck.randint(1, 249)
     count = luck.choice([1, 2, 7, 40, 300])
     how = settings(max_size=members)
-    step = Step(ASSIGNED, "g", Group(group="g"), how.at("r", 0, 0, 0), around(how))
+    step = Step(ASSIGNED, "g", Group(group="g"), BEGIN, around(how))
 
     kept: list[Partitions] = []
     for pieces in (1, limits.GRANTS_PER_MEMBER_MAX, limits.DEMANDS_PER_MEMBER_MAX):
@@ -347,7 +350,7 @@ _NOTHING: dict[str, object] = {"grants": (), "demands": (), "target": {}}
 
 def _draft() -> Step:
     how = settings()
-    return Step(ASSIGNED, "g", Group(group="g"), how.at("r", 0, 0, 0), around(how))
+    return Step(ASSIGNED, "g", Group(group="g"), BEGIN, around(how))
 
 
 # ---- a refusal as the last resort of admission --------------------------------------------------
