@@ -361,6 +361,13 @@ def _refuse_wrong_checkpoint(
                 folder.path,
                 "Name an empty folder, or start without --rebuild.",
             )
+        if len(identity.keys) != identity.shards:
+            raise StartRefused(
+                f"The checkpoint has keys for {len(identity.keys)} of {identity.shards} shards: "
+                "code of another version made it.",
+                folder.path,
+                "Start the code that made it, or name an empty folder and add --rebuild.",
+            )
         check_identity(identity, marker, layout, pipeline, folder.has_committed_batches())
     elif folder.has_batches() and marker is not None:
         raise StartRefused(

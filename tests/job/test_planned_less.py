@@ -30,7 +30,9 @@ LAYOUT = Layout(shards=2, reply_partitions=0, topic_ids={PLANE.first_input: "AbC
 
 
 def identity(checkpoint: str = "one") -> Identity:
-    return Identity(checkpoint=checkpoint, prefix="p", shards=2, incarnation="AbCdEfGh")
+    return Identity(
+        checkpoint=checkpoint, prefix="p", shards=2, incarnation="AbCdEfGh", keys=(0, 1)
+    )
 
 
 def marker(batch: int, checkpoint: str = "one") -> Marker:

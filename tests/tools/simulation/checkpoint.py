@@ -63,6 +63,7 @@ class Checkpoint:
             shards=shards,
             incarnation=incarnation,
             rebuilt_from=rebuilt_from,
+            keys=tuple(range(shards)),
             owned=UNSET if owned is None else owned,
         )
         return self.known
