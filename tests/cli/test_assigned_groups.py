@@ -8,7 +8,6 @@ import pytest
 from coordlib.cli.groups.view import SeenGroup, _group, _owners
 from coordlib.core.engine.effects import GROUPS
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.testing.fake_log import FakeLog
 
@@ -58,21 +57,21 @@ def seen(log: FakeLog) -> SeenGroup:
     return group
 
 
-def answered(log: FakeLog) -> rs.DescribeGroupResponse:
+def answered(log: FakeLog) -> rq.DescribeGroupResponse:
     log.append(0, rq.DescribeGroup(**ENVELOPE, id="d1", client="ops"))
     log.pump()
     values = [output.value or b"" for output in log.responses]
     told = [msgspec.json.decode(value, type=dict) for value in values]
     (answer,) = [v for v, t in zip(values, told, strict=True) if t["type"] == "DescribeGroup"]
-    return msgspec.json.decode(answer, type=rs.DescribeGroupResponse)
+    return msgspec.json.decode(answer, type=rq.DescribeGroupResponse)
 
 
 @pytest.mark.parametrize(
     ("make", "state", "awaited"),
     [
         (stable, "Stable", []),
-        (reconciling, "Reconciling", [("x", rs.NOT_RELEASED)]),
-        (removed, "Reconciling", [("x", rs.NOT_STOPPED)]),
+        (reconciling, "Reconciling", [("x", rq.NOT_RELEASED)]),
+        (removed, "Reconciling", [("x", rq.NOT_STOPPED)]),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

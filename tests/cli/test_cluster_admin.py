@@ -13,7 +13,6 @@ from coordlib.cli.controller.view import NOT_DELETABLE, read_cluster
 from coordlib.cli.main.main import main
 from coordlib.core.controller.states import Partition
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.exit_codes import FAILED, OK, USAGE
 from tests.cli.shop import REACHED, WHERE, Shop, ask, open_shop
 
@@ -146,7 +145,7 @@ def test_a_deletion_that_failed_is_told_from_one_that_is_waited_for(
     assert run("describe", "shop", "--format", "json") == OK
     awaited = json.loads(capsys.readouterr().out)["waits-for"]
     reasons = {each["waits-for"]: each["reason"] for each in awaited}
-    assert reasons == {2: NOT_DELETABLE, 3: rs.NOT_DELETED}
+    assert reasons == {2: NOT_DELETABLE, 3: rq.NOT_DELETED}
     assert run("partitions", "shop", "--topic", "big") == OK
     assert "to be deleted on 2,3" in capsys.readouterr().out
     assert run("delete-topic", "shop", "big", "--yes") == OK

@@ -11,7 +11,6 @@ from coordlib.core.engine import effects
 from coordlib.core.engine.effects import Answered, Asked
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.testing.fake_log import INCARNATION, FakeLog
@@ -46,7 +45,7 @@ def join_as(admin: Admin, group: str, *topics: str, instance: str | None = None)
         instance=instance,
     )
     (answer,) = admin._ask(asked, request, 10)
-    assert isinstance(answer, rs.JoinGroupResponse)
+    assert isinstance(answer, rq.JoinGroupResponse)
     return str(answer.member)
 
 
@@ -139,13 +138,13 @@ def test_a_member_that_hangs_is_removed_by_its_id(log: FakeLog) -> None:
     rows = operator.remove_members("g", members=[member, "nobody", member], reason="stuck since 3")
 
     assert rows == (
-        rs.LeftMember(member, None, "NONE"),
-        rs.LeftMember("nobody", None, "UNKNOWN_MEMBER_ID"),
+        rq.LeftMember(member, None, "NONE"),
+        rq.LeftMember("nobody", None, "UNKNOWN_MEMBER_ID"),
     )
     assert removals(log) == [(member, "removed by operator: stuck since 3")]
     described = operator.describe_group("g")
     assert described.members == ()
-    assert described.waits_for == (rs.AwaitedMember(member, "app", rs.NOT_STOPPED),)
+    assert described.waits_for == (rq.AwaitedMember(member, "app", rq.NOT_STOPPED),)
 
 
 def test_a_static_member_is_removed_by_its_instance(log: FakeLog) -> None:
@@ -157,8 +156,8 @@ def test_a_static_member_is_removed_by_its_instance(log: FakeLog) -> None:
     rows = operator.remove_members("g", instances=["till-1", "till-2"])
 
     assert rows == (
-        rs.LeftMember("", "till-1", "NONE"),
-        rs.LeftMember("", "till-2", "UNKNOWN_MEMBER_ID"),
+        rq.LeftMember("", "till-1", "NONE"),
+        rq.LeftMember("", "till-2", "UNKNOWN_MEMBER_ID"),
     )
     assert removals(log) == [(member, "removed by operator")]
 
@@ -172,7 +171,7 @@ def test_all_members_are_removed_and_the_group_stays(log: FakeLog, instance: str
     rows = operator.remove_all_members("g")
 
     named = ("", instance) if instance else (member, None)
-    assert rows == (rs.LeftMember(*named, "NONE"),)
+    assert rows == (rq.LeftMember(*named, "NONE"),)
     assert operator.describe_group("g").state == "Empty"
     assert operator.remove_all_members("g") == ()
     with pytest.raises(GroupError) as unknown:
@@ -184,8 +183,8 @@ def test_removing_members_of_an_unknown_group_finds_none_of_them(log: FakeLog) -
     operator = Admin(transport=log.transport())
 
     assert operator.remove_members("nobody", members=["m"], instances=["i"]) == (
-        rs.LeftMember("m", None, "UNKNOWN_MEMBER_ID"),
-        rs.LeftMember("", "i", "UNKNOWN_MEMBER_ID"),
+        rq.LeftMember("m", None, "UNKNOWN_MEMBER_ID"),
+        rq.LeftMember("", "i", "UNKNOWN_MEMBER_ID"),
     )
 
 
@@ -253,7 +252,7 @@ def test_a_question_to_a_coordinator_that_reads_its_state_back_says_so() -> None
     log = FakeLog({"t": 1})
     with Admin(transport=log.transport()) as admin:
         asked = _Question(admin._identity("g"))
-        asked.feed(sg.Received(0, rs.CoordinatorLoading()))
+        asked.feed(sg.Received(0, rq.CoordinatorLoading()))
 
         with pytest.raises(GroupError) as told:
             asked.wait(0.01, lambda: None)

@@ -10,14 +10,13 @@ from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode, GroupError
 from tests.client import cooperative
 from tests.client.groups.classic.test_membership import MEMBER, T0, T1, Play, stopped
 from tests.client.world import User, World, t
 
 ALL = t(0, 1, 2, 3)
-REMOVED = rs.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="whatever")
+REMOVED = rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="whatever")
 
 
 def leaves(world: World, user: User) -> list[rq.LeaveGroup]:
@@ -182,7 +181,7 @@ def test_a_removed_static_member_asks_under_its_id() -> None:
     assert isinstance(again, sg.Send)
     assert isinstance(again.request, rq.JoinGroup)
     assert (again.request.member, again.request.generation) == (MEMBER, -1)
-    (fresh,) = play.answer(220, rs.JoinGroupResponse, error="UNKNOWN_MEMBER_ID", member=MEMBER)
+    (fresh,) = play.answer(220, rq.JoinGroupResponse, error="UNKNOWN_MEMBER_ID", member=MEMBER)
     assert isinstance(fresh, sg.Send)
     assert isinstance(fresh.request, rq.JoinGroup)
     assert fresh.request.member == ""
@@ -198,8 +197,8 @@ def test_it_is_said_once_however_often_it_is_told() -> None:
     play.say(sg.Polled(3_200))
     play.say(sg.CalledBack(3_210, Callback.LOST))
     refusal = {"error": "FENCED_INSTANCE_ID"}
-    play.say(sg.Received(3_220, play.response(heartbeat, rs.HeartbeatResponse, **refusal)))
-    play.answer(3_230, rs.JoinGroupResponse, member=MEMBER, **refusal)
+    play.say(sg.Received(3_220, play.response(heartbeat, rq.HeartbeatResponse, **refusal)))
+    play.answer(3_230, rq.JoinGroupResponse, member=MEMBER, **refusal)
     play.say(sg.Polled(3_240))
     play.say(sg.Close(3_250))
 
@@ -212,7 +211,7 @@ def test_close_waits_until_it_is_written_that_it_stopped() -> None:
     play = Play(instance="till-7")
     play.stable()
     play.say(sg.Elapsed(3_000))
-    play.answer(3_100, rs.HeartbeatResponse, error="FENCED_INSTANCE_ID")
+    play.answer(3_100, rq.HeartbeatResponse, error="FENCED_INSTANCE_ID")
     play.say(sg.Polled(3_200))
     play.say(sg.CalledBack(3_210, Callback.LOST))
 
@@ -225,7 +224,7 @@ def test_what_could_not_be_written_is_said_at_the_end() -> None:
     play = Play(instance="till-7")
     play.stable()
     play.say(sg.Elapsed(3_000))
-    play.answer(3_100, rs.HeartbeatResponse, error="FENCED_INSTANCE_ID")
+    play.answer(3_100, rq.HeartbeatResponse, error="FENCED_INSTANCE_ID")
     play.say(sg.Polled(3_200))
     play.say(sg.CalledBack(3_210, Callback.LOST))
     play.say(sg.NotWritten(3_220, play.sent[-1].id, "timed out", is_final=True))
@@ -306,7 +305,7 @@ def test_an_older_generation_is_not_out() -> None:
     play = Play()
     play.stable()
     play.say(sg.Elapsed(3_000))
-    play.answer(3_100, rs.HeartbeatResponse, error="ILLEGAL_GENERATION")
+    play.answer(3_100, rq.HeartbeatResponse, error="ILLEGAL_GENERATION")
     play.say(sg.Polled(3_200))
 
     (again,) = play.say(sg.CalledBack(3_210, Callback.LOST))

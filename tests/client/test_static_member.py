@@ -6,7 +6,6 @@ from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, TopicPartition
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode, GroupError
 from tests.client.groups.classic.test_membership import (
     IDENTITY,
@@ -60,7 +59,7 @@ def test_close_waits_for_the_answers_to_commits() -> None:
     play.say(sg.CalledBack(110, Callback.REVOKED))
     assert play.written(130) == []
 
-    answered = play.response(commit, rs.OffsetCommitResponse, failed=())
+    answered = play.response(commit, rq.OffsetCommitResponse, failed=())
 
     assert play.say(sg.Received(140, answered)) == [sg.Answer(3), sg.Left()]
 
@@ -86,7 +85,7 @@ def test_one_that_was_replaced_loses_everything_and_says_so_for_ever() -> None:
     """Two processes were started with one instance id; the older must stop."""
     play = static_play()
     play.say(sg.Elapsed(3_000))
-    play.answer(3_100, rs.HeartbeatResponse, error="FENCED_INSTANCE_ID")
+    play.answer(3_100, rq.HeartbeatResponse, error="FENCED_INSTANCE_ID")
 
     assert play.member.assignment(3_100) == ()
     assert play.say(sg.Polled(3_200)) == [sg.Call(Callback.LOST, (T0, T1))]
@@ -156,7 +155,7 @@ def test_one_whose_place_was_given_up_joins_anew() -> None:
 def test_a_replaced_joiner_is_told_by_its_join() -> None:
     play = Play(instance="till-7")
     play.say(sg.WantTopics(0, ("t",)))
-    play.answer(10, rs.JoinGroupResponse, error="FENCED_INSTANCE_ID", member="")
+    play.answer(10, rq.JoinGroupResponse, error="FENCED_INSTANCE_ID", member="")
 
     (out,) = play.say(sg.Polled(20))
     assert isinstance(out, sg.Raise)
@@ -167,15 +166,15 @@ def test_a_leader_that_returns_divides_nothing_and_watches_the_topics() -> None:
     play = Play(instance="till-7")
     play.say(sg.ReadToEnd(0, 0))
     play.say(sg.WantTopics(0, ("t",)))
-    others = (rs.JoinedMember(MEMBER, "till-7", b""),)
+    others = (rq.JoinedMember(MEMBER, "till-7", b""),)
     fields = join_fields(leader=MEMBER, members=others, skip_assignment=True)
 
     task = sg.Divide(1, "range", others, is_kept=True, member=MEMBER)
-    assert play.answer(10, rs.JoinGroupResponse, **fields) == [task]
+    assert play.answer(10, rq.JoinGroupResponse, **fields) == [task]
     sync, look = play.say(sg.Divided(15, 1, (), ("t",), {"t": 2}))
     assert isinstance(sync, sg.Send)
     assert look == sg.LookUp(), "nobody watched while it was away"
-    play.answer(20, rs.SyncGroupResponse, **sync_fields())
+    play.answer(20, rq.SyncGroupResponse, **sync_fields())
     play.say(sg.Polled(20))
     play.say(sg.CalledBack(20, Callback.ASSIGNED))
     assert play.say(sg.TopicsSeen(30, {"t": 2})) == []
@@ -187,12 +186,12 @@ def test_a_leader_that_returns_notices_what_came_while_it_was_away() -> None:
     play = Play(instance="till-7")
     play.say(sg.ReadToEnd(0, 0))
     play.say(sg.WantTopics(0, ("t",)))
-    others = (rs.JoinedMember(MEMBER, "till-7", b""),)
+    others = (rq.JoinedMember(MEMBER, "till-7", b""),)
     play.answer(
-        10, rs.JoinGroupResponse, **join_fields(leader=MEMBER, members=others, skip_assignment=True)
+        10, rq.JoinGroupResponse, **join_fields(leader=MEMBER, members=others, skip_assignment=True)
     )
     play.say(sg.Divided(15, 1, (), ("t",), {"t": 2}))
-    play.answer(20, rs.SyncGroupResponse, **sync_fields())
+    play.answer(20, rq.SyncGroupResponse, **sync_fields())
     play.say(sg.Polled(20))
     play.say(sg.CalledBack(20, Callback.ASSIGNED))
 

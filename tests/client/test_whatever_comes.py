@@ -12,7 +12,6 @@ from coordlib.client.groups.assignors import AssignorFailed
 from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import ErrorCode
 from tests.client import cooperative
@@ -29,15 +28,15 @@ USUAL = (
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
-ANSWER_TO: dict[type[rq.Request], type[rs.Response]] = {
-    rq.JoinGroup: rs.JoinGroupResponse,
-    rq.SyncGroup: rs.SyncGroupResponse,
-    rq.Subscribe: rs.SubscribeResponse,
-    rq.Release: rs.ReleaseResponse,
-    rq.Heartbeat: rs.HeartbeatResponse,
-    rq.LeaveGroup: rs.LeaveGroupResponse,
-    rq.OffsetCommit: rs.OffsetCommitResponse,
-    rq.OffsetFetch: rs.OffsetFetchResponse,
+ANSWER_TO: dict[type[rq.Request], type[rq.Response]] = {
+    rq.JoinGroup: rq.JoinGroupResponse,
+    rq.SyncGroup: rq.SyncGroupResponse,
+    rq.Subscribe: rq.SubscribeResponse,
+    rq.Release: rq.ReleaseResponse,
+    rq.Heartbeat: rq.HeartbeatResponse,
+    rq.LeaveGroup: rq.LeaveGroupResponse,
+    rq.OffsetCommit: rq.OffsetCommitResponse,
+    rq.OffsetFetch: rq.OffsetFetchResponse,
 }
 
 
@@ -128,12 +127,12 @@ class World:
             )
         )
 
-    def answer(self) -> rs.Response:
+    def answer(self) -> rq.Response:
         """To something that it sent, mostly what fits."""
         luck = self.luck
         request = luck.choice(self.play.sent[-4:] if luck.random() < 0.8 else self.play.sent)
         fits = ANSWER_TO[type(request)]
-        kind = fits if luck.random() < 0.9 else luck.choice([*ANSWER_TO.values(), rs.Rejected])
+        kind = fits if luck.random() < 0.9 else luck.choice([*ANSWER_TO.values(), rq.Rejected])
         id_ = request.id if luck.random() < 0.95 else luck.choice(("cafe-x", "cafe-99", "cafe-"))
         code = luck.choice((*[ErrorCode.NONE] * 12, *USUAL, *USUAL, luck.choice(list(ErrorCode))))
         error = code.name if luck.random() < 0.98 else "OF_TOMORROW"
@@ -142,15 +141,15 @@ class World:
             fields |= self.own_fields(kind)
         return kind(**fields, error=error, **({"message": "m"} if error != "NONE" else {}))
 
-    def own_fields(self, kind: type[rs.Response]) -> dict[str, Any]:
+    def own_fields(self, kind: type[rq.Response]) -> dict[str, Any]:
         luck = self.luck
         if luck.random() < 0.1:
             return {}
-        joined = rs.JoinedMember(MEMBER, None, WANTS)
-        fences = rs.GrantedPartitions("t", (0,), 41)
-        asked = rs.DemandedRelease(luck.choice((44, 45)), (rs.OwnedPartitions("t", (1,)),))
+        joined = rq.JoinedMember(MEMBER, None, WANTS)
+        fences = rq.GrantedPartitions("t", (0,), 41)
+        asked = rq.DemandedRelease(luck.choice((44, 45)), (rq.OwnedPartitions("t", (1,)),))
         return {
-            rs.JoinGroupResponse: {
+            rq.JoinGroupResponse: {
                 "generation": luck.randint(1, 9),
                 "protocol": "cooperative-sticky",
                 "leader": luck.choice((MEMBER, "other")),
@@ -158,9 +157,9 @@ class World:
                 "members": (joined,),
                 "skip_assignment": luck.random() < 0.1,
             },
-            rs.SyncGroupResponse: {"assignment": luck.choice((SHARE, b"", b"\0")), "fence": 41},
-            rs.SubscribeResponse: self.picture((fences,), (asked,)),
-            rs.OffsetFetchResponse: {"offsets": (), "part": 0, "parts": luck.choice((1, 2))},
+            rq.SyncGroupResponse: {"assignment": luck.choice((SHARE, b"", b"\0")), "fence": 41},
+            rq.SubscribeResponse: self.picture((fences,), (asked,)),
+            rq.OffsetFetchResponse: {"offsets": (), "part": 0, "parts": luck.choice((1, 2))},
         }.get(kind, {})
 
     def picture(self, granted: tuple[Any, ...], asked: tuple[Any, ...]) -> dict[str, Any]:
@@ -176,13 +175,13 @@ class World:
     def notice(self) -> Any:
         luck, about = self.luck, {"group": "orders", "cause": "r1-8"}
         generation = self.play.member.generation if luck.random() < 0.8 else 3
-        granted = (rs.GrantedPartitions("t", (0, 1), 41),)
+        granted = (rq.GrantedPartitions("t", (0, 1), 41),)
         return luck.choice(
             (
-                rs.RebalanceInProgress(**about, generation=generation),
-                rs.MemberRemoved(**about, member=self.play.member.member or MEMBER, reason="why"),
-                rs.AssignmentChanged(**about, **self.picture(granted, ())),
-                rs.Progress(shard=1, offset=self.play.offset, time_ms=1),
+                rq.RebalanceInProgress(**about, generation=generation),
+                rq.MemberRemoved(**about, member=self.play.member.member or MEMBER, reason="why"),
+                rq.AssignmentChanged(**about, **self.picture(granted, ())),
+                rq.Progress(shard=1, offset=self.play.offset, time_ms=1),
             )
         )
 
@@ -212,13 +211,13 @@ def of_classic(kind: str) -> Play:
 
 def test_the_alphabet_knows_all_answers() -> None:
     """A new answer must come up here, too."""
-    known = {*ANSWER_TO.values(), rs.Rejected}
+    known = {*ANSWER_TO.values(), rq.Rejected}
     asked_by_others = {
-        *(rs.DescribeGroupResponse, rs.DeleteGroupResponse, rs.OffsetDeleteResponse),
-        *(rs.FindCoordinatorResponse, rs.ApiVersionsResponse, rs.ReleaseQuarantineResponse),
-        *(rs.PendingCommitResponse, rs.DecidePendingResponse),
+        *(rq.DescribeGroupResponse, rq.DeleteGroupResponse, rq.OffsetDeleteResponse),
+        *(rq.FindCoordinatorResponse, rq.ApiVersionsResponse, rq.ReleaseQuarantineResponse),
+        *(rq.PendingCommitResponse, rq.DecidePendingResponse),
     }
-    answers = {each for each in rs.AnyResponse.__args__ if issubclass(each, rs.Response)}
+    answers = {each for each in rq.AnyResponse.__args__ if issubclass(each, rq.Response)}
     of_other_clients = {
         each for each in answers if each.__module__.endswith(("controller", "transactions"))
     }

@@ -21,7 +21,6 @@ from confluent_kafka.admin import (
 )
 
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import JudgedRecord, Layout, Marker, decode_marker
 from coordlib.errors import StartRefused
@@ -154,7 +153,7 @@ def answers(broker, made) -> Callable[[], int]:
     def count() -> int:
         client = {"bootstrap.servers": broker.bootstrap_servers}
         found = read_to_end(client, f"{made}.responses", 0)
-        return sum(isinstance(each, rs.OffsetFetchResponse) for each in found)
+        return sum(isinstance(each, rq.OffsetFetchResponse) for each in found)
 
     return count
 
@@ -407,10 +406,10 @@ def test_a_rebuild_tells_everybody_who_waits_for_an_answer(start, made, broker):
 
     client = {"bootstrap.servers": broker.bootstrap_servers}
     told = [read_to_end(client, f"{made}.responses", partition) for partition in range(2)]
-    assert [rs.CoordinatorLoading() in each for each in told] == [True, True]
+    assert [rq.CoordinatorLoading() in each for each in told] == [True, True]
 
 
-def read_to_end(client: dict[str, str], topic: str, partition: int) -> list[rs.AnyResponse]:
+def read_to_end(client: dict[str, str], topic: str, partition: int) -> list[rq.AnyResponse]:
     return [codec.decode_response(value) for value in values_of(client, topic, partition) if value]
 
 

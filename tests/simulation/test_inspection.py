@@ -16,7 +16,6 @@ from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.errors import ErrorCode
 from tests.simulation.test_checks import assert_breaks
@@ -197,7 +196,7 @@ def commits_that_touch(code: ErrorCode, failed: bool = False) -> Iterator[None]:
 
     def judge(step: Any, request: rq.OffsetCommit) -> None:
         step.touched += list(step.live.members)
-        row = rs.FailedPartition("t", 0, ErrorCode.PARTITION_NOT_OWNED.name)
+        row = rq.FailedPartition("t", 0, ErrorCode.PARTITION_NOT_OWNED.name)
         rows = {"failed": (row,)} if failed else {}
         if code is ErrorCode.NONE:
             step.answer(request, **rows)

@@ -11,9 +11,7 @@ from pyspark import cloudpickle
 
 from coordlib import exit_codes
 from coordlib.errors import CannotReach, SetupError
-from coordlib.job import checkpoint
-from coordlib.job import query as plane_query
-from coordlib.job import query as source
+from coordlib.job import checkpoint, query
 from coordlib.job.main import coordinator
 from tests.tools.bench import batch_levers, batch_load, batch_worker
 from tests.tools.bench.batch_figures import of_triggers, per_batch_ms, ratios, summary
@@ -237,14 +235,14 @@ def test_a_worker_is_thawed_and_frozen_again() -> None:
 def in_force(session: MagicMock) -> dict[str, object]:
     """What a coordinator that starts now finds."""
     return {
-        "codegen": plane_query.QUERY_CONF,
+        "codegen": query.QUERY_CONF,
         "gc": coordinator.groups("coord").fold,
         "files": session.sparkContext._jsc.hadoopConfiguration().set.call_args_list[0],
         "keys": checkpoint.balanced(2, 2),
         "pages": coordinator.groups("coord").fold_pages is not None,
         "partitions": session.conf.set.call_args_list[0],
         "retained": session.conf.set.call_args_list[1],
-        "fetched": plane_query.read_inputs,
+        "fetched": query.read_inputs,
     }
 
 
@@ -265,10 +263,10 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "pages": False,
         "partitions": call(partitions, "2"),
         "retained": call(retained, "10"),
-        "fetched": source.read_inputs,
+        "fetched": query.read_inputs,
     }
     having = {
-        "codegen": plane_query.QUERY_CONF,
+        "codegen": query.QUERY_CONF,
         "gc": batch_worker.fold_frozen,
         "files": call(file_system, "QuietLocalFileSystem"),
         "keys": checkpoint.balanced(2, 2),
@@ -278,17 +276,17 @@ def test_exactly_the_levers_of_a_variant_are_on(on: tuple[str, ...]) -> None:
         "fetched": batch_levers._fetching_more,
     }
     assert all(having[lever] != without[lever] for lever in SWITCHED)
-    before = plane_query.QUERY_CONF, coordinator.groups, checkpoint.balanced
+    before = query.QUERY_CONF, coordinator.groups, checkpoint.balanced
     session = MagicMock()
     with switched(session, on):
         found = in_force(session)
     assert found == {lever: (having if lever in on else without)[lever] for lever in SWITCHED}
-    assert (plane_query.QUERY_CONF, coordinator.groups, checkpoint.balanced) == before
+    assert (query.QUERY_CONF, coordinator.groups, checkpoint.balanced) == before
 
 
 def test_what_is_fetched_at_once_is_an_option_of_the_source() -> None:
     """All other options stay as the job has them."""
-    with patch.object(source, "read_inputs") as read:
+    with patch.object(query, "read_inputs") as read:
         batch_levers._fetching_more("spark", {}, {"kafka.a": "b"}, "engine", None, 5)
     more = {"kafka.max.partition.fetch.bytes": "16777216", "kafka.receive.buffer.bytes": "1048576"}
     read.assert_called_once_with("spark", {}, {"kafka.a": "b", **more}, "engine", None, 5)

@@ -8,7 +8,6 @@ import pytest
 
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import Refusal
 from coordlib.job.control import ED25519
@@ -128,7 +127,7 @@ def test_a_producer_leaves_ten_thousand_entries_open_and_no_more() -> None:
 
 def test_answers_of_others_are_not_taken_for_the_floods() -> None:
     """To decode ten thousand a second would delay the probes that are timed."""
-    other = rs.JoinGroupResponse(id="1", client="probe-1", group="g", cause="r0-1")
+    other = rq.JoinGroupResponse(id="1", client="probe-1", group="g", cause="r0-1")
     notice = b'{"type":"MemberRemoved","group":"hostile-x"}'
 
     assert error_of(codec.encode(other)) is None

@@ -7,7 +7,6 @@ import psutil
 
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import Marker, ShardPosition
 from tests.tools.bench.core import SETTINGS
@@ -26,7 +25,7 @@ class Job:
         self._settings, self._blob = settings, None
         self._offset = 0
 
-    def judge(self, records: list[Record]) -> list[rs.AnyResponse]:
+    def judge(self, records: list[Record]) -> list[rq.AnyResponse]:
         """The answers to a batch, as a reader sees them."""
         batch = []
         for record in records:
@@ -98,7 +97,7 @@ def test_probes_are_timed_from_their_join_to_its_answer_and_leave() -> None:
     leaves = [each for answer in job.judge(joins) for each in probes.hear(answer, now_s=20.0)]
     assert probes.took_s == [10.0, 9.0, 8.0]
     assert (len(leaves), probes.unanswered, probes.refused) == (3, 0, 0)
-    left = [each for each in job.judge(leaves) if isinstance(each, rs.LeaveGroupResponse)]
+    left = [each for each in job.judge(leaves) if isinstance(each, rq.LeaveGroupResponse)]
     assert [each.error for each in left] == ["NONE"] * 3
 
 
@@ -164,14 +163,14 @@ def test_ids_of_which_one_was_refused_are_not_settled() -> None:
     """A figure beside half of the ids would be of the other half."""
     ids = Ids(ids=3, pendings=1, shards=1, reply_partitions=1, token="x")
     (refused, *_) = ids.begin_all()
-    answer = rs.InitProducerIdResponse(
+    answer = rq.InitProducerIdResponse(
         id="0-i",
         client="copier-x-0",
         group="id-x-0",
         cause="r0-1",
         error="THROTTLING_QUOTA_EXCEEDED",
     )
-    other = rs.InitProducerIdResponse(id="0-i", client="another", group="id-x-0", cause="r0-1")
+    other = rq.InitProducerIdResponse(id="0-i", client="another", group="id-x-0", cause="r0-1")
 
     assert refused.key == b"id-x-0"
     assert (ids.hear(answer), ids.hear(other)) == ([], [])

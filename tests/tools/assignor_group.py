@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from coordlib.core.groups.assignors import ownership, range_roundrobin, sticky
-from coordlib.core.groups.assignors import range_roundrobin as range_assignor
 from coordlib.core.groups.assignors.model import NO_GENERATION, Assignments, Member, ReplicaRacks
 from tests.tools.oracles import server_range, uniform, uniform_different
 
@@ -34,7 +33,7 @@ Assign = Callable[[Mapping[str, Member], Cluster], Assignments]
 
 #: By the names in files of cases. The last three are oracles: no group runs them.
 ASSIGNORS: Final[dict[str, Assign]] = {
-    "range": lambda members, at: range_assignor.assign(
+    "range": lambda members, at: range_roundrobin.assign(
         members, at.partitions, at.racks, always_racks=at.always_racks
     ),
     "roundrobin": lambda members, at: range_roundrobin.assign_roundrobin(members, at.partitions),

@@ -10,8 +10,7 @@ import msgspec
 
 from coordlib.config import GroupConfig, ShardConfig
 from coordlib.core.engine import fold as shards
-from coordlib.core.engine import state as blobs
-from coordlib.core.engine import state as restoring
+from coordlib.core.engine import state
 from coordlib.core.engine.effects import COMMITTED, GROUPS, Output
 from coordlib.core.engine.protocol import Registry
 from coordlib.core.engine.rows import Row
@@ -103,7 +102,7 @@ def fold(
 
 def decode_blob(blob: bytes | None, registry: Registry | None = None) -> StoredShard:
     """As `coordlib.core.engine.state.decode_blob`."""
-    return blobs.decode_blob(blob, registry or REGISTRY)
+    return state.decode_blob(blob, registry or REGISTRY)
 
 
 def restore(
@@ -121,15 +120,15 @@ def restore(
     topics = {GROUPS: heads, COMMITTED: dict(committed)}
     for topic, key, value in beside:
         topics.setdefault(topic, {})[key] = value
-    return restoring.restore(topics, position, registry or REGISTRY)
+    return state.restore(topics, position, registry or REGISTRY)
 
 
 def restored(
     outputs: Iterable[Output], position: ShardPosition, registry: Registry | None = None
 ) -> bytes:
     """A blob from all that a job has written, as compaction leaves it."""
-    names = (*restoring.topics_of(registry or REGISTRY), restoring.PROGRESS)
-    return restoring.restore(compacted(outputs, names), position, registry or REGISTRY)
+    names = (*state.topics_of(registry or REGISTRY), state.PROGRESS)
+    return state.restore(compacted(outputs, names), position, registry or REGISTRY)
 
 
 def compacted(outputs: Iterable[Output], names: Iterable[str]) -> dict[str, dict[bytes, bytes]]:
@@ -146,7 +145,7 @@ def compacted(outputs: Iterable[Output], names: Iterable[str]) -> dict[str, dict
 def orphans(groups: Iterable[bytes], committed: Iterable[bytes]) -> list[str]:
     """As `coordlib.core.engine.state.orphans`, by keys alone."""
     topics = {GROUPS: dict.fromkeys(groups, b""), COMMITTED: dict.fromkeys(committed, b"")}
-    return restoring.orphans(topics, REGISTRY)
+    return state.orphans(topics, REGISTRY)
 
 
 def topics_known(state: StoredShard) -> dict[str, int]:

@@ -16,7 +16,6 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.requests import Identity
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 
 IDENTITY = Identity("shop", "app", "cafe", shard=1, reply=3, incarnation="AbCdEfGh")
 MEMBER = "app-AbCdEfGh-1-40"
@@ -51,34 +50,34 @@ class Play:
         return self.say(sg.Acknowledged(now_ms, self.newest(kind).id, self.offset, now_ms))
 
     def answer(
-        self, now_ms: int, to: type[rq.Request], kind: type[rs.Response], **fields: Any
+        self, now_ms: int, to: type[rq.Request], kind: type[rq.Response], **fields: Any
     ) -> list[bs.Output]:
         """The newest request of a kind is answered."""
         return self.say(sg.Received(now_ms, self.response(self.newest(to), kind, **fields)))
 
-    def response(self, to: rq.Request, kind: type[rs.Response], **fields: Any) -> Any:
+    def response(self, to: rq.Request, kind: type[rq.Response], **fields: Any) -> Any:
         fields.setdefault("cause", f"r1-{self.offset}")
         return kind(id=to.id, client="app", group="shop", **fields)
 
-    def registered(self, *rows: rs.ReplicaRow, now_ms: int = 0) -> None:
+    def registered(self, *rows: rq.ReplicaRow, now_ms: int = 0) -> None:
         """An Inactive broker with these replicas."""
         self.say(sg.ReadToEnd(now_ms, now_ms))
         self.say(bs.Begin(now_ms))
         self.written(now_ms, rq.RegisterBroker)
         fields = {"broker": 7, "incarnation": 40, "member": MEMBER, "current_state": "Inactive"}
         fields |= {"since": 40, "generation": 1, "partitions": rows, "part": 0, "parts": 1}
-        self.answer(now_ms, rq.RegisterBroker, rs.RegisterBrokerResponse, **fields)
-        self.answer(now_ms, rq.Metadata, rs.MetadataResponse, generation=1, parts=1)
+        self.answer(now_ms, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
+        self.answer(now_ms, rq.Metadata, rq.MetadataResponse, generation=1, parts=1)
 
     def told(
         self, now_ms: int, state: str, since: int, may_stop: bool = False, **more: Any
     ) -> list[bs.Output]:
         """The newest BrokerHeartbeat is answered."""
         fields = {"broker": 7, "incarnation": 40, "current_state": state, "since": since, **more}
-        kind = rs.BrokerHeartbeatResponse
+        kind = rq.BrokerHeartbeatResponse
         return self.answer(now_ms, rq.BrokerHeartbeat, kind, may_stop=may_stop, **fields)
 
-    def active(self, *rows: rs.ReplicaRow, now_ms: int = 0) -> None:
+    def active(self, *rows: rq.ReplicaRow, now_ms: int = 0) -> None:
         """An Active broker whose user was told all; since record 50."""
         self.registered(now_ms=now_ms)
         self.say(bs.Ready(now_ms))
@@ -89,22 +88,22 @@ class Play:
         self.polled(now_ms)
 
     def changed(
-        self, now_ms: int, at: int, *rows: rs.ReplicaRow, gone: tuple[int, ...] = ()
+        self, now_ms: int, at: int, *rows: rq.ReplicaRow, gone: tuple[int, ...] = ()
     ) -> list[bs.Output]:
         """A record has changed these."""
-        notice = rs.MetadataChanged(
+        notice = rq.MetadataChanged(
             group="shop",
             cause=f"r1-{at}",
             generation=2,
-            gone=tuple(rs.GoneBroker(7, each) for each in gone),
+            gone=tuple(rq.GoneBroker(7, each) for each in gone),
             partitions=rows,
         )
         return self.say(sg.Received(now_ms, notice))
 
     def demanded(self, now_ms: int, cause: int, *numbers: int) -> list[bs.Output]:
         """Others are to lead these."""
-        rows = (rs.LedPartitions("t", numbers),)
-        notice = rs.LeadershipDemanded(group="shop", cause=cause, member=MEMBER, partitions=rows)
+        rows = (rq.LedPartitions("t", numbers),)
+        notice = rq.LeadershipDemanded(group="shop", cause=cause, member=MEMBER, partitions=rows)
         return self.say(sg.Received(now_ms, notice))
 
     def polled(self, now_ms: int) -> list[bs.Output]:
@@ -136,7 +135,7 @@ class Play:
 def row(number: int = 0, leader: int = 7, epoch: int = 0, fence: int = 55, **more: Any) -> Any:
     """A row as brokers are told of it."""
     fields: dict[str, Any] = {"replicas": (7, 8), "isr": (7, 8), "partition_epoch": epoch, **more}
-    return rs.ReplicaRow(
+    return rq.ReplicaRow(
         topic="t",
         partition=number,
         topic_id=fields.pop("topic_id", 30),
@@ -147,7 +146,7 @@ def row(number: int = 0, leader: int = 7, epoch: int = 0, fence: int = 55, **mor
     )
 
 
-def leads(given: rs.ReplicaRow) -> Call:
+def leads(given: rq.ReplicaRow) -> Call:
     return Call(
         Callback.LEADER,
         (

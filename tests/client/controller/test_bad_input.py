@@ -9,7 +9,6 @@ import pytest
 
 from coordlib.client import BrokerAgent, BrokerReplaced, BrokerTiming, Endpoint
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError, GroupError, NotReady, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.controller.world import CLUSTER, T0, TIMING, World, outcome
@@ -276,7 +275,7 @@ def test_incarnations_of_others_and_of_the_future_are_refused() -> None:
 
     assert one.agent.must_acknowledge("t", 0) == {1, 2}
     done = outcome(shrunk(world))
-    assert isinstance(done, rs.AlteredRow)
+    assert isinstance(done, rq.AlteredRow)
     assert done.isr == (1,)
     assert one.agent.must_acknowledge("t", 0) == {1}
 
@@ -297,7 +296,7 @@ def test_what_can_be_no_isr_fails_alone_and_is_not_written(isr: dict[int, int]) 
     futures = [one.agent.alter_isr("t", 1, good), one.agent.alter_isr("t", 2, isr)]
     world.run(1_000)
 
-    assert [isinstance(outcome(each), rs.AlteredRow) for each in (first, *futures)] == [1, 1, 0]
+    assert [isinstance(outcome(each), rq.AlteredRow) for each in (first, *futures)] == [1, 1, 0]
     refused = outcome(futures[1])
     assert isinstance(refused, GroupError)
     assert refused.code.name == "INVALID_REQUEST"
@@ -316,7 +315,7 @@ def test_what_is_no_number_is_refused_at_once_and_does_no_harm(isr: Any) -> None
 
     future = one.agent.alter_isr("t", 0, {2: two.agent.incarnation})
     world.run(1_000)
-    assert isinstance(outcome(future), rs.AlteredRow)
+    assert isinstance(outcome(future), rq.AlteredRow)
 
 
 def test_numbers_of_other_libraries_are_numbers() -> None:
@@ -336,7 +335,7 @@ def test_numbers_of_other_libraries_are_numbers() -> None:
     future = one.agent.alter_isr("t", 0, isr)
     world.run(1_000)
 
-    assert isinstance(outcome(future), rs.AlteredRow)
+    assert isinstance(outcome(future), rq.AlteredRow)
 
 
 def test_a_change_without_an_answer_ends_with_the_agent() -> None:

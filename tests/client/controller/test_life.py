@@ -9,7 +9,6 @@ from coordlib.client.controller.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.fence import Stop
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import GroupError
 from tests.client.controller.play import (
     ENDPOINT,
@@ -51,7 +50,7 @@ def test_a_broker_registers_and_asks_for_the_metadata() -> None:
     assert play.say(bs.Begin(0)) == [sg.Send(register)]
     assert play.written(5, rq.RegisterBroker) == []
     fields = {"incarnation": 40, "member": MEMBER, "since": 40, "partitions": (), "parts": 1}
-    answered = play.answer(10, rq.RegisterBroker, rs.RegisterBrokerResponse, **fields)
+    answered = play.answer(10, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
     assert answered == [bs.Registered(40), sg.Send(rq.Metadata(**envelope("cafe-2")))]
     assert (play.broker.state, play.broker.incarnation) == (State.INACTIVE, 40)
     assert play.broker.is_fenced(10)
@@ -74,7 +73,7 @@ def test_the_metadata_that_nobody_has_told_are_asked_for_again() -> None:
     play = Play()
     play.say(bs.Begin(0))
     fields = {"incarnation": 40, "member": MEMBER, "since": 40, "partitions": (), "parts": 1}
-    play.answer(10, rq.RegisterBroker, rs.RegisterBrokerResponse, **fields)
+    play.answer(10, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
     question = play.newest(rq.Metadata)
     play.written(15, rq.Metadata)
 
@@ -121,10 +120,10 @@ def test_a_large_picture_comes_in_parts() -> None:
     play.say(sg.ReadToEnd(0, 0))
     play.say(bs.Begin(0))
     fields = {"incarnation": 40, "member": MEMBER, "since": 40, "parts": 2}
-    play.answer(5, rq.RegisterBroker, rs.RegisterBrokerResponse, **fields, partitions=(row(0, 8),))
+    play.answer(5, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields, partitions=(row(0, 8),))
     assert play.broker.state is State.INITIAL
 
-    play.answer(6, rq.RegisterBroker, rs.RegisterBrokerResponse, **fields, partitions=(row(1, 8),))
+    play.answer(6, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields, partitions=(row(1, 8),))
 
     assert play.polled(10) == [follows(0, 0, 8), follows(1, 0, 8)]
 
@@ -179,7 +178,7 @@ def test_what_only_its_fence_has_closed_goes_on_by_proof() -> None:
     play.say(sg.Acknowledged(7_200, beat.request.id, 60, 7_100))
     play.say(sg.ReadToEnd(7_250, 7_240))
     assert not play.broker.may_lead(7_300, T0)
-    play.say(sg.Received(7_300, rs.Progress(shard=1, offset=60, time_ms=0)))
+    play.say(sg.Received(7_300, rq.Progress(shard=1, offset=60, time_ms=0)))
     play.say(sg.ReadToEnd(7_400, 7_350))
 
     assert play.broker.may_lead(7_400, T0)
@@ -195,7 +194,7 @@ def test_a_door_that_was_closed_ends_all_leaderships_and_they_are_told_anew() ->
     assert play.polled(17_000) == [no_contact]
 
     play.live(18_000, 19_000)
-    play.say(sg.Received(19_100, rs.Progress(shard=1, offset=play.offset, time_ms=0)))
+    play.say(sg.Received(19_100, rq.Progress(shard=1, offset=play.offset, time_ms=0)))
     play.say(sg.ReadToEnd(19_300, 19_200))
 
     assert play.polled(19_400) == [UNFENCED, leads(row())]
@@ -237,7 +236,7 @@ def test_a_refused_heartbeat_says_that_it_is_out() -> None:
     play.live(0, 3_000)
     beat = play.newest(rq.Heartbeat)
 
-    refused = play.response(beat, rs.HeartbeatResponse, error="UNKNOWN_MEMBER_ID", cause="r1-71")
+    refused = play.response(beat, rq.HeartbeatResponse, error="UNKNOWN_MEMBER_ID", cause="r1-71")
     play.say(sg.Received(3_100, refused))
 
     assert not play.broker.may_lead(3_100, T0)
@@ -502,8 +501,8 @@ def test_whom_it_has_named_counts_though_refused_until_another_epoch_is_read() -
     play = Play()
     play.active(row(0, isr=(7,), replicas=(7, 8, 9)))
     alter(play, 1_000, 1, (8, 31))
-    refused = rs.AlteredRow(topic="t", partition=0, error="INELIGIBLE_REPLICA", partition_epoch=0)
-    (answer,) = play.answer(1_100, rq.AlterPartition, rs.AlterPartitionResponse, results=(refused,))
+    refused = rq.AlteredRow(topic="t", partition=0, error="INELIGIBLE_REPLICA", partition_epoch=0)
+    (answer,) = play.answer(1_100, rq.AlterPartition, rq.AlterPartitionResponse, results=(refused,))
     assert isinstance(answer, bs.Altered)
     assert isinstance(answer.error, GroupError)
     assert answer.error.code.name == "INELIGIBLE_REPLICA"
@@ -536,8 +535,8 @@ def test_one_change_of_a_partition_is_under_way_and_others_wait_for_the_answer()
     assert refused.error is not None
     assert play.say(bs.AlterIsr(1_200, 3, T1, {})) == []
 
-    done = rs.AlteredRow(topic="t", partition=0, error="NONE", partition_epoch=1)
-    answer, sent = play.answer(1_300, rq.AlterPartition, rs.AlterPartitionResponse, results=(done,))
+    done = rq.AlteredRow(topic="t", partition=0, error="NONE", partition_epoch=1)
+    answer, sent = play.answer(1_300, rq.AlterPartition, rq.AlterPartitionResponse, results=(done,))
     assert answer == bs.Altered(1, row=done)
     assert isinstance(sent, sg.Send)
     assert isinstance(sent.request, rq.AlterPartition)
@@ -578,7 +577,7 @@ def test_a_stopping_broker_asks_until_it_may_stop() -> None:
     assert not play.broker.is_done
     play.demanded(1_100, 60, 0)
     assert play.polled(1_200) == [resigns(T0), release("cafe-5", 60)]
-    answered = play.answer(1_300, rq.Release, rs.ReleaseResponse)
+    answered = play.answer(1_300, rq.Release, rq.ReleaseResponse)
     assert answered == [target("cafe-6", "Stopping", 60)]
     play.told(1_400, "Stopping", 60, may_stop=True)
     assert play.broker.is_done
@@ -619,7 +618,7 @@ def test_who_was_replaced_stops_for_good_and_says_so() -> None:
     play = Play()
     play.active(row(0))
     reason = "superseded by a newer registration"
-    removed = rs.MemberRemoved(group="shop", cause="r1-70", member=MEMBER, reason=reason)
+    removed = rq.MemberRemoved(group="shop", cause="r1-70", member=MEMBER, reason=reason)
     play.say(sg.Received(1_000, removed))
     assert not play.broker.may_lead(1_000, T0)
     assert play.polled(1_100) == [
@@ -628,7 +627,7 @@ def test_who_was_replaced_stops_for_good_and_says_so() -> None:
     ]
 
     said = "stopped: STALE_BROKER_EPOCH"
-    assert play.answer(1_200, rq.BrokerHeartbeat, rs.BrokerHeartbeatResponse, **STALE) == [
+    assert play.answer(1_200, rq.BrokerHeartbeat, rq.BrokerHeartbeatResponse, **STALE) == [
         leave("cafe-5", said)
     ]
     (raised,) = play.polled(1_300)
@@ -640,7 +639,7 @@ def test_who_was_replaced_stops_for_good_and_says_so() -> None:
 def test_who_is_not_ready_finds_out_too_that_it_was_replaced() -> None:
     play = Play()
     play.registered()
-    removed = rs.MemberRemoved(group="shop", cause="r1-70", member=MEMBER, reason="superseded")
+    removed = rq.MemberRemoved(group="shop", cause="r1-70", member=MEMBER, reason="superseded")
 
     assert play.say(sg.Received(1_000, removed)) == [target("cafe-3", "Inactive", 40)]
 
@@ -709,7 +708,7 @@ def test_who_was_forgotten_registers_anew() -> None:
     play.say(bs.Ready(0))
     forgotten = {"error": "BROKER_ID_NOT_REGISTERED"}
 
-    (sent,) = play.answer(10, rq.BrokerHeartbeat, rs.BrokerHeartbeatResponse, **forgotten)
+    (sent,) = play.answer(10, rq.BrokerHeartbeat, rq.BrokerHeartbeatResponse, **forgotten)
 
     assert isinstance(sent, sg.Send)
     assert isinstance(sent.request, rq.RegisterBroker)
@@ -722,13 +721,13 @@ def test_who_was_forgotten_registers_anew() -> None:
 def test_metadata_are_a_picture_and_all_changes_since() -> None:
     play = Play()
     play.active()
-    other = rs.BrokerRow(8, 41, "Active", (ENDPOINT,), None)
-    notice = rs.MetadataChanged(
+    other = rq.BrokerRow(8, 41, "Active", (ENDPOINT,), None)
+    notice = rq.MetadataChanged(
         group="shop",
         cause="r1-60",
         generation=3,
         brokers=(other,),
-        topics=(rs.TopicRow("u", 60, 1, 1, False, False),),
+        topics=(rq.TopicRow("u", 60, 1, 1, False, False),),
         partitions=(row(0, leader=8, replicas=(8,), isr=(8,)),),
     )
     play.say(sg.Received(1_000, notice))
@@ -737,12 +736,12 @@ def test_metadata_are_a_picture_and_all_changes_since() -> None:
     assert dict(shown.brokers) == {8: other}
     assert list(shown.topics) == ["u"]
     assert shown.partitions[T0].leader == 8
-    gone = rs.MetadataChanged(
+    gone = rq.MetadataChanged(
         group="shop",
         cause="r1-61",
         generation=4,
-        gone=(rs.GoneBroker(8, 40), rs.GoneBroker(8, 41)),
-        topics=(rs.TopicRow("u", -1, 0, 1, False, True),),
+        gone=(rq.GoneBroker(8, 40), rq.GoneBroker(8, 41)),
+        topics=(rq.TopicRow("u", -1, 0, 1, False, True),),
         partitions=(row(0, leader=-1, replicas=(), isr=()),),
     )
     play.say(sg.Received(1_100, gone))

@@ -10,18 +10,17 @@ from coordlib.client.controller.requests import BrokerFenced, MetadataRefused
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from tests.client.controller.play import ENDPOINT, MEMBER, T0, Play, row
 
 TOO_LARGE = {"error": "INVALID_REQUEST", "message": "more than 16 MiB"}
-OTHER = rs.BrokerRow(8, 41, "Active", (ENDPOINT,), None)
+OTHER = rq.BrokerRow(8, 41, "Active", (ENDPOINT,), None)
 
 
-def of_topic(name: str, **fields: Any) -> rs.ReplicaRow:
-    return rs.ReplicaRow(name, 0, 30, 7, 0, 0, 55, (7, 8), (7, 8), **fields)
+def of_topic(name: str, **fields: Any) -> rq.ReplicaRow:
+    return rq.ReplicaRow(name, 0, 30, 7, 0, 0, 55, (7, 8), (7, 8), **fields)
 
 
-def registered(*rows: rs.ReplicaRow) -> Play:
+def registered(*rows: rq.ReplicaRow) -> Play:
     """An Active broker with these replicas, whose question is not answered yet."""
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
@@ -29,7 +28,7 @@ def registered(*rows: rs.ReplicaRow) -> Play:
     play.written(0, rq.RegisterBroker)
     fields = {"broker": 7, "incarnation": 40, "member": MEMBER, "current_state": "Inactive"}
     fields |= {"since": 40, "generation": 1, "partitions": rows, "part": 0, "parts": 1}
-    play.answer(0, rq.RegisterBroker, rs.RegisterBrokerResponse, **fields)
+    play.answer(0, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
     play.say(bs.Ready(0))
     play.offset = 59
     play.written(0, rq.BrokerHeartbeat)
@@ -39,14 +38,14 @@ def registered(*rows: rs.ReplicaRow) -> Play:
 
 def answered(play: Play, **fields: Any) -> None:
     """The newest question about metadata is answered."""
-    play.answer(0, rq.Metadata, rs.MetadataResponse, **fields)
+    play.answer(0, rq.Metadata, rq.MetadataResponse, **fields)
 
 
 def picture(*names: str) -> dict[str, Any]:
     return {
         "generation": 1,
         "brokers": (OTHER,),
-        "topics": tuple(rs.TopicRow(name, 30, 1, 1, False, False) for name in names),
+        "topics": tuple(rq.TopicRow(name, 30, 1, 1, False, False) for name in names),
         "partitions": tuple(map(of_topic, names)),
         "parts": 1,
     }
@@ -106,13 +105,13 @@ def test_what_has_changed_since_is_in_a_picture_of_some_topics() -> None:
     play = registered(*map(of_topic, names))
     answered(play, **TOO_LARGE)
     answered(play, **picture(*names[:500]))
-    gone = rs.TopicRow("t0000", -1, 0, 1, False, True)
-    notice = rs.MetadataChanged(
+    gone = rq.TopicRow("t0000", -1, 0, 1, False, True)
+    notice = rq.MetadataChanged(
         group="shop",
         cause="r1-70",
         generation=1,
         topics=(gone,),
-        partitions=(of_topic("v"), rs.ReplicaRow("t0000", 0, 30, -1, 0, 0, 55, (), ())),
+        partitions=(of_topic("v"), rq.ReplicaRow("t0000", 0, 30, -1, 0, 0, 55, (), ())),
     )
     play.say(sg.Received(0, notice))
     answered(play, **picture(names[500]))
@@ -144,11 +143,11 @@ def test_a_new_registration_asks_for_all_again() -> None:
     answered(play, **TOO_LARGE)
     answered(play, **picture("t"))
     play.say(bs.Stop(0))
-    play.answer(0, rq.BrokerHeartbeat, rs.BrokerHeartbeatResponse, error="BROKER_ID_NOT_REGISTERED")
+    play.answer(0, rq.BrokerHeartbeat, rq.BrokerHeartbeatResponse, error="BROKER_ID_NOT_REGISTERED")
     play.written(0, rq.RegisterBroker)
     fields = {"broker": 7, "incarnation": 90, "member": MEMBER, "current_state": "Inactive"}
     fields |= {"since": 90, "generation": 1, "partitions": (), "part": 0, "parts": 1}
-    play.answer(0, rq.RegisterBroker, rs.RegisterBrokerResponse, **fields)
+    play.answer(0, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
     assert play.newest(rq.Metadata).topics is None
     answered(play, **picture("w"))
     play.say(bs.Ready(0))

@@ -12,19 +12,18 @@ from coordlib.client.controller import requests as bs
 from coordlib.client.controller.state import State
 from coordlib.client.kit import events as sg
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode
 from tests.client.controller.play import MEMBER, T0, T1, Play, row
 
-ANSWER_TO: dict[type[rq.Request], type[rs.Response]] = {
-    rq.RegisterBroker: rs.RegisterBrokerResponse,
-    rq.BrokerHeartbeat: rs.BrokerHeartbeatResponse,
-    rq.AlterPartition: rs.AlterPartitionResponse,
-    rq.ReplicasDeleted: rs.ReplicasDeletedResponse,
-    rq.Release: rs.ReleaseResponse,
-    rq.Heartbeat: rs.HeartbeatResponse,
-    rq.LeaveGroup: rs.LeaveGroupResponse,
-    rq.Metadata: rs.MetadataResponse,
+ANSWER_TO: dict[type[rq.Request], type[rq.Response]] = {
+    rq.RegisterBroker: rq.RegisterBrokerResponse,
+    rq.BrokerHeartbeat: rq.BrokerHeartbeatResponse,
+    rq.AlterPartition: rq.AlterPartitionResponse,
+    rq.ReplicasDeleted: rq.ReplicasDeletedResponse,
+    rq.Release: rq.ReleaseResponse,
+    rq.Heartbeat: rq.HeartbeatResponse,
+    rq.LeaveGroup: rq.LeaveGroupResponse,
+    rq.Metadata: rq.MetadataResponse,
 }
 USUAL = (
     ErrorCode.STALE_BROKER_EPOCH,
@@ -104,7 +103,7 @@ class World:
         else:
             self.say(sg.Polled(now_ms))
 
-    def answer(self) -> rs.AnyResponse:
+    def answer(self) -> rq.AnyResponse:
         luck = self.luck
         request = luck.choice(self.play.sent[-4:])
         kinds = [ANSWER_TO[type(request)]] if luck.random() < 0.9 else [*ANSWER_TO.values()]
@@ -119,27 +118,27 @@ class World:
             fields |= self.fields(kind)
         return self.play.response(request, kind, **fields)  # type: ignore[no-any-return]
 
-    def fields(self, kind: type[rs.Response]) -> dict[str, Any]:
+    def fields(self, kind: type[rq.Response]) -> dict[str, Any]:
         luck = self.luck
-        if kind is rs.RegisterBrokerResponse:
+        if kind is rq.RegisterBrokerResponse:
             fields = {"incarnation": 40, "member": MEMBER, "since": 40, "partitions": (self.row(),)}
             return fields | {"parts": luck.choice((1, 1, 2))}
-        if kind is rs.BrokerHeartbeatResponse:
+        if kind is rq.BrokerHeartbeatResponse:
             state = luck.choice(("Active", "Active", "Stopping", "Inactive", "Odd"))
             since = luck.randrange(100)
             return {"current_state": state, "since": since, "may_stop": luck.random() < 0.5}
-        if kind is rs.AlterPartitionResponse:
+        if kind is rq.AlterPartitionResponse:
             error = luck.choice(("NONE", "INELIGIBLE_REPLICA", "NO_SUCH_ERROR"))
-            rows = [rs.AlteredRow(topic="t", partition=n, error=error) for n in (0, 1, 5)]
+            rows = [rq.AlteredRow(topic="t", partition=n, error=error) for n in (0, 1, 5)]
             return {"results": tuple(luck.sample(rows, luck.randrange(3)))}
-        if kind is rs.MetadataResponse:
+        if kind is rq.MetadataResponse:
             return {"parts": luck.choice((1, 2)), "partitions": (self.row(),)}
         return {}
 
-    def row(self) -> rs.ReplicaRow:
+    def row(self) -> rq.ReplicaRow:
         luck, epoch = self.luck, self.luck.randrange(5)
         replicas = luck.choice(((7, 8), (8,), (7,), ()))
-        given: rs.ReplicaRow = row(
+        given: rq.ReplicaRow = row(
             luck.randrange(2),
             leader=luck.choice((7, 7, 8, -1)),
             epoch=epoch,
@@ -151,21 +150,21 @@ class World:
         )
         return given
 
-    def notice(self) -> rs.AnyResponse:
+    def notice(self) -> rq.AnyResponse:
         luck, at = self.luck, f"r1-{self.play.offset}"
         member = luck.choice((MEMBER, "another"))
         draw = luck.randrange(5)
         if draw == 0:
-            return rs.MemberRemoved(group="shop", cause=at, member=member, reason="why")
+            return rq.MemberRemoved(group="shop", cause=at, member=member, reason="why")
         if draw == 1:
-            rows = (rs.LedPartitions("t", (0, 1)),)
+            rows = (rq.LedPartitions("t", (0, 1)),)
             cause = self.play.offset
-            return rs.LeadershipDemanded(group="shop", cause=cause, member=member, partitions=rows)
+            return rq.LeadershipDemanded(group="shop", cause=cause, member=member, partitions=rows)
         if draw == 2:
-            return rs.Progress(shard=luck.choice((0, 1)), offset=self.play.offset, time_ms=0)
-        gone = (rs.GoneBroker(7, luck.choice((40, 41))),) if luck.random() < 0.2 else ()
+            return rq.Progress(shard=luck.choice((0, 1)), offset=self.play.offset, time_ms=0)
+        gone = (rq.GoneBroker(7, luck.choice((40, 41))),) if luck.random() < 0.2 else ()
         group = luck.choice(("shop", "shop", "else"))
-        return rs.MetadataChanged(
+        return rq.MetadataChanged(
             group=group, cause=at, generation=1, gone=gone, partitions=(self.row(), self.row())
         )
 

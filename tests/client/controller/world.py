@@ -13,7 +13,6 @@ from coordlib.client import BrokerAgent, BrokerTiming, Endpoint, Following, Lead
 from coordlib.client.admin import Admin
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.tools import clusters as c
@@ -187,7 +186,7 @@ class World:
         return [each for each in self.requests if each.client == client and isinstance(each, kind)]
 
 
-def outcome(future: "Future[rs.AlteredRow]") -> rs.AlteredRow | BaseException:
+def outcome(future: "Future[rq.AlteredRow]") -> rq.AlteredRow | BaseException:
     """What a future ended with, or will raise."""
     assert future.done()
     return future.exception() or future.result()

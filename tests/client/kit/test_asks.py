@@ -7,7 +7,6 @@ import pytest
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.requests import PendingRequests
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import ErrorCode, GroupError
 
 THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -33,18 +32,18 @@ class Asking:
         return id_
 
     def put_off(self, id_: str, now_ms: int, wait_ms: int = 1_000) -> list[sg.Output]:
-        answer = rs.OffsetCommitResponse(
+        answer = rq.OffsetCommitResponse(
             id=id_, client="c", group="g", cause="r0-1", error=THROTTLED.name,
             throttle_time_ms=wait_ms,
         )  # fmt: skip
         return list(self.asks.answered(answer, now_ms))
 
-    def accept(self, id_: str, now_ms: int, *failed: rs.FailedPartition) -> list[sg.Output]:
-        answer = rs.OffsetCommitResponse(id=id_, client="c", group="g", cause="r0-2", failed=failed)
+    def accept(self, id_: str, now_ms: int, *failed: rq.FailedPartition) -> list[sg.Output]:
+        answer = rq.OffsetCommitResponse(id=id_, client="c", group="g", cause="r0-2", failed=failed)
         return list(self.asks.answered(answer, now_ms))
 
     def refuse(self, id_: str, now_ms: int, code: ErrorCode) -> list[sg.Output]:
-        answer = rs.OffsetCommitResponse(
+        answer = rq.OffsetCommitResponse(
             id=id_, client="c", group="g", cause="r0-2", error=code.name
         )
         return list(self.asks.answered(answer, now_ms))
@@ -126,7 +125,7 @@ def test_partitions_that_the_later_one_could_not_write_go_on() -> None:
     first = talk.commit(1, 0, 1)
     talk.put_off(first, now_ms=100)
     second = talk.commit(2, 0, 1)
-    talk.accept(second, 200, rs.FailedPartition("t", 1, "OFFSET_METADATA_TOO_LARGE"))
+    talk.accept(second, 200, rq.FailedPartition("t", 1, "OFFSET_METADATA_TOO_LARGE"))
 
     assert list(talk.repeated(2_000).values()) == [[1]]
 
@@ -167,7 +166,7 @@ def test_a_release_with_offsets_is_a_later_commit_too() -> None:
     )  # fmt: skip
     talk.asks.ask(2, release)
     assert talk.repeated(2_000) == {}
-    answer = rs.ReleaseResponse(id=release.id, client="c", group="g", cause="r0-2", failed=())
+    answer = rq.ReleaseResponse(id=release.id, client="c", group="g", cause="r0-2", failed=())
     list(talk.asks.answered(answer, 2_050))
 
     assert list(talk.repeated(2_200).values()) == [[0]]
@@ -189,7 +188,7 @@ def test_other_refusals_of_such_a_commit_are_final() -> None:
     """A commit of a rebalance is its member's to judge: others may own the partitions by now."""
     talk = Asking()
     id_ = talk.commit(1, 0)
-    answer = rs.OffsetCommitResponse(
+    answer = rq.OffsetCommitResponse(
         id=id_, client="c", group="g", cause="r0-1", error=ErrorCode.REBALANCE_IN_PROGRESS.name
     )
 

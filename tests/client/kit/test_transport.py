@@ -16,7 +16,6 @@ from coordlib.client.kit.reading import ResponseReader, ResponsesGone
 from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import KafkaTransport
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import WIRE_VERSION
 from coordlib.core.wire.stored import Layout
@@ -139,9 +138,9 @@ def test_a_request_is_acknowledged_with_its_offset_and_its_answer_delivered(scen
     assert (acknowledged.id, acknowledged.offset) == ("aa-1", 0)
     assert acknowledged.produced_ms <= acknowledged.now_ms
 
-    answer = rs.FindCoordinatorResponse(id="aa-1", client="c", group="g", cause="r1-0", shard=1)
-    notice = rs.RebalanceInProgress(group="g", cause="r1-0", generation=1)
-    picture = rs.AssignmentChanged(
+    answer = rq.FindCoordinatorResponse(id="aa-1", client="c", group="g", cause="r1-0", shard=1)
+    notice = rq.RebalanceInProgress(group="g", cause="r1-0", generation=1)
+    picture = rq.AssignmentChanged(
         group="g",
         cause="r1-0",
         member=one.identity.member_at(0),

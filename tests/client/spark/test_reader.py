@@ -15,7 +15,6 @@ from coordlib.client.spark import queries as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError, SetupError
 from coordlib.kafka.logs import Bounds, Place
 from tests.client.groups.assigned.by_hand import ByHand
@@ -325,9 +324,9 @@ def test_a_partition_whose_commit_is_refused_is_committed_again(
     log.grant(0, 1)
     reader.turn(0)
     reader.turn(0)
-    rows = tuple(rs.FetchedOffset("t", number, -1, -1, "") for number in (0, 1))
+    rows = tuple(rq.FetchedOffset("t", number, -1, -1, "") for number in (0, 1))
     for asked in [each for each in log.written if isinstance(each, rq.OffsetFetch)]:
-        log.answer(asked, rs.OffsetFetchResponse, part=0, parts=1, offsets=rows)
+        log.answer(asked, rq.OffsetFetchResponse, part=0, parts=1, offsets=rows)
     reader.turn(0)
     spark.queries[0].end(t0=5, t1=6)
     log.time_ms = 1_000
@@ -335,8 +334,8 @@ def test_a_partition_whose_commit_is_refused_is_committed_again(
     said = log.newest(rq.OffsetCommit)
     assert {row.partition: row.offset for row in said.offsets} == {0: 5, 1: 6}
 
-    refused = (rs.FailedPartition("t", 1, "PARTITION_NOT_OWNED"),)
-    log.answer(said, rs.OffsetCommitResponse, failed=refused)
+    refused = (rq.FailedPartition("t", 1, "PARTITION_NOT_OWNED"),)
+    log.answer(said, rq.OffsetCommitResponse, failed=refused)
     reader.turn(0)
     log.time_ms = 2_000
     reader.turn(0)

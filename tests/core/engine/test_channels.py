@@ -19,7 +19,6 @@ from coordlib.core.engine.rows import Row
 from coordlib.core.engine.state import InputRecord, ShardSettings, decode_blob, restore, topics_of
 from coordlib.core.engine.step import Decide, Facts, Kind, Known, Step
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import Message, shard_of
 from coordlib.errors import ErrorCode
@@ -38,7 +37,7 @@ class Pay(rq.Request, tag="Pay", frozen=True, kw_only=True):
     coins: int = 1
 
 
-class PayResponse(rs.Response, tag="Pay", frozen=True):
+class PayResponse(rq.Response, tag="Pay", frozen=True):
     pass
 
 

@@ -28,7 +28,6 @@ from coordlib.core.engine.tables import Table
 from coordlib.core.engine.time import Due
 from coordlib.core.groups.protocol import Groups
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.errors import ErrorCode
 from tests.tools import core
@@ -41,7 +40,7 @@ class Count(rq.Request, tag="Count", frozen=True):
     SPACE: ClassVar[str] = "counter"
 
 
-class CountResponse(rs.Response, tag="Count", frozen=True):
+class CountResponse(rq.Response, tag="Count", frozen=True):
     count: int = 0
 
 
@@ -92,7 +91,7 @@ class Enter(rq.Request, tag="Enter", frozen=True):
     session_timeout_ms: int = 10_000
 
 
-class EnterResponse(rs.Response, tag="Enter", frozen=True):
+class EnterResponse(rq.Response, tag="Enter", frozen=True):
     pass
 
 
@@ -102,7 +101,7 @@ class Note(rq.Request, tag="Note", frozen=True):
     text: str | None = None
 
 
-class NoteResponse(rs.Response, tag="Note", frozen=True):
+class NoteResponse(rq.Response, tag="Note", frozen=True):
     before: str | None = None
 
 
@@ -189,7 +188,7 @@ class Lease(rq.Request, tag="Lease", frozen=True, kw_only=True):
     group: str = msgspec.field(name="lease_id")
 
 
-class LeaseResponse(rs.Response, tag="Lease", frozen=True):
+class LeaseResponse(rq.Response, tag="Lease", frozen=True):
     pass
 
 

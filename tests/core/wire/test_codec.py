@@ -8,7 +8,6 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec, envelope
 from coordlib.core.wire.envelope import Refusal
 from coordlib.errors import ErrorCode
@@ -211,7 +210,7 @@ def test_names_have_1_to_249_bytes_without_control_characters(text: str, expecte
 
 def test_a_response_reads_as_it_was_written_and_ignores_new_fields() -> None:
     """Readers of responses ignore what they do not know: a newer coordinator answers them too."""
-    response = rs.SyncGroupResponse(
+    response = rq.SyncGroupResponse(
         id="1", client="a", group="g", cause="r0-1", assignment=b"x", fence=3
     )
     raw = json.loads(codec.encode(response))
@@ -247,7 +246,7 @@ def test_a_megabyte_of_escapes_in_a_string_that_never_ends_is_refused_at_once():
 def test_each_request_has_the_answer_of_its_tag(request_type: type[rq.Request]) -> None:
     """A request without one would break the answer of a group that is set aside."""
     tag = request_type.__struct_config__.tag
-    answer = rs.answer_to(request_type)
+    answer = rq.answer_to(request_type)
 
-    assert issubclass(answer, rs.Response)
+    assert issubclass(answer, rq.Response)
     assert answer.__struct_config__.tag == tag

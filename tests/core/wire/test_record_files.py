@@ -12,7 +12,6 @@ import pytest
 from coordlib.core import wire as records
 from coordlib.core.registry import REGISTRY
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import Refusal, RequestReader
 from coordlib.core.wire.transactions import ProducerResponse
@@ -25,7 +24,7 @@ MODULES = [
 #: Base types of requests and responses, which are not sent themselves.
 ENVELOPES = {
     *(rq.Request, rq.ClusterRequest, rq.ProducerRequest, rq.TransactionRequest, rq.InAnySpace),
-    *(rq.Control, rs.Response, ProducerResponse, rq.Message),
+    *(rq.Control, rq.Response, ProducerResponse, rq.Message),
 }
 
 
@@ -40,7 +39,7 @@ def tagged() -> Iterator[type[Any]]:
 
 def test_every_type_of_a_record_file_is_read() -> None:
     """A type that the unions forget is refused as of a version that nobody knows."""
-    named = {*rq.AnyRequest.__args__, *rs.AnyResponse.__args__}
+    named = {*rq.AnyRequest.__args__, *rq.AnyResponse.__args__}
 
     messages = {each for kind in REGISTRY.kinds.values() for each in kind.MESSAGES}
     assert {*tagged()} - ENVELOPES == named | messages
@@ -51,7 +50,7 @@ def test_every_type_of_a_record_file_is_read() -> None:
 )
 def test_a_request_stands_beside_its_answer(request_type: type[rq.Request]) -> None:
     """Who changes one of them finds the other, and the check, without a search."""
-    assert rs.answer_to(request_type).__module__ == request_type.__module__
+    assert rq.answer_to(request_type).__module__ == request_type.__module__
 
 
 def test_a_bad_request_can_be_built_and_sent() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec, stored
 from coordlib.core.wire.cells import CellValue
 from coordlib.core.wire.control import HeardValue, SentValue
@@ -45,7 +44,7 @@ REQUESTS: dict[str, type[msgspec.Struct]] = {
     each.__struct_config__.tag: each for each in rq.AnyRequest.__args__
 }
 RESPONSES: dict[str, type[msgspec.Struct]] = {
-    each.__struct_config__.tag: each for each in rs.AnyResponse.__args__
+    each.__struct_config__.tag: each for each in rq.AnyResponse.__args__
 }
 #: What the heads of the chapters explain, once for all types.
 ENVELOPE = {
@@ -142,7 +141,7 @@ def fields_of(kind: Any) -> set[str]:
     found = set(kind.__struct_encode_fields__)
     for field in msgspec.structs.fields(kind):
         for part in re.findall(r"coordlib\.records\.\w+\.(\w+)", str(field.type)):
-            inner = next(getattr(m, part) for m in (rq, rs, stored, stored) if hasattr(m, part))
+            inner = next(getattr(m, part) for m in (rq, stored) if hasattr(m, part))
             found |= set(inner.__struct_encode_fields__)
     return found
 

@@ -9,9 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import patch
 
-from coordlib.job import checkpoint, pipelines
-from coordlib.job import query as plane_query
-from coordlib.job import query as source
+from coordlib.job import checkpoint, pipelines, query
 from coordlib.job.main import coordinator
 from coordlib.local import class_archive
 from tests.tools.bench import batch_worker
@@ -43,9 +41,9 @@ def switched(spark: "SparkSession", on: Collection[str]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(coordinator, "groups", _folding(on)))
         if "codegen" not in on:
-            stack.enter_context(patch.object(plane_query, "QUERY_CONF", {}))
+            stack.enter_context(patch.object(query, "QUERY_CONF", {}))
         if "fetched" in on:
-            stack.enter_context(patch.object(plane_query, "read_inputs", _fetching_more))
+            stack.enter_context(patch.object(query, "read_inputs", _fetching_more))
         if "keys" not in on:
             stack.enter_context(patch.object(checkpoint, "balanced", _shard_numbers))
         yield
@@ -57,7 +55,7 @@ def _fetching_more(
     options: Mapping[str, str],
     *others: Any,
 ) -> "DataFrame":
-    return source.read_inputs(spark, inputs, {**options, **_FETCHED}, *others)
+    return query.read_inputs(spark, inputs, {**options, **_FETCHED}, *others)
 
 
 def _folding(on: Collection[str]) -> Callable[..., pipelines.Pipeline]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 
@@ -102,23 +101,23 @@ class Crowd:
             ),
         )
 
-    def hear(self, message: rs.AnyResponse) -> list[Record]:
+    def hear(self, message: rq.AnyResponse) -> list[Record]:
         """What is to be written in reaction."""
-        if isinstance(message, rs.RebalanceInProgress):
+        if isinstance(message, rq.RebalanceInProgress):
             known = self._of_group.get(message.group, [])
             return [self._join(each) for each in known if self._must_rejoin(each, message)]
-        if isinstance(message, rs.MemberRemoved):
+        if isinstance(message, rq.MemberRemoved):
             known = self._of_group.get(message.group, [])
             return [self._join_anew(each) for each in known if each.member == message.member]
-        if not isinstance(message, rs.Response):
+        if not isinstance(message, rq.Response):
             return []
         number = self._number_of.get(message.client)
         if number is None or message.group not in self._of_group:
             return []
         return self._answered(self._places[number], message)
 
-    def _answered(self, place: Place, message: rs.Response) -> list[Record]:
-        if isinstance(message, rs.HeartbeatResponse):
+    def _answered(self, place: Place, message: rq.Response) -> list[Record]:
+        if isinstance(message, rq.HeartbeatResponse):
             self.refused[message.error] += 1
             return []
         if message.id != f"{place.client}-{place.asked}":
@@ -128,13 +127,13 @@ class Crowd:
         if message.error != "NONE":
             self.refused[message.error] += 1
             return [self._join_anew(place)]
-        if isinstance(message, rs.JoinGroupResponse):
+        if isinstance(message, rq.JoinGroupResponse):
             return [self._sync(place, message)]
-        if isinstance(message, rs.SyncGroupResponse):
+        if isinstance(message, rq.SyncGroupResponse):
             self._settle(place)
         return []
 
-    def _must_rejoin(self, place: Place, notice: rs.RebalanceInProgress) -> bool:
+    def _must_rejoin(self, place: Place, notice: rq.RebalanceInProgress) -> bool:
         return place.generation == notice.generation
 
     def _join(self, place: Place) -> Record:
@@ -158,7 +157,7 @@ class Crowd:
         place.member, place.generation = "", -1
         return self._join(place)
 
-    def _sync(self, place: Place, answer: rs.JoinGroupResponse) -> Record:
+    def _sync(self, place: Place, answer: rq.JoinGroupResponse) -> Record:
         assert isinstance(answer.generation, int)
         place.member, place.generation = answer.member, answer.generation
         known = answer.members or ()

@@ -11,7 +11,6 @@ from typing import Final
 
 from coordlib.config import TransactionsConfig
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.bench.crowd import Record
@@ -51,23 +50,23 @@ class Ids:
                 )
             )
 
-    def hear(self, message: rs.AnyResponse) -> list[Record]:
+    def hear(self, message: rq.AnyResponse) -> list[Record]:
         """What is to be written in reaction."""
-        if not isinstance(message, rs.InitProducerIdResponse | rs.TxnOffsetCommitResponse):
+        if not isinstance(message, rq.InitProducerIdResponse | rq.TxnOffsetCommitResponse):
             return []
         if not message.client.startswith(self._client("")):
             return []
         if message.error != "NONE":
             self.refused[message.error] += 1
             return []
-        if isinstance(message, rs.TxnOffsetCommitResponse):
+        if isinstance(message, rq.TxnOffsetCommitResponse):
             self.pending += 1
             return []
         self.made += 1
         number = int(message.id.partition("-")[0])
         return [self._commit(number, message)] if number < self.pendings else []
 
-    def _commit(self, number: int, answer: rs.InitProducerIdResponse) -> Record:
+    def _commit(self, number: int, answer: rq.InitProducerIdResponse) -> Record:
         assert isinstance(answer.producer_id, int)
         assert isinstance(answer.epoch, int)
         rows = (rq.CommittedOffset("load", partition, 1) for partition in range(PARTITIONS))

@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from tests.tools.bench.figures import tell, tell_machine
 
@@ -41,7 +40,7 @@ def best_us(work: Callable[[], object]) -> float:
 def answers() -> dict[str, float]:
     """Of commits, to a client that one of them is for."""
     told = [
-        rs.OffsetCommitResponse(
+        rq.OffsetCommitResponse(
             id=f"{n:016x}-{n}", client=CLIENT, group=f"load-a1b2c3-{n // 10}", cause=f"r1-{n}"
         )
         for n in range(COUNT)
@@ -87,7 +86,7 @@ def main() -> int:
     tell_machine("packed")
     tell("packed", "answers", **answers())
     tell("packed", "heartbeats", **heartbeats())
-    progress = codec.encode(rs.Progress(shard=3, offset=123_456_789, time_ms=1_795_243_200_000))
+    progress = codec.encode(rq.Progress(shard=3, offset=123_456_789, time_ms=1_795_243_200_000))
     decoded_us = best_us(lambda: [codec.decode_response(progress) for _ in range(COUNT)])
     tell("packed", "progress", bytes_each=len(progress) + OVERHEAD, us_decoded=decoded_us)
     return 0

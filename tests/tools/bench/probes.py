@@ -6,7 +6,6 @@ produce() of the JoinGroup ── log ── batch ── transaction ──▶ 
 from dataclasses import dataclass, field
 
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.bench.crowd import METADATA, Record
@@ -52,9 +51,9 @@ class Probes:
         )
         return self._record(request)
 
-    def hear(self, message: rs.AnyResponse, now_s: float) -> list[Record]:
+    def hear(self, message: rq.AnyResponse, now_s: float) -> list[Record]:
         """Time an answer, and let its member leave."""
-        if not isinstance(message, rs.JoinGroupResponse):
+        if not isinstance(message, rq.JoinGroupResponse):
             return []
         since_s, is_forgotten = self._since.pop(message.id, None), message.id in self._forgotten
         if since_s is None and not is_forgotten:

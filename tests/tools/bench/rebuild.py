@@ -18,7 +18,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from coordlib.core.engine.effects import REQUESTS, RESPONSES, Output
 from coordlib.core.transactions.protocol import TransactionsSettings
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import Marker
 from coordlib.core.wire.transactions import TRANSACTION
@@ -62,7 +61,7 @@ class History:
         self.folds: dict[int, Fold] = {}
         self.outputs: list[Output] = []
 
-    def judge(self, written: Iterable[Record]) -> list[rs.AnyResponse]:
+    def judge(self, written: Iterable[Record]) -> list[rq.AnyResponse]:
         """A batch of every shard; its answers."""
         batches: dict[int, list[InputRecord]] = {}
         for record in written:
@@ -179,7 +178,7 @@ class Answer:
             if message is None or message.error() is not None or not message.key():
                 continue
             heard = codec.decode_response(message.value() or b"")
-            if isinstance(heard, rs.JoinGroupResponse) and heard.client.startswith("probe-"):
+            if isinstance(heard, rq.JoinGroupResponse) and heard.client.startswith("probe-"):
                 self._consumer.close()
                 return message.timestamp()[1] / 1000
         raise CannotReach("The join was not answered", f"within {ANSWER_TIMEOUT_S:.0f} s")

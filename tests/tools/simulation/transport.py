@@ -19,7 +19,6 @@ from coordlib.client.kit.requests import concerns
 from coordlib.client.kit.transport import TIMER_INTERVAL_MS, Handler
 from coordlib.core.groups.assignors.model import ReplicaRacks
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from coordlib.core.wire.control import BEHIND_ALL
 from coordlib.errors import CannotReach
@@ -250,16 +249,16 @@ class SimulatedTransport:
         if record.value is None or not self._handlers:
             return
         message = codec.decode_response(record.value)
-        if isinstance(message, rs.Response):
+        if isinstance(message, rq.Response):
             self._proofs.answered(message.id)
-        if isinstance(message, rs.CoordinatorLoading) and message.lost:
+        if isinstance(message, rq.CoordinatorLoading) and message.lost:
             for shard, before in message.lost.items():
                 for id_ in self._proofs.lost(shard, before):
                     self._tell_lost(id_, is_cut=before == BEHIND_ALL)
         for handler in list(self._handlers.values()):
             if concerns(handler.identity, message):
                 _feed(handler, sg.Received(self.now_ms(), message))
-        if isinstance(message, rs.Progress):
+        if isinstance(message, rq.Progress):
             asked_ms = self._proofs.progressed(message.shard, message.offset)
             if asked_ms is not None and asked_ms - self._read_ms >= ASK_INTERVAL_MS:
                 self._has_read(asked_ms)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from random import Random
 
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import codec
 from tests.tools.simulation import reassigned, wishes
 from tests.tools.simulation.late import Mend, join, somebody
@@ -192,7 +191,7 @@ def odd_answers(world: World, luck: Random, for_ms: int) -> Mend:
         program = somebody(world, luck)
         if program is not None:
             identity = program.consumer.member.identity
-            answer = rs.HeartbeatResponse(
+            answer = rq.HeartbeatResponse(
                 id=f"{identity.token}-{luck.choice(ODD_ENDS)}",
                 client=identity.client,
                 group=GROUP,
@@ -219,7 +218,7 @@ def release_refused(world: World, luck: Random, for_ms: int) -> Mend:
                 continue
             world.perturbations += 3
             identity = program.consumer.member.identity
-            answer = rs.ReleaseResponse(
+            answer = rq.ReleaseResponse(
                 id=asked.id,
                 client=identity.client,
                 group=GROUP,

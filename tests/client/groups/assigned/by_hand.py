@@ -7,7 +7,6 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.transport import Handler
 from coordlib.core.groups.assignors.model import ReplicaRacks
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.kafka.layout import Place
 from tests.client.groups.assigned.play import Demands, picture
 
@@ -35,7 +34,7 @@ class ByHand:
             self._unheard.pop(0)()
         self.handler.feed(sg.ReadToEnd(self.time_ms, self.time_ms))
 
-    def answer(self, to: rq.Request, kind: type[rs.Response], **fields: Any) -> None:
+    def answer(self, to: rq.Request, kind: type[rq.Response], **fields: Any) -> None:
         self.pump()
         named = {"id": to.id, "client": to.client, "group": to.group, "cause": "r0-0"}
         self.handler.feed(sg.Received(self.time_ms, kind(**named, **fields)))
@@ -45,12 +44,12 @@ class ByHand:
         asked = self.newest(rq.Subscribe)
         member = f"{asked.client}-AbCdEfGh-0-0"
         fields = picture(numbers, member=member, **more)
-        self.answer(asked, rs.SubscribeResponse, strategy="sticky", **fields)
+        self.answer(asked, rq.SubscribeResponse, strategy="sticky", **fields)
 
     def tell(self, *numbers: int, release: Demands | None = None, **more: Any) -> None:
         member = f"{self.handler.identity.client}-AbCdEfGh-0-0"
         fields = picture(numbers, release, member=member, **more)
-        notice = rs.AssignmentChanged(group=self.handler.identity.group, cause="r0-95", **fields)
+        notice = rq.AssignmentChanged(group=self.handler.identity.group, cause="r0-95", **fields)
         self.handler.feed(sg.Received(self.time_ms, notice))
 
     # ---- the member's side: coordlib.client.kit.transport.Transport -----------------------

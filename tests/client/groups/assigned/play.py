@@ -7,7 +7,6 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, Partitions, TopicPartition
 from coordlib.client.kit.requests import Timing
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from tests.client.groups.classic.test_membership import IDENTITY, MEMBER
 from tests.client.groups.classic.test_membership import Play as ClassicPlay
 
@@ -34,7 +33,7 @@ class Play(ClassicPlay):
         self.say(sg.ReadToEnd(now_ms, now_ms))
         self.say(sg.WantSubscription(now_ms, WANTED))
         self.written(now_ms)
-        self.answer(now_ms, rs.SubscribeResponse, **picture(numbers), strategy="sticky")
+        self.answer(now_ms, rq.SubscribeResponse, **picture(numbers), strategy="sticky")
         self.polled(now_ms)
 
     def polled(self, now_ms: int) -> list[sg.Output]:
@@ -53,7 +52,7 @@ class Play(ClassicPlay):
     ) -> list[sg.Output]:
         """A notice is read."""
         fields = picture(numbers, release, **more)
-        notice = rs.AssignmentChanged(group="orders", cause="r1-95", **fields)
+        notice = rq.AssignmentChanged(group="orders", cause="r1-95", **fields)
         return self.say(sg.Received(now_ms, notice))
 
     def commit(
@@ -80,9 +79,9 @@ def picture(
         "member": member,
         "generation": generation,
         "fence": fence,
-        "partitions": (rs.GrantedPartitions("t", numbers, fence),) if numbers else (),
+        "partitions": (rq.GrantedPartitions("t", numbers, fence),) if numbers else (),
         "release": tuple(
-            rs.DemandedRelease(cause, (rs.OwnedPartitions("t", some),)) for cause, some in demands
+            rq.DemandedRelease(cause, (rq.OwnedPartitions("t", some),)) for cause, some in demands
         ),
     }
 

@@ -9,7 +9,6 @@ from coordlib.client import AssignedMember
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.requests import Timing
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import CannotReach, GroupError, SetupError
 from tests.client.groups.assigned.by_hand import ByHand
 from tests.client.groups.assigned.play import t
@@ -86,7 +85,7 @@ def test_a_hand_over_is_one_record_and_the_commits_future_ends_with_it() -> None
     assert [(row.partition, row.offset) for row in released.offsets] == [(1, 9)]
     (future,) = user.commits
     assert not future.done()
-    user.log.answer(released, rs.ReleaseResponse, failed=())
+    user.log.answer(released, rq.ReleaseResponse, failed=())
     assert future.result(0).error is None
 
 
@@ -153,7 +152,7 @@ def test_a_refusal_for_good_is_raised_by_poll() -> None:
     user = User()
     user.member.subscribe(pattern="(")
     asked = user.log.newest(rq.Subscribe)
-    user.log.answer(asked, rs.SubscribeResponse, error="INVALID_REGULAR_EXPRESSION", message="No.")
+    user.log.answer(asked, rq.SubscribeResponse, error="INVALID_REGULAR_EXPRESSION", message="No.")
 
     with pytest.raises(GroupError, match="INVALID_REGULAR_EXPRESSION"):
         user.member.poll()

@@ -7,7 +7,6 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback
 from coordlib.client.kit.fence import MemberFenced, Stop
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import ErrorCode, GroupError
 from tests.client import cooperative
@@ -269,8 +268,8 @@ def test_a_rejoin_waits_for_a_revoke_that_is_under_way() -> None:
     play = Play(assignor=cooperative.assignor())
     play.stable()
     play.say(sg.Received(100, notice()))
-    play.answer(200, rs.JoinGroupResponse, **join_fields(generation=2))
-    play.answer(300, rs.SyncGroupResponse, **sync_fields(0))
+    play.answer(200, rq.JoinGroupResponse, **join_fields(generation=2))
+    play.answer(300, rq.SyncGroupResponse, **sync_fields(0))
     assert play.say(sg.Polled(400)) == [sg.Call(Callback.REVOKED, (T1,))]
     assert play.member.assignment(400) == (T0, T1)
     assert play.say(sg.Received(410, notice(generation=2))) == []
@@ -285,9 +284,9 @@ def test_a_commit_that_is_refused_between_join_and_assignment_asks_for_nothing()
     play = Play(assignor=cooperative.assignor())
     play.stable()
     play.say(sg.Received(100, notice()))
-    play.answer(200, rs.JoinGroupResponse, **join_fields(generation=2))
+    play.answer(200, rq.JoinGroupResponse, **join_fields(generation=2))
     play.say(sg.CommitOffsets(210, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
-    outputs = play.answer(220, rs.OffsetCommitResponse, error="REBALANCE_IN_PROGRESS")
+    outputs = play.answer(220, rq.OffsetCommitResponse, error="REBALANCE_IN_PROGRESS")
 
     assert [type(each) for each in outputs] == [sg.Answer]
     assert play.member.state is State.SYNCING
@@ -301,9 +300,9 @@ def test_a_commit_that_the_new_generation_overtook_may_be_repeated() -> None:
     play.say(sg.CommitOffsets(110, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
     commit = play.sent[-1]
     assert isinstance(join, sg.Send)
-    joined = play.response(join.request, rs.JoinGroupResponse, **join_fields(generation=2))
+    joined = play.response(join.request, rq.JoinGroupResponse, **join_fields(generation=2))
     play.say(sg.Received(200, joined))
-    late = play.response(commit, rs.OffsetCommitResponse, error="ILLEGAL_GENERATION")
+    late = play.response(commit, rq.OffsetCommitResponse, error="ILLEGAL_GENERATION")
     (answer,) = play.say(sg.Received(210, late))
 
     assert isinstance(answer, sg.Answer)
@@ -316,7 +315,7 @@ def test_removed_while_the_join_is_parked_loses_everything() -> None:
     play = Play(assignor=cooperative.assignor())
     play.stable()
     play.say(sg.Received(100, notice()))
-    play.answer(200, rs.JoinGroupResponse, error="UNKNOWN_MEMBER_ID", member=MEMBER)
+    play.answer(200, rq.JoinGroupResponse, error="UNKNOWN_MEMBER_ID", member=MEMBER)
 
     assert play.member.assignment(200) == ()
     assert play.say(sg.Polled(300)) == [sg.Call(Callback.LOST, (T0, T1))]

@@ -24,7 +24,6 @@ from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Partitions
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from tests.client import cooperative
@@ -237,7 +236,7 @@ def test_an_error_of_the_coordinators_own_is_not_taken_for_the_leaders() -> None
     """UNKNOWN_SERVER_ERROR without an assignment: it was too large, and the group starts over."""
     play = Play()
     play.joined()
-    play.answer(20, rs.SyncGroupResponse, error="UNKNOWN_SERVER_ERROR", message="Too large.")
+    play.answer(20, rq.SyncGroupResponse, error="UNKNOWN_SERVER_ERROR", message="Too large.")
 
     assert play.member.state is State.FAILED
 
@@ -248,7 +247,7 @@ def test_an_error_comes_once_and_the_callbacks_before_it() -> None:
     play.joined()
     play.answer(
         20,
-        rs.SyncGroupResponse,
+        rq.SyncGroupResponse,
         error="INCONSISTENT_GROUP_PROTOCOL",
         message="a \x1b[31m word",
         assignment=b"",
@@ -356,14 +355,14 @@ def test_a_failed_assignment_is_not_told_as_one() -> None:
     play = Play(assignor=ours)
     play.joined()
     seen = list(ours.heard)
-    play.answer(20, rs.SyncGroupResponse, error="UNKNOWN_SERVER_ERROR", assignment=b"", fence=4)
+    play.answer(20, rq.SyncGroupResponse, error="UNKNOWN_SERVER_ERROR", assignment=b"", fence=4)
 
     assert ours.heard == seen
 
 
-def unreadable() -> list[rs.JoinedMember]:
+def unreadable() -> list[rq.JoinedMember]:
     good = cp.encode_subscription(cp.Subscription(topics=("t",)))
-    return [rs.JoinedMember("a", None, good), rs.JoinedMember("b", None, b"\x00")]
+    return [rq.JoinedMember("a", None, good), rq.JoinedMember("b", None, b"\x00")]
 
 
 def test_a_member_that_cannot_be_read_gets_nothing_and_is_logged(

@@ -10,7 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from coordlib.core.groups.assignors import server_sticky
-from coordlib.core.groups.assignors import server_sticky as sticky
 from coordlib.core.groups.assignors.server_model import Subscriber
 from tests.core.groups.assignors.groups import (
     FEW,
@@ -66,7 +65,7 @@ def test_no_balanced_assignment_moves_less(group: tuple[Members, dict[str, int]]
     before = had(members)
     every = list(balanced(members, partitions))
 
-    after = owners(sticky.assign(members, partitions))
+    after = owners(server_sticky.assign(members, partitions))
 
     assert after in every
     assert len(moved(before, after)) == min(len(moved(before, each)) for each in every)
@@ -76,11 +75,11 @@ def test_no_balanced_assignment_moves_less(group: tuple[Members, dict[str, int]]
 @FEW
 def test_a_newcomer_takes_and_nobody_else_gains(drawn: Drawn, capacity: int) -> None:
     """A member more for a group under load: the others go on with what they keep."""
-    members = holding(drawn.members, sticky.assign(drawn.members, drawn.partitions))
+    members = holding(drawn.members, server_sticky.assign(drawn.members, drawn.partitions))
     wanted = next(iter(members.values())).topics
     members["newcomer"] = Subscriber(topics=wanted)
 
-    after = owners(sticky.assign(members, drawn.partitions))
+    after = owners(server_sticky.assign(members, drawn.partitions))
 
     assert {after[each] for each in moved(had(members), after)} <= {"newcomer"}
 
@@ -90,10 +89,10 @@ def test_a_newcomer_takes_and_nobody_else_gains(drawn: Drawn, capacity: int) -> 
 def test_only_the_share_of_who_leaves_moves(drawn: Drawn, data: st.DataObject) -> None:
     """One member crashes: nobody else has to stop anything."""
     assume(len(drawn.members) > 1)
-    members = holding(drawn.members, sticky.assign(drawn.members, drawn.partitions))
+    members = holding(drawn.members, server_sticky.assign(drawn.members, drawn.partitions))
     del members[data.draw(st.sampled_from(sorted(members)))]
 
-    after = owners(sticky.assign(members, drawn.partitions))
+    after = owners(server_sticky.assign(members, drawn.partitions))
 
     assert moved(had(members), after) == set()
 
@@ -101,9 +100,9 @@ def test_only_the_share_of_who_leaves_moves(drawn: Drawn, data: st.DataObject) -
 def test_a_topic_that_grows_moves_nothing() -> None:
     """Somebody adds partitions to a topic; those that there were stay where they are."""
     members = subscribers(dict.fromkeys("mno", ("t",)))
-    members = holding(members, sticky.assign(members, {"t": 6}))
+    members = holding(members, server_sticky.assign(members, {"t": 6}))
 
-    after = owners(sticky.assign(members, {"t": 9}))
+    after = owners(server_sticky.assign(members, {"t": 9}))
 
     assert moved(had(members), after) == set()
     assert sorted(Counter(after.values()).values()) == [3, 3, 3]
@@ -112,10 +111,10 @@ def test_a_topic_that_grows_moves_nothing() -> None:
 def test_a_member_that_grows_takes_what_it_is_due_and_no_more() -> None:
     """A member subscribes again with double the capacity."""
     members = subscribers(dict.fromkeys("mno", ("t",)))
-    members = holding(members, sticky.assign(members, {"t": 8}))
+    members = holding(members, server_sticky.assign(members, {"t": 8}))
     members["n"] = msgspec.structs.replace(members["n"], capacity=2)
 
-    after = owners(sticky.assign(members, {"t": 8}))
+    after = owners(server_sticky.assign(members, {"t": 8}))
 
     assert Counter(after.values()) == {"m": 2, "n": 4, "o": 2}
     assert {after[each] for each in moved(had(members), after)} == {"n"}
@@ -126,10 +125,10 @@ def test_a_newcomer_is_given_many_topics() -> None:
     topics = tuple(f"t{n}" for n in range(8))
     members = subscribers(dict.fromkeys("mn", topics))
     counts = dict.fromkeys(topics, 4)
-    members = holding(members, sticky.assign(members, counts))
+    members = holding(members, server_sticky.assign(members, counts))
     members["newcomer"] = Subscriber(topics=topics)
 
-    rows = sticky.assign(members, counts)["newcomer"]
+    rows = server_sticky.assign(members, counts)["newcomer"]
 
     assert sum(map(len, rows.values())) == 10
     assert {len(some) for some in rows.values()} == {2}
@@ -166,7 +165,7 @@ def test_who_alone_wants_a_topic_has_it_and_less_of_the_others() -> None:
     """A member that also reads a topic of its own is relieved of what others can read."""
     members = subscribers({"m": ("a", "b"), "n": ("a",), "o": ("a",)})
 
-    shares = sticky.assign(members, {"a": 5, "b": 2})
+    shares = server_sticky.assign(members, {"a": 5, "b": 2})
 
     assert shares["m"]["b"] == (0, 1)
     assert [sum(map(len, rows.values())) for rows in shares.values()] == [3, 2, 2]
@@ -175,11 +174,11 @@ def test_who_alone_wants_a_topic_has_it_and_less_of_the_others() -> None:
 def test_who_wants_a_topic_no_more_loses_that_topic_alone() -> None:
     """A member subscribes to less: the rest of its share stays."""
     members = subscribers({"m": ("a", "b"), "n": ("a", "b")})
-    members = holding(members, sticky.assign(members, {"a": 2, "b": 2}))
+    members = holding(members, server_sticky.assign(members, {"a": 2, "b": 2}))
     kept = members["m"].share["a"]
     members["m"] = Subscriber(topics=("a",), share=members["m"].share)
 
-    shares = sticky.assign(members, {"a": 2, "b": 2})
+    shares = server_sticky.assign(members, {"a": 2, "b": 2})
 
     assert set(kept) <= set(shares["m"]["a"])
     assert shares["n"]["b"] == (0, 1)
@@ -197,7 +196,7 @@ def test_a_partition_may_move_on_before_the_division_is_over() -> None:
     counts = {"b": 1, "d": 1}
     members = holding(members, {"small": {"b": (0,), "d": (0,)}})
 
-    shares = sticky.assign(members, counts)
+    shares = server_sticky.assign(members, counts)
 
     assert shares == {"small": {}, "big": {"d": (0,)}, "other": {"b": (0,)}}
-    assert sticky.assign(holding(members, shares), counts) == shares
+    assert server_sticky.assign(holding(members, shares), counts) == shares

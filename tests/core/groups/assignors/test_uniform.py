@@ -5,7 +5,6 @@ from collections import Counter
 from hypothesis import given
 
 from coordlib.core.groups.assignors import server_sticky
-from coordlib.core.groups.assignors import server_sticky as sticky
 from coordlib.core.groups.assignors.server_model import quotas
 from tests.core.groups.assignors.groups import (
     FEW,
@@ -37,7 +36,7 @@ def test_sizes_do_not_depend_on_what_members_had(drawn: Drawn) -> None:
 @FEW
 def test_everybody_keeps_as_many_as_it_is_due(drawn: Drawn) -> None:
     """Stickiness comes second, and it comes."""
-    members = holding(drawn.members, sticky.assign(drawn.members, drawn.partitions))
+    members = holding(drawn.members, server_sticky.assign(drawn.members, drawn.partitions))
 
     after = owners(server_sticky.assign_uniform(members, drawn.partitions))
 
@@ -51,4 +50,4 @@ def test_the_larger_share_goes_by_id_and_not_by_history() -> None:
     members = holding(members, {"m": {"t": (0,)}, "n": {"t": (1, 2)}})
 
     assert server_sticky.assign_uniform(members, {"t": 3}) == {"m": {"t": (0, 2)}, "n": {"t": (1,)}}
-    assert sticky.assign(members, {"t": 3}) == {"m": {"t": (0,)}, "n": {"t": (1, 2)}}
+    assert server_sticky.assign(members, {"t": 3}) == {"m": {"t": (0,)}, "n": {"t": (1, 2)}}

@@ -13,7 +13,6 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.transport import NoFence, identity_at
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.errors import CoordError
 from tests.tools.simulation.transactions.copier import BREAK_MS, HASTE, PATIENCE_S
 from tests.tools.simulation.transactions.courier import MAIL, Courier, CourierTransport
@@ -41,7 +40,7 @@ class _Question(NoFence):
         )
 
     def feed(self, event: sg.Input) -> None:
-        if isinstance(event, sg.Received) and isinstance(event.message, rs.OffsetFetchResponse):
+        if isinstance(event, sg.Received) and isinstance(event.message, rq.OffsetFetchResponse):
             answer = event.message
             if answer.id == self.request.id:
                 self.is_answered = True
