@@ -140,7 +140,7 @@ def fields_of(kind: Any) -> set[str]:
     """Its own fields and those of the values in them, as they are called on the wire."""
     found = set(kind.__struct_encode_fields__)
     for field in msgspec.structs.fields(kind):
-        for part in re.findall(r"coordlib\.records\.\w+\.(\w+)", str(field.type)):
+        for part in re.findall(r"coordlib\.core\.wire\.\w+\.(\w+)", str(field.type)):
             inner = next(getattr(m, part) for m in (rq, stored) if hasattr(m, part))
             found |= set(inner.__struct_encode_fields__)
     return found
