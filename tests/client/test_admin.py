@@ -49,13 +49,11 @@ def join_as(admin: Admin, group: str, *topics: str, instance: str | None = None)
     return str(answer.member)
 
 
-def sync_as(admin: Admin, group: str, member: str, instance: str | None = None) -> None:
+def sync_as(admin: Admin, group: str, member: str) -> None:
     """Lead a group of one, and own something from then on."""
     asked = _Question(admin._identity(group))
     rows = (rq.MemberAssignment(member, b"all"),)
-    request = rq.SyncGroup(
-        **asked.envelope(), generation=1, member=member, instance=instance, assignments=rows
-    )
+    request = rq.SyncGroup(**asked.envelope(), generation=1, member=member, assignments=rows)
     admin._ask(asked, request, 10)
 
 

@@ -18,7 +18,6 @@ NAMES = ("b1", "b2", "b3")
 T0 = ("t", 0)
 NS = 1_000_000_000
 S_S = TIMING.session_timeout_ms / 1_000
-RT_S = TIMING.release_timeout_ms / 1_000
 Tell = Callable[[str], None]
 
 

@@ -188,11 +188,6 @@ def active(*topics: rq.NewTopic) -> Conversation:
     return talk
 
 
-def since_of(talk: Conversation, broker: int) -> int:
-    """The record that gave a broker its state."""
-    return cluster_of(talk.shard).brokers[broker].since
-
-
 def says(talk: Conversation, broker: int, target: str, **fields: Any) -> list[str]:
     """A broker says what it wants, as it knows its state."""
     known = cluster_of(talk.shard).brokers[broker]

@@ -123,12 +123,10 @@ def restore(
     return state.restore(topics, position, registry or REGISTRY)
 
 
-def restored(
-    outputs: Iterable[Output], position: ShardPosition, registry: Registry | None = None
-) -> bytes:
+def restored(outputs: Iterable[Output], position: ShardPosition) -> bytes:
     """A blob from all that a job has written, as compaction leaves it."""
-    names = (*state.topics_of(registry or REGISTRY), state.PROGRESS)
-    return state.restore(compacted(outputs, names), position, registry or REGISTRY)
+    names = (*state.topics_of(REGISTRY), state.PROGRESS)
+    return state.restore(compacted(outputs, names), position, REGISTRY)
 
 
 def compacted(outputs: Iterable[Output], names: Iterable[str]) -> dict[str, dict[bytes, bytes]]:
@@ -155,9 +153,8 @@ def topics_known(state: StoredShard) -> dict[str, int]:
     return topics
 
 
-def facts_of(row: Row, shard: Shard, value: Any = None) -> Facts:
+def facts_of(row: Row, shard: Shard) -> Facts:
     """What the kind says of a row's value alone, as if it had just been made."""
-    found = row.value if value is None else value
     settings = shard.settings.of(Groups)
     put = {
         table.name: [((name, number), None) for name, number, _ in row.entries(table)]
@@ -165,7 +162,7 @@ def facts_of(row: Row, shard: Shard, value: Any = None) -> Facts:
         if row.count(table)
     }
     known = Known(row, settings, shard.clock_ms, None, Facts(), {}, put)
-    return row.kind.facts(msgspec.structs.replace(found), known)
+    return row.kind.facts(msgspec.structs.replace(row.value), known)
 
 
 def set_value(shard: Shard, name: str, value: Any, space: str = "group") -> None:

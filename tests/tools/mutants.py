@@ -82,9 +82,9 @@ class Verdict:
 # ---- the files --------------------------------------------------------------------------------
 
 
-def mutants(folder: Path = FOLDER) -> list[Mutant]:
+def mutants() -> list[Mutant]:
     """All that are kept, in order. Raises Unusable."""
-    return [read(path) for path in sorted(folder.glob("*.patch"))]
+    return [read(path) for path in sorted(FOLDER.glob("*.patch"))]
 
 
 def read(path: Path) -> Mutant:

@@ -12,9 +12,9 @@ from tests.client.claims.fake_claims import EPOCH_MS
 from tests.client.claims.world import GROUP, HI_MS, World, t
 
 
-def read_four(world: World, client: str = "a") -> None:
+def read_four(world: World) -> None:
     world.log.put("t", 0, 4)
-    user = world.enter(client)
+    user = world.enter("a")
     world.run(HI_MS)
     assert user.offsets(0) == [0, 1, 2, 3]
 

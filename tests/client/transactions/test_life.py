@@ -188,13 +188,13 @@ def test_a_refusal_for_good_is_a_problem(error: str, is_fatal: bool) -> None:
     assert life.problem.fatal() is is_fatal
 
 
-def of_two(result: Any = COMMIT) -> tuple[TransactionMachine, rq.Request]:
+def of_two() -> tuple[TransactionMachine, rq.Request]:
     """A transaction of two partitions that is decided, and what says that one has its marker."""
     life, other = ready(), Place("there", "out", 1)
     life.stamp(OUT)
     life.stamp(other)
     life.heard(answer(rq.AddPartitionsToTxnResponse, only(life, 0)), 0)
-    life.end(result, 0)
+    life.end(COMMIT, 0)
     life.heard(answer(rq.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
     life.marked([OUT], 0)
     return life, only(life, 0)

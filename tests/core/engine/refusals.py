@@ -2,8 +2,6 @@
 
 from typing import Final
 
-#: For who names another protocol than the group's, or another generation: their own sentences.
-OTHER_PROTOCOL: Final = "Name the protocol type and protocol of your JoinGroup's answer, or none."
 JUDGED_BEFORE: Final = (
     "This JoinGroup was judged before: let go, then join again under an id of its own."
 )

@@ -34,12 +34,12 @@ from tests.tools.driving import (
 MINUTE_MS = 60_000
 
 
-def bounded(how: ShardSettings = SETTINGS, **bounds: int) -> ShardSettings:
+def bounded(**bounds: int) -> ShardSettings:
     """Settings with other bounds of pending offsets."""
     groups = msgspec.structs.replace(
-        how.families["group"], transactions=TransactionsConfig(**bounds)
+        SETTINGS.families["group"], transactions=TransactionsConfig(**bounds)
     )
-    return msgspec.structs.replace(how, families={**how.families, "group": groups})
+    return msgspec.structs.replace(SETTINGS, families={**SETTINGS.families, "group": groups})
 
 
 def rows(*named: tuple[str, int, int]) -> tuple[rq.CommittedOffset, ...]:

@@ -57,9 +57,9 @@ def error_of(talk: p.Talk, request: Any) -> str:
     return next((each["error"] for each in told if "id" in each), "")
 
 
-def value_of(talk: p.Talk, name: str = p.ID) -> Transaction | None:
+def value_of(talk: p.Talk) -> Transaction | None:
     try:
-        return talk.producer(name)
+        return talk.producer(p.ID)
     except KeyError:
         return None
 

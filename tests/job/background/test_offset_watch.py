@@ -49,12 +49,12 @@ class Engine:
         self.watches: list[OffsetWatch] = []
         self.group = f"mirrored-{self.prefix}"
 
-    def make_topic(self, partitions: int = 2) -> None:
+    def make_topic(self) -> None:
         from confluent_kafka.admin import NewTopic
 
-        answer = self.admin.create_topics([NewTopic(self.data, partitions, 1)])
+        answer = self.admin.create_topics([NewTopic(self.data, 2, 1)])
         answer[self.data].result(60)
-        _wait(lambda: len(self.bounds(0, 1)) == partitions)
+        _wait(lambda: len(self.bounds(0, 1)) == 2)
 
     def delete_topic(self) -> None:
         self.admin.delete_topics([self.data])[self.data].result(60)

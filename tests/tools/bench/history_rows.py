@@ -16,8 +16,6 @@ DAY_MS: Final = 86_400_000
 PARTITIONS: Final = 4
 REBALANCES_EVERY: Final = 14  # days
 SHARDS: Final = 8
-#: 200 million commits a year.
-COMMITS_PER_DAY: Final = 547_945
 _DUCKDB: Final = {"STRING": "VARCHAR", "TIMESTAMP": "TIMESTAMPTZ"}
 
 

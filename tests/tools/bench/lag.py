@@ -89,17 +89,17 @@ def run(offsets: int) -> None:
     )
 
 
-def sample_bytes(samples: int, partitions: int = WEIGHED) -> int:
+def sample_bytes(samples: int) -> int:
     """Memory per partition whose log grew in every round, when all its samples are there."""
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    kept = [LogEnds(samples) for _ in range(partitions)]
+    kept = [LogEnds(samples) for _ in range(WEIGHED)]
     for turn in range(samples + 5):
         for ends in kept:
             ends.add(1_700_000_000_000 + turn * INTERVAL_MS, 1_000_000 + 50 * turn)
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    return (after - before) // partitions
+    return (after - before) // WEIGHED
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Consumer:
 class Honest:
     """Consumers of one topic, and a broker."""
 
-    def __init__(self, seed: int, *, consumers: int = 4) -> None:
+    def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
         self.now_ms = 0
         self.log: list[InputRecord] = []
@@ -101,7 +101,7 @@ class Honest:
         self.names = 0
         #: How often a settled reader was asked for the owner of a slot that it is not sure of.
         self.tentative = 0
-        self.consumers = [self._born(f"c{n}") for n in range(consumers)]
+        self.consumers = [self._born(f"c{n}") for n in range(4)]
 
     def _clock_steps(self) -> dict[int, int]:
         """Tick -> by how much the broker's clock goes: two forward steps in two intervals."""

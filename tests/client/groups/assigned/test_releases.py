@@ -36,10 +36,10 @@ def demanded(**more: Any) -> Play:
     return play
 
 
-def letting_go(now_ms: int = 200) -> Play:
+def letting_go() -> Play:
     """The same, in the middle of on_revoked."""
     play = demanded()
-    assert play.say(sg.Polled(now_ms)) == [revoked(1)]
+    assert play.say(sg.Polled(200)) == [revoked(1)]
     return play
 
 

@@ -57,8 +57,8 @@ class Switch:
         return self.assignor(cooperative.assignor())
 
 
-def of_kind(world: World, kind: type[rq.Request], client: str | None = None) -> list[rq.Request]:
-    return [r for r in world.requests if isinstance(r, kind) and client in (None, r.client)]
+def of_kind(world: World, kind: type[rq.Request]) -> list[rq.Request]:
+    return [r for r in world.requests if isinstance(r, kind)]
 
 
 def heard(user: User) -> list[str]:

@@ -39,7 +39,6 @@ TOPICS: Final = ("orders", "parcels")
 ADMIN: Final = "admin"
 RATE_ERROR = 0.002
 BROKERS = 3
-PROGRAMS_MAX = 6
 
 
 class ClaimsWorld(Stage):

@@ -37,8 +37,6 @@ TURN_MS: Final = 200
 GATHER_MS: Final = 300
 LEAVE_S: Final = 10.0
 HASTE: Final = 40
-#: What a look comes to when it knows the result, and has not said it.
-DECIDING: Final = "deciding"
 
 
 class LakeMember(Struck):
