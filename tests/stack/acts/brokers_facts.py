@@ -11,9 +11,8 @@ import msgspec
 from coordlib.client.kit.process import boottime_ms
 from coordlib.core.wire.stored import PartitionValue
 from coordlib.demo.history import Happened
-from coordlib.errors import CannotReach
-from coordlib.history.sql import query_tables
 from coordlib.kafka.reading import newest_by_key
+from tests.stack.acts.delta import archived
 
 _LEADERS: Final = """
     SELECT partition, leader, incarnation, leader_epoch, fence, since, until, election
@@ -61,12 +60,13 @@ class ClusterHistory:
         self._tables, self._cluster, self._topic = tables, cluster, topic
 
     def leaders(self) -> list[Led]:
-        return [Led(*row) for row in self._rows(_LEADERS, self._cluster, self._topic)]
+        return [Led(*row) for row in self._rows(_LEADERS)]
 
     def partitions(self) -> dict[int, Row]:
         """As the newest changes left them."""
-        rows = self._rows(_ROWS, self._cluster, self._topic)
-        return {partition: _row(*row) for partition, *row in rows}
+        return {
+            partition: Row(*row[:4], *map(tuple, row[4:])) for partition, *row in self._rows(_ROWS)
+        }
 
     def changes(self) -> list[Happened]:
         """Every change of a partition, on the clock of the witnesses."""
@@ -85,15 +85,12 @@ class ClusterHistory:
                 isr=tuple(isr),
             )
             for partition, leader, leader_epoch, partition_epoch, fence, replicas, isr, time in (
-                self._rows(_CHANGES, self._cluster, self._topic)
+                self._rows(_CHANGES)
             )
         ]
 
-    def _rows(self, sql: str, *parameters: object) -> Sequence[Any]:
-        try:
-            return query_tables(self._tables, sql, parameters).rows
-        except CannotReach:
-            return ()
+    def _rows(self, sql: str) -> Sequence[Any]:
+        return archived(self._tables, sql, self._cluster, self._topic)
 
 
 def partitions_in_kafka(
@@ -105,19 +102,8 @@ def partitions_in_kafka(
         of_cluster, what, *place = msgspec.json.decode(key)
         if (of_cluster, what, *place[:1]) == (cluster, "partition", topic):
             row = msgspec.json.decode(value, type=PartitionValue)
-            found[int(place[1])] = _row(
+            found[int(place[1])] = Row(
                 *(row.leader, row.leader_epoch, row.partition_epoch, row.fence),
                 *(row.replicas, row.isr),
             )
     return found
-
-
-def _row(
-    leader: int,
-    leader_epoch: int,
-    partition_epoch: int,
-    fence: int,
-    replicas: Sequence[int],
-    isr: Sequence[int],
-) -> Row:
-    return Row(leader, leader_epoch, partition_epoch, fence, tuple(replicas), tuple(isr))

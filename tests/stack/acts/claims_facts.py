@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from coordlib.client.claims.admin import Survey
 from coordlib.core.claims.slots import Judgement, Verdict
-from coordlib.errors import CannotReach
-from coordlib.history.sql import query_tables
 from tests.stack.acts.claims_verdict import Claimed, Won
+from tests.stack.acts.delta import archived
 
 _CLAIMS: Final = """
     SELECT partition, client_id, epoch, since, until, began, ended, first_position, last_position
@@ -18,11 +17,7 @@ _BEGINS: Final = (Verdict.WON, Verdict.RECLAIMED)
 
 def claims_in_delta(tables: Path, group: str, topic: str) -> list[Claimed]:
     """By partition, in the order of their epochs; none before the first archive batch."""
-    try:
-        rows = query_tables(tables, _CLAIMS, (group, topic)).rows
-    except CannotReach:
-        return []
-    return [Claimed(*row) for row in rows]
+    return [Claimed(*row) for row in archived(tables, _CLAIMS, group, topic)]
 
 
 class Log:

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from coordlib.errors import CannotReach
-from coordlib.history.sql import query_tables
 from coordlib.kafka.clients import reaching
 from coordlib.kafka.reading import read_to_end, read_uncommitted
+from tests.stack.acts.delta import archived
 from tests.stack.acts.transactions_verdict import Copied, Decision
 
 #: Commits that wait for a decision, and what became of them.
@@ -50,7 +49,7 @@ def _copied(message: Any) -> Copied:
 
 def decisions_in_delta(tables: Path, group: str) -> list[Decision]:
     """Every commit that waited for a decision, in the order of the log."""
-    return list(_decisions(_rows(tables, group)))
+    return list(_decisions(archived(tables, _DECISIONS, group)))
 
 
 def _decisions(rows: Sequence[Any]) -> Iterator[Decision]:
@@ -66,10 +65,3 @@ def _decisions(rows: Sequence[Any]) -> Iterator[Decision]:
             by = told.get("by", "")
             yield begun.pop(key)._replace(outcome=kind, decided=time, by=by)
     yield from begun.values()
-
-
-def _rows(tables: Path, group: str) -> Sequence[Any]:
-    try:
-        return query_tables(tables, _DECISIONS, (group,)).rows
-    except CannotReach:  # before the first archive batch
-        return ()
