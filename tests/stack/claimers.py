@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from confluent_kafka import Producer
@@ -221,12 +220,7 @@ class Claimers(AbstractContextManager["Claimers"]):
                 assert judgement.after.epoch >= newest.get(judgement.key, -1)
                 newest[judgement.key] = judgement.after.epoch
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for each in self.all:
             if each.process.poll() is None:
                 each.signal(signal.SIGCONT)

@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, Final
 
 from confluent_kafka import Producer
@@ -52,12 +51,7 @@ class Flow(AbstractContextManager["Flow"]):
             assert time.monotonic() < deadline, "records were not acknowledged"
             self._producer.flush(1)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(PATIENCE_S)
         close(self._producer)

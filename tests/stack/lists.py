@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
@@ -132,12 +131,7 @@ class Lists(AbstractContextManager["Lists"]):
     def _tell(self, what: str, **fields: Any) -> None:
         self.told.append(Happened(boottime_ms(), what, **fields))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(PATIENCE_S)
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -69,9 +68,7 @@ class Traffic(AbstractContextManager["Traffic"]):
 
     def stop(self) -> None:
         """No more of them; what was begun is answered, or its outcome is unknown."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(END_TIMEOUT_S)
+        self._end(END_TIMEOUT_S)
         self.check()
 
     def read_everything(self) -> None:
@@ -84,15 +81,13 @@ class Traffic(AbstractContextManager["Traffic"]):
                 self._get(client, f"last-reader-{partition}", partition, key)
             client.close()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end(END_TIMEOUT_S if kind is None else 1.0)
+
+    def _end(self, timeout_s: float) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(END_TIMEOUT_S if kind is None else 1.0)
+            thread.join(timeout_s)
 
     # ---- in threads -----------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -231,12 +230,7 @@ class Scene(AbstractContextManager["Scene"]):
         acts, records = len(self.crew.readings), sum(self.flow.ends.values())
         return f"{records} records, {acts - records} read twice"
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.resume_job()  # a suspended one could not be stopped
         self._open.close()
 
