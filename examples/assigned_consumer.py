@@ -37,13 +37,13 @@ def consume(consumer: CoordinatedConsumer, stop: threading.Event) -> None:
             where = f"{message.topic()}-{message.partition()}@{message.offset()}"
             print(f"record {where}: {message.value()!r}", flush=True)
         if messages:
-            commit(consumer)
+            commit(consumer, asynchronous=False)
 
 
-def commit(consumer: CoordinatedConsumer) -> None:
+def commit(consumer: CoordinatedConsumer, *, asynchronous: bool) -> None:
     """Commit all records that were returned."""
     try:
-        consumer.commit(asynchronous=False)
+        consumer.commit(asynchronous=asynchronous)
     except MemberFenced:
         print("not committed: another member may have the partitions", flush=True)
 
@@ -57,10 +57,7 @@ def assigned(consumer: CoordinatedConsumer, partitions: list[TopicPartition]) ->
 
 def revoked(consumer: CoordinatedConsumer, partitions: list[TopicPartition]) -> None:
     """Partitions are demanded: their commit is written in one record with their release."""
-    try:
-        consumer.commit()
-    except MemberFenced:
-        print("not committed: another member may have the partitions", flush=True)
+    commit(consumer, asynchronous=True)
     for each in partitions:
         print(f"revoked: {each.topic}-{each.partition}", flush=True)
 

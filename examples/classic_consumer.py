@@ -35,13 +35,13 @@ def consume(consumer: CoordinatedConsumer, stop: threading.Event) -> None:
             where = f"{message.topic()}-{message.partition()}@{message.offset()}"
             print(f"record {where} token {token}: {message.value()!r}", flush=True)
         if messages:
-            commit(consumer)
+            commit(consumer, asynchronous=False)
 
 
-def commit(consumer: CoordinatedConsumer) -> None:
+def commit(consumer: CoordinatedConsumer, *, asynchronous: bool) -> None:
     """Commit all records that were returned."""
     try:
-        consumer.commit(asynchronous=False)
+        consumer.commit(asynchronous=asynchronous)
     except MemberFenced:
         # The member was silent for too long. `on_lost` follows, and the next owner reads these
         # records again.
@@ -64,10 +64,7 @@ def revoked(consumer: CoordinatedConsumer, partitions: list[TopicPartition]) -> 
     Nobody waits for the answer: the commit stands in the log before this member's next request, so
     the next owner begins behind it.
     """
-    try:
-        consumer.commit()
-    except MemberFenced:
-        print("not committed: another member may have the partitions", flush=True)
+    commit(consumer, asynchronous=True)
     show("revoked")(consumer, partitions)
 
 
