@@ -1,10 +1,8 @@
 """Processes that share a topic by claims (`tests.stack.claimer`), and what they wrote down."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -22,9 +20,9 @@ from coordlib.core.wire.claims import AnyMessage
 from coordlib.demo.history import AT_MOST_ONCE, Happened, write
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination
+from tests.stack.processes import launch
 from tests.stack.recorded import HISTORY, checked_history
 
-ROOT = Path(__file__).parents[2]
 #: HI is 6 s.
 COORDINATION = "__marshal.6s"
 PARTITIONS = 4
@@ -81,7 +79,7 @@ class Claimer:
         return held
 
     def signal(self, number: int) -> None:
-        os.kill(self.process.pid, number)
+        self.process.send_signal(number)
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
@@ -108,13 +106,16 @@ class Claimers(AbstractContextManager["Claimers"]):
     def start(self, client: str, work_s: float = 0.0, **options: Any) -> Claimer:
         witness = self.folder / f"{client}-{len(self.all)}.jsonl"
         config = {**self.config, "group.id": self.group, "client.id": client}
-        command = [sys.executable, "-m", "tests.stack.claimer", "--config", json.dumps(config)]
-        command += ["--topic", self.topic, "--coordination", COORDINATION]
-        command += ["--witness", str(witness), "--options", json.dumps(options)]
-        command += ["--work-s", str(work_s)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        with witness.with_suffix(".log").open("wb") as log:
-            started = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=log)
+        started = launch(
+            witness.with_suffix(".log"),
+            "tests.stack.claimer",
+            config=json.dumps(config),
+            topic=self.topic,
+            coordination=COORDINATION,
+            witness=str(witness),
+            options=json.dumps(options),
+            work_s=str(work_s),
+        )
         made = Claimer(started, client, witness)
         self.all.append(made)
         if options.get("delivery") == AT_MOST_ONCE:

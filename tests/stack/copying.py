@@ -1,9 +1,7 @@
 """A copier whose transactions the coordinator decides, as a process, and what it has copied."""
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,7 +16,7 @@ from coordlib.client.transactions.committed import PartitionReader
 from coordlib.core.wire.data_headers import read_headers
 from coordlib.kafka.reading import read_to_end
 from tests.stack.conftest import wait_until
-from tests.stack.processes import ROOT
+from tests.stack.processes import launch
 from tests.stack.wire import close
 
 PARTITIONS: Final = 2
@@ -47,25 +45,18 @@ class Copying:
 
     def start(self) -> None:
         """The same transactional id each time: the next process of it."""
-        arguments = {
-            "bootstrap": self.here,
-            "group": self._group,
-            "source": self.source,
-            "sink": self.sink,
-            "name": "a",
-            "folder": str(self.folder),
-            "decided-by": "coordinator",
-            "sink-bootstrap": self.there,
-        }
-        options = [word for key, value in arguments.items() for word in (f"--{key}", value)]
-        with (self.folder / "a.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.stack.copier", *options],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdout=log,
-                stderr=log,
-            )
+        self._process = launch(
+            self.folder / "a.log",
+            "tests.stack.copier",
+            bootstrap=self.here,
+            group=self._group,
+            source=self.source,
+            sink=self.sink,
+            name="a",
+            folder=str(self.folder),
+            decided_by="coordinator",
+            sink_bootstrap=self.there,
+        )
 
     def dies_behind_a_decision(self) -> None:
         """SIGKILL between a decision and its markers."""

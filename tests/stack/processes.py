@@ -22,8 +22,14 @@ ROOT = Path(__file__).parents[2]
 Place = tuple[str, int]
 
 
-def launch(log: Path, module: str, *arguments: str) -> "subprocess.Popen[bytes]":
-    """Start a module of the tests; what it prints goes to the end of `log`."""
+def launch(log: Path, module: str, *arguments: str, **options: str) -> "subprocess.Popen[bytes]":
+    """Start a module of the tests; what it prints goes to the end of `log`.
+
+    Args:
+        options: behind the arguments: `work_s="1"` is `--work-s 1`.
+    """
+    for name, value in options.items():
+        arguments += (f"--{name.replace('_', '-')}", value)
     given = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join([str(ROOT), *(given.split(os.pathsep) if given else ())])
     with log.open("ab") as file:

@@ -1,9 +1,7 @@
 """Two copiers in one group, over a real broker and job: every record once, whatever is killed."""
 
-import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from coordlib.kafka.reading import read_to_end
 from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
-from tests.stack.processes import ROOT
+from tests.stack.processes import launch
 from tests.stack.wire import close
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault]
@@ -44,23 +42,16 @@ class Copiers:
         close(producer)
 
     def start(self, name: str) -> None:
-        arguments = {
-            "bootstrap": self._servers,
-            "group": self._group,
-            "source": self.source,
-            "sink": self.sink,
-            "name": name,
-            "folder": str(self.folder),
-        }
-        options = [word for key, value in arguments.items() for word in (f"--{key}", value)]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.stack.copier", *options],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdout=log,
-                stderr=log,
-            )
+        self._processes[name] = launch(
+            self.folder / f"{name}.log",
+            "tests.stack.copier",
+            bootstrap=self._servers,
+            group=self._group,
+            source=self.source,
+            sink=self.sink,
+            name=name,
+            folder=str(self.folder),
+        )
 
     def kill(self, name: str) -> None:
         process = self._processes.pop(name)

@@ -4,11 +4,9 @@ First a writer and whoever shuts it out at the same moment, in both orders: Delt
 decides. Then a member that is killed at each point between acceptance and its word.
 """
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +29,7 @@ from coordlib.local.stack import Stack
 from tests.stack.conftest import wait_until
 from tests.stack.disks import fill, small_disk
 from tests.stack.lake_member import TIMING, start_into
-from tests.stack.processes import ROOT
+from tests.stack.processes import launch
 from tests.stack.test_claim_meets_a_late_write import FIRST, Table
 from tests.stack.wire import close
 
@@ -465,23 +463,16 @@ class Lake:
     def start(self, name: str, hold: str) -> None:
         """Start a member that will stand still at this point."""
         (self.folder / f"{name}.hold").write_text(hold)
-        given = {
-            "bootstrap": self.servers,
-            "group": self.group,
-            "topic": self.topic,
-            "table": self.table,
-            "folder": str(self.folder),
-            "name": name,
-        }
-        options = [word for key, value in given.items() for word in (f"--{key}", value)]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.stack.lake_member", *options],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdout=log,
-                stderr=log,
-            )
+        self._processes[name] = launch(
+            self.folder / f"{name}.log",
+            "tests.stack.lake_member",
+            bootstrap=self.servers,
+            group=self.group,
+            topic=self.topic,
+            table=self.table,
+            folder=str(self.folder),
+            name=name,
+        )
 
     def kill_held(self, name: str) -> None:
         held = self.folder / f"{name}.held"
