@@ -8,6 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from deltalake import DeltaTable
 
 from coordlib.kafka.reading import read_to_end
 from coordlib.local.jars import ensure_jars
@@ -90,6 +91,12 @@ class Newcomer:
         options = {"bootstrap.servers": self.servers}
         read = (read_to_end(options, self.named(topic), number) for number in range(2))
         return sorted(v for each in read for record in each if (v := record.value()) is not None)
+
+    def rows_in(self, table: Path) -> list[str]:
+        """The values in a Delta table, in their order; none before it is made."""
+        if not DeltaTable.is_deltatable(str(table)):
+            return []
+        return sorted(DeltaTable(table).to_pyarrow_table()["value"].to_pylist())
 
     def end(self) -> None:
         for process in self._started:

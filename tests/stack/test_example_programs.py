@@ -4,7 +4,6 @@ import signal
 import subprocess
 
 import pytest
-from deltalake import DeltaTable
 
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK
@@ -23,6 +22,12 @@ PATIENCE_S = 120.0
 
 def start(newcomer: Newcomer, program: str, *arguments: str) -> "subprocess.Popen[bytes]":
     return newcomer.start(str(EXAMPLES / f"{program}.py"), *arguments)
+
+
+def has_all(newcomer: Newcomer) -> bool:
+    """Whether the newest program has printed all records."""
+    newcomer.must_run()
+    return all(f"b'record-{each}'" in newcomer.shown() for each in range(RECORDS))
 
 
 def ends_on_sigterm(newcomer: Newcomer, program: "subprocess.Popen[bytes]", number: int) -> None:
@@ -51,11 +56,7 @@ def test_a_consumer_prints_the_records(newcomer: Newcomer, program: str) -> None
         more += ["--coordination-topic", "__marshal.9s"]
     consumer = start(newcomer, program, newcomer.servers, newcomer.named("orders"), *more)
 
-    def has_all() -> bool:
-        newcomer.must_run()
-        return all(f"b'record-{each}'" in newcomer.shown() for each in range(RECORDS))
-
-    wait_until("the records are printed", has_all, PATIENCE_S)
+    wait_until("the records are printed", lambda: has_all(newcomer), PATIENCE_S)
     ends_on_sigterm(newcomer, consumer, 0)
     assert newcomer.shown().splitlines()[-1] in ("left the group", "released all claims")
 
@@ -80,11 +81,7 @@ def test_a_copy_that_the_coordinator_decides_is_read_once(newcomer: Newcomer) ->
     copier = start(newcomer, program, "copy", servers, *topics, "--group", group)
     reader = start(newcomer, program, "read", servers, topics[1])
 
-    def is_read() -> bool:
-        newcomer.must_run()
-        return all(f"b'record-{each}'" in newcomer.shown() for each in range(RECORDS))
-
-    wait_until("the committed records are read", is_read, PATIENCE_S)
+    wait_until("the committed records are read", lambda: has_all(newcomer), PATIENCE_S)
     ends_on_sigterm(newcomer, copier, 0)
     ends_on_sigterm(newcomer, reader, 1)
     assert newcomer.shown().count("record-") == RECORDS
@@ -99,9 +96,7 @@ def test_a_query_writes_the_records_into_a_table(newcomer: Newcomer, program: st
 
     def written() -> list[str]:
         newcomer.must_run()
-        if not DeltaTable.is_deltatable(str(table)):
-            return []
-        return sorted(DeltaTable(table).to_pyarrow_table()["value"].to_pylist())
+        return newcomer.rows_in(table)
 
     wait_until("the records are written", lambda: len(written()) >= RECORDS, 480.0)
     assert written() == [each.decode() for each in VALUES]

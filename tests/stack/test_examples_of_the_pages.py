@@ -5,7 +5,6 @@ import shlex
 import signal
 
 import pytest
-from deltalake import DeltaTable
 
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK
@@ -69,9 +68,7 @@ def test_a_query_writes_the_records_into_a_table(newcomer: Newcomer, page: str) 
 
     def written() -> list[str]:
         newcomer.must_run()
-        if not DeltaTable.is_deltatable(str(table)):
-            return []
-        return sorted(DeltaTable(table).to_pyarrow_table()["value"].to_pylist())
+        return newcomer.rows_in(table)
 
     wait_until("the records are written", lambda: len(written()) >= RECORDS, 480.0)
     assert written() == [f"record-{number}" for number in range(RECORDS)]
