@@ -13,7 +13,7 @@ from coordlib.core.wire import api as rq
 from coordlib.errors import ErrorCode, GroupError
 from tests.client import cooperative
 from tests.client.groups.classic.test_membership import MEMBER, T0, T1, Play, stopped
-from tests.client.world import User, World, t
+from tests.client.world import User, World, remove, t
 
 ALL = t(0, 1, 2, 3)
 REMOVED = rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="whatever")
@@ -23,14 +23,6 @@ def leaves(world: World, user: User) -> list[rq.LeaveGroup]:
     name = user.member.identity.client
     found = [each for each in world.requests if each.client == name]
     return [each for each in found if isinstance(each, rq.LeaveGroup)]
-
-
-def remove(world: World, user: User) -> None:
-    """An operator removes a member that works."""
-    leaver = rq.Leaver(user.member.member_id)
-    request = rq.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,))
-    world.log.append(user.member.identity.shard, request)
-    world.log.pump()
 
 
 # ---- with the real core ---------------------------------------------------------------------

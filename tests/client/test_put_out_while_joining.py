@@ -6,21 +6,12 @@ owners at any time. S = 8 s, RT = 12 s.
 """
 
 from coordlib.client.groups.state import State
-from coordlib.core.wire import api as rq
 from coordlib.errors import GroupError
-from tests.client.world import User, World, t
+from tests.client.world import User, World, remove, t
 from tests.tools.core import with_groups
 
 ALL = t(0, 1, 2, 3)
 COOPERATIVE = ("cooperative-sticky",)
-
-
-def remove(world: World, user: User) -> None:
-    """An operator thinks that it hangs."""
-    leaver = rq.Leaver(user.member.member_id)
-    request = rq.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,))
-    world.log.append(user.member.identity.shard, request)
-    world.log.pump()
 
 
 def newcomer(world: World, name: str, **more: str) -> User:

@@ -150,5 +150,13 @@ class World:
         return max(user.member.generation for user in self.users)
 
 
+def remove(world: World, user: User) -> None:
+    """An operator thinks that it hangs."""
+    leaver = rq.Leaver(user.member.member_id)
+    request = rq.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,))
+    world.log.append(user.member.identity.shard, request)
+    world.log.pump()
+
+
 def t(*numbers: int) -> Partitions:
     return tuple(TopicPartition("t", number) for number in numbers)
