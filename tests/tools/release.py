@@ -97,7 +97,7 @@ class Clients:
             producer.produce(topic, str(number), partition=number % PARTITIONS)
         close(producer)
 
-    def _until(self, what: str, is_true: Callable[[], Any]) -> None:
+    def until(self, what: str, is_true: Callable[[], Any]) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not is_true():
             assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_S} s"
@@ -125,7 +125,7 @@ class Clients:
                 seen.append(message)
 
         self._polled.append(poll)
-        self._until("billing has read all", lambda: len(seen) == RECORDS)
+        self.until("billing has read all", lambda: len(seen) == RECORDS)
         consumer.commit(asynchronous=False)
         self._kept.append(consumer)
         return consumer
@@ -139,12 +139,12 @@ class Clients:
         self._kept += members
         members[0].subscribe([DATA])
         self._polled.append(members[0].poll)
-        self._until(f"{group} has an owner", lambda: len(members[0].assignment) == PARTITIONS)
+        self.until(f"{group} has an owner", lambda: len(members[0].assignment) == PARTITIONS)
         self._polled.remove(members[0].poll)
         members[1].subscribe([DATA])
         members[1].poll()
         state = "PreparingRebalance" if kind is ClassicMember else "Reconciling"
-        self._until(f"{group} is in the middle", self._state_is(group, state))
+        self.until(f"{group} is in the middle", self._state_is(group, state))
 
     def _fleet(self) -> None:
         """Two workers with a topic, each leader of one partition."""
@@ -162,14 +162,14 @@ class Clients:
             agent.ready()
             self._kept.append(agent)
             self._polled.append(lambda agent=agent: agent.poll(0.05))  # type: ignore[misc]
-            self._until("the worker is Active", lambda agent=agent: agent.state == "Active")  # type: ignore[misc]
+            self.until("the worker is Active", lambda agent=agent: agent.state == "Active")  # type: ignore[misc]
         admin = Admin(self._config)
         self._kept.append(admin)
         (made,) = admin.create_topics(
             "shop", [rq.NewTopic(topic="items", partitions=PARTITIONS, replication_factor=2)]
         )
         assert made.error == "NONE", made
-        self._until("each worker leads", lambda: len(leads) == PARTITIONS)
+        self.until("each worker leads", lambda: len(leads) == PARTITIONS)
 
     def _claims(self) -> None:
         """A consumer of claims, with a committed position."""
@@ -187,7 +187,7 @@ class Clients:
                     read.append(message)
 
         threading.Thread(target=poll, daemon=True).start()
-        self._until("all is claimed and read", lambda: len(read) == RECORDS)
+        self.until("all is claimed and read", lambda: len(read) == RECORDS)
         assert len(marshaler.claims()) == PARTITIONS
 
     def _transaction(self, billing: CoordinatedConsumer) -> None:
@@ -264,7 +264,7 @@ def make(name: str, folder: Path) -> None:
             clients.begin()
             with Wire(stack.bootstrap_servers) as wire:
                 by_hand(wire)
-            clients._until("history is there", lambda: _events(stack) > RECORDS)
+            clients.until("history is there", lambda: _events(stack) > RECORDS)
             time.sleep(10)  # claims are signed once more, and a snapshot has them
             lines = [json.dumps(each) for each in written(stack)]
         finally:
