@@ -23,7 +23,7 @@ from coordlib.client.kit.transport import KafkaTransport, NoFence, Transport
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.controller import CLUSTER
-from coordlib.core.wire.envelope import WIRE_VERSION, shard_of
+from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import GROUP_SPACE
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.limits import LEAVERS_MAX
@@ -522,14 +522,7 @@ class _Question(NoFence):
         return self._id
 
     def envelope(self) -> dict[str, Any]:
-        identity = self.identity
-        return {
-            "v": WIRE_VERSION,
-            "id": self._id,
-            "client": identity.client,
-            "group": identity.group,
-            "reply": identity.reply,
-        }
+        return self.identity.envelope(self._id)
 
     def feed(self, event: sg.Input) -> None:
         match event:

@@ -66,6 +66,16 @@ class Identity:
         """The member id that a first JoinGroup at this log offset gives (core/wire/README.md)."""
         return f"{self.client}-{self.incarnation}-{self.shard}-{offset}"
 
+    def envelope(self, id_: str) -> dict[str, Any]:
+        """The fields that all requests of it begin with, under this correlation id."""
+        return {
+            "v": WIRE_VERSION,
+            "id": id_,
+            "client": self.client,
+            "group": self.group,
+            "reply": self.reply,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -219,13 +229,7 @@ class RequestBuilder:
         return self.identity.host if self.identity.host and generation < 0 else UNSET
 
     def _envelope(self) -> dict[str, Any]:
-        return {
-            "v": WIRE_VERSION,
-            "id": self.next_id(),
-            "client": self.identity.client,
-            "group": self.identity.group,
-            "reply": self.identity.reply,
-        }
+        return self.identity.envelope(self.next_id())
 
 
 def concerns(identity: Identity, message: rs.AnyResponse) -> bool:

@@ -162,11 +162,7 @@ class OffsetsQuestion(NoFence):
         identity, metadata = self.identity, self.metadata
         id_ = f"{identity.token}-{self._attempt + 1}"
         request = rq.PendingCommit(
-            v=1,
-            id=id_,
-            client=identity.client,
-            group=identity.group,
-            reply=identity.reply,
+            **identity.envelope(id_),
             generation=metadata.generation,
             member=metadata.member,
             instance=identity.instance,

@@ -151,15 +151,9 @@ class _Question(NoFence):
         heard: "queue.SimpleQueue[_Answer]",
     ) -> None:
         self.txn, self._heard = txn, heard
-        name = txn.transactional_id
-        self.identity = identity_at(transport, name, client)
-        self.request = rq.DescribeTransaction(
-            v=1,
-            id=f"{self.identity.token}-1",
-            client=client,
-            group=name,
-            reply=transport.reply,
-        )
+        self.identity = identity_at(transport, txn.transactional_id, client)
+        id_ = f"{self.identity.token}-1"
+        self.request = rq.DescribeTransaction(**self.identity.envelope(id_))
 
     def feed(self, event: sg.Input) -> None:
         match event:

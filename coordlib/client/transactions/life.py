@@ -20,7 +20,6 @@ from coordlib.client.transactions.machine import Severity, TransactionError, sev
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.data_headers import Marker, Stamp, Txn
-from coordlib.core.wire.envelope import WIRE_VERSION
 from coordlib.core.wire.transactions import (
     ABORT,
     COMMIT,
@@ -440,14 +439,7 @@ class TransactionMachine:
 
     def _envelope(self) -> dict[str, Any]:
         self._count += 1
-        identity = self.identity
-        return {
-            "v": WIRE_VERSION,
-            "id": f"{identity.token}-{self._count}",
-            "client": identity.client,
-            "group": identity.group,
-            "reply": identity.reply,
-        }
+        return self.identity.envelope(f"{self.identity.token}-{self._count}")
 
     def _named(self) -> dict[str, Any]:
         assert self.producer is not None, "initialized"
