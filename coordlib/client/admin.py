@@ -17,6 +17,7 @@ import msgspec
 from coordlib.client.controller.metadata import ClusterMetadata, Picture
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
+from coordlib.client.kit.offsets import rows_of_partitions
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.requests import Identity, backoff_ms, throttle_ms
 from coordlib.client.kit.transport import KafkaTransport, NoFence, Transport
@@ -147,16 +148,16 @@ class Admin(Closing):
         named = {
             topic: partitions for topic, partitions in topics.items() if partitions is not None
         }
-        rows = [(topic, partition) for topic in named for partition in named[topic]]
+        rows = [TopicPartition(topic, partition) for topic in named for partition in named[topic]]
         if len(named) < len(topics):
             committed = self.committed(group, timeout_s)
             whole = topics.keys() - named.keys()
-            rows += [(row.topic, row.partition) for row in committed if row.topic in whole]
+            rows += [TopicPartition(e.topic, e.partition) for e in committed if e.topic in whole]
         rows = list(dict.fromkeys(rows))
         failed: list[rs.FailedPartition] = []
         # Asked once also for no partitions: the answer shows whether the group exists.
         for first in range(0, max(len(rows), 1), PARTITIONS_PER_REQUEST):
-            some = _by_topic(rows[first : first + PARTITIONS_PER_REQUEST])
+            some = rows_of_partitions(rows[first : first + PARTITIONS_PER_REQUEST])
             kind = rq.OffsetDelete
             (answer,) = self._ask_in_space(group, GROUP_SPACE, kind, timeout_s, topics=some)
             failed += getattr(answer, "failed", ())
@@ -491,13 +492,6 @@ class Admin(Closing):
 def _parts(answer: rs.Response) -> int:
     parts = getattr(answer, "parts", 1)
     return parts if isinstance(parts, int) else 1
-
-
-def _by_topic(rows: Sequence[tuple[str, int]]) -> tuple[rq.TopicPartitions, ...]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in rows:
-        topics.setdefault(topic, []).append(partition)
-    return tuple(rq.TopicPartitions(topic, tuple(found)) for topic, found in topics.items())
 
 
 class _Question(NoFence):

@@ -58,6 +58,14 @@ def under_ids(
     return tuple(replace(row, topic_id=id_of(row.topic) or row.topic_id) for row in rows)
 
 
+def rows_of_partitions(partitions: Iterable[TopicPartition]) -> tuple[rq.TopicPartitions, ...]:
+    """Partitions as requests name them: by topic."""
+    return tuple(
+        rq.TopicPartitions(topic=topic, partitions=numbers)
+        for topic, numbers in by_topic(partitions).items()
+    )
+
+
 def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedOffset, ...]:
     """Each partition with its offset; without those that have only a logical one.
 
@@ -123,18 +131,11 @@ def parts_of_fetch(
     partitions: Iterable[TopicPartition],
 ) -> list[tuple[rq.TopicPartitions, ...]]:
     """What is fetched, by the requests that ask for it."""
-
-    def as_rows(some: tuple[TopicPartition, ...]) -> tuple[rq.TopicPartitions, ...]:
-        return tuple(
-            rq.TopicPartitions(topic=topic, partitions=numbers)
-            for topic, numbers in by_topic(some).items()
-        )
-
     wanted = tuple(dict.fromkeys(partitions))
     try:
-        return list(_fitting(wanted, as_rows, limits.FETCH_PARTITIONS_MAX))
+        return list(_fitting(wanted, rows_of_partitions, limits.FETCH_PARTITIONS_MAX))
     except (UnicodeError, OverflowError):
-        return [as_rows(wanted)]  # refused by whoever writes it
+        return [rows_of_partitions(wanted)]  # refused by whoever writes it
 
 
 def once(rows: Iterable[rq.CommittedOffset]) -> tuple[rq.CommittedOffset, ...]:
