@@ -6,7 +6,6 @@ the others are judged. A refusal of the request as a whole raises GroupError.
 
 import os
 import queue
-import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +18,11 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.offsets import rows_of_partitions
 from coordlib.client.kit.process import Closing
-from coordlib.client.kit.requests import Identity, backoff_ms, throttle_ms
-from coordlib.client.kit.transport import KafkaTransport, NoFence, Transport
+from coordlib.client.kit.requests import Identity, backoff_ms, refusal_of, throttle_ms
+from coordlib.client.kit.transport import KafkaTransport, NoFence, Transport, identity_at
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire.controller import CLUSTER
-from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import GROUP_SPACE
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.limits import LEAVERS_MAX
@@ -448,16 +446,8 @@ class Admin(Closing):
         rows = getattr(answer, "results", ())
         return rows if isinstance(rows, tuple) else ()
 
-    def _identity(self, group: str) -> Identity:
-        place = self._transport.place
-        return Identity(
-            group=group,
-            client=self._client,
-            token=secrets.token_hex(8),
-            shard=shard_of(group, place.shards),
-            reply=self._transport.reply,
-            incarnation=place.incarnation,
-        )
+    def _identity(self, name: str) -> Identity:
+        return identity_at(self._transport, name, self._client)
 
     def _ask(
         self, question: "_Question", request: rq.Request, timeout_s: float
@@ -484,8 +474,7 @@ class Admin(Closing):
         finally:
             self._transport.detach(question)
         if answer.error != ErrorCode.NONE.name:
-            message = answer.message if isinstance(answer.message, str) else ""
-            raise GroupError(ErrorCode[answer.error], question.where, message)
+            raise refusal_of(answer, question.where)
         return answers
 
 
