@@ -43,6 +43,7 @@ from coordlib.client.kit.requests import (
     Step,
     error_of,
     known,
+    offset_of,
     refusal_of,
     throttle_ms,
 )
@@ -544,12 +545,6 @@ class BrokerMachine:
         me.failure = error
         if me.state not in (State.LEAVING, State.LEFT):
             me.become(State.FAILED)
-
-
-def offset_of(cause: str) -> int:
-    """The offset in a coordinate, `r1-42`; -1: it is none."""
-    number = cause.rpartition("-")[2]
-    return int(number) if number.isascii() and number.isdecimal() and len(number) <= 20 else -1
 
 
 def _target_of(asked: Step) -> str:
