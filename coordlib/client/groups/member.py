@@ -74,7 +74,7 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         name: the names given by the user.
         config: confluent-kafka's keys for all clients, if there is no transport.
         transport: shared among members of one program; None: one of its own.
-        callbacks: the user's callbacks.
+        callbacks: the user's callbacks: on_assigned, on_revoked, on_lost.
         life_of: makes the state machine of this member from its identity.
     """
 
@@ -85,15 +85,17 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         name: Name,
         config: Mapping[str, Any] | None,
         transport: Transport | None,
-        callbacks: Mapping[Callback, OnPartitions | None],
+        callbacks: tuple[OnPartitions | None, OnPartitions | None, OnPartitions | None],
         life_of: Callable[[Identity], LifeT],
     ) -> None:
         client = name.client or default_client_id()
         over = transport or KafkaTransport(config or {}, name.prefix, client)
         identity = name.identity(client, over)
+        kinds = (Callback.ASSIGNED, Callback.REVOKED, Callback.LOST)
+        of_kind = dict(zip(kinds, callbacks, strict=True))
         #: What a callback calls; a consumer has other arguments.
         self.users_of: Callable[[sg.Call], UserCall] = lambda call: (
-            callbacks[call.callback],
+            of_kind[call.callback],
             (call.partitions,),
         )
         #: What a consumer does itself before and after the user's callback; done whole.
@@ -528,11 +530,7 @@ class ClassicMember(Member[ClassicMachine]):
             ),
             config,
             transport,
-            {
-                Callback.ASSIGNED: on_assigned,
-                Callback.REVOKED: on_revoked,
-                Callback.LOST: on_lost,
-            },
+            (on_assigned, on_revoked, on_lost),
             lambda identity: ClassicMachine(identity, timing or Timing(), found),
         )
 
@@ -620,12 +618,11 @@ class AssignedMember(Member[AssignedMachine]):
             bounds = f"A capacity is a number from 1 to {limits.CAPACITY_MAX:,}."
             raise SetupError(bounds, repr(capacity))
         self._strategy, self._capacity = strategy, capacity
-        callbacks = (on_assigned, on_revoked, on_lost)
         super().__init__(
             Name(group=group, client=client, prefix=prefix),
             config,
             transport,
-            dict(zip((Callback.ASSIGNED, Callback.REVOKED, Callback.LOST), callbacks, strict=True)),
+            (on_assigned, on_revoked, on_lost),
             lambda identity: AssignedMachine(identity, timing or Timing()),
         )
 
