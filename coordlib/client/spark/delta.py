@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import structlog
 
 from coordlib.client.transactions.delta_commits import (
+    DECIDE,
     RETENTION,
     Unreadable,
     Written,
@@ -291,9 +292,7 @@ class SparkTable:
     def look(self) -> Any:
         """The newest snapshot. Raises CannotReach: there is no table."""
         if not self._is_there():
-            hint = "If it is gone for ever: coord transactions decide"
-            if self.written is not None:
-                hint = _begin_anew(self.written)
+            hint = DECIDE if self.written is None else _begin_anew(self.written)
             raise CannotReach("There is no Delta table.", self.uri, hint)
         return self._seen
 

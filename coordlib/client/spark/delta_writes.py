@@ -33,9 +33,10 @@ process has written to.  # INV-120, INV-157
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -150,13 +151,26 @@ def _newer(one: Written, other: Written | None) -> Written:
 
 
 def _answer(future: "Future[sg.Answer]", may_work: Callable[[], bool]) -> sg.Answer | None:
-    """None: the member may not work any more."""
+    """None: the member may not work any more. While it may, the job is waited for."""
     while True:
         try:
             return future.result(_LOOK_EVERY_S)
         except FutureTimeout:
             if not may_work():
                 return None
+
+
+@contextmanager
+def _kept(frame: "DataFrame") -> Iterator[None]:
+    """Keep a frame meanwhile, so that nothing is computed twice; the user may do so already."""
+    if frame.is_cached:
+        yield
+        return
+    frame.persist()
+    try:
+        yield
+    finally:
+        frame.unpersist()
 
 
 BATCH_BITS: Final = 24
@@ -254,18 +268,12 @@ class Share:
             CoordError: rows of partitions that are not this share's.
         """
         how = How(options or {}, tuple(partition_by), replaces).checked()
-        is_kept_by_user = frame.is_cached
-        if not is_kept_by_user:
-            frame.persist()
-        try:
+        with _kept(frame):
             for partition in self._present(frame):
                 is_its = (frame["topic"] == partition.topic) & (
                     frame["partition"] == partition.partition
                 )
                 self._write(frame.where(is_its), path, partition, batch, how)
-        finally:
-            if not is_kept_by_user:
-                frame.unpersist()
 
     def write_once(
         self,
@@ -307,14 +315,8 @@ class Share:
             hint = 'Make the reader with commits="with-writes".'
             raise SetupError("This reader commits its progress by itself.", self.where, hint)
         how = How(options or {}, tuple(partition_by), replaces).checked()
-        is_kept_by_user = source.is_cached
-        if not is_kept_by_user:
-            source.persist()
-        try:
+        with _kept(source):
             self.writes.write(self, source, rows, path, how)
-        finally:
-            if not is_kept_by_user:
-                source.unpersist()
 
     @property
     def where(self) -> str:
@@ -506,15 +508,10 @@ class Writes:
 
     def _accepted(self, share: Share, future: "Future[sg.Answer]") -> str:
         """The key of the accepted commit. Raises MemberFenced, GroupError, CannotReach."""
-        while True:
-            try:
-                answer = future.result(_LOOK_EVERY_S)
-                break
-            except FutureTimeout:
-                if share.may_work():
-                    continue  # the job is away, perhaps: the batch waits for it
-                self._give_up(share, future)
-                self._shut_out(share)
+        answer = _answer(future, share.may_work)
+        if answer is None:
+            self._give_up(share, future)
+            self._shut_out(share)
         if isinstance(answer.error, MemberFenced):
             self._shut_out(share)
         if isinstance(answer.error, GroupError) and answer.error.code in _SHUT_OUT:

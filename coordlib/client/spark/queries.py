@@ -415,7 +415,7 @@ class Queries:
         for run in self._ending:
             if run.ends_since_s <= patience_s:
                 continue
-            where = f"group {run.share.group}, member {run.share.member}"
+            where = run.share.where
             if not run.takes_any_time:
                 raise CoordError(
                     "The query was stopped, and its batch does not end.",

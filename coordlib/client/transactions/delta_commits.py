@@ -65,7 +65,7 @@ _PART: Final = re.compile(r"(\d+)\s+([a-z]+?)s?(?=\s|\d|$)", re.IGNORECASE)
 _METADATA: Final = "coord-delta/1 "
 #: In UTF-16 code units, of which no character has more than two; see `AwaitedDecision.metadata`.
 _METADATA_MAX: Final = limits.TABLE_METADATA_LENGTH_MAX
-_DECIDE: Final = "If it is gone for ever: coord transactions decide"
+DECIDE: Final = "If it is gone for ever: coord transactions decide"
 #: A claim fails when something else is committed at the same moment.
 CLAIMS_MAX: Final = 20
 
@@ -255,7 +255,7 @@ def settle(
     below = -1
     for _ in range(CLAIMS_MAX):
         newest = table.newest()
-        refuse_another(table, known, newest, _DECIDE)
+        refuse_another(table, known, newest, DECIDE)
         found = table.app_version(newest)
         if found is not None and found > entry:
             at, found = _before_claims(table, entry, below, newest)
@@ -404,8 +404,8 @@ class DeltaFiles:
         try:
             table: DeltaTable = self._lake.DeltaTable(self.uri)
         except (self._lake.exceptions.DeltaError, OSError, ValueError) as problem:
-            mend = "If it is gone for ever: coord transactions decide"
-            raise CannotReach(f"The table cannot be read: {problem}", self.uri, mend) from problem
+            what = f"The table cannot be read: {problem}"
+            raise CannotReach(what, self.uri, DECIDE) from problem
         return table
 
 
