@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from queue import SimpleQueue
 from random import Random
 from secrets import token_hex
 from typing import Any, Final
@@ -269,7 +268,7 @@ class KafkaClaims(FailingTransport[Handler]):
     ) -> None:
         require_servers(options)
         self._options = options = shared(options)
-        self._topic = topic
+        super().__init__(topic)
         with opening():
             self._reader = LogReader(options, client, topic)
         try:
@@ -290,10 +289,7 @@ class KafkaClaims(FailingTransport[Handler]):
         self._handlers: list[weakref.ref[Handler]] = []
         #: Of programs that are done with them.
         self._kept: list[Handler] = []
-        self._unsent = SimpleQueue()
-        self._is_closed = threading.Event()
         self._looked_ms = self.now_ms()
-        self._timers_ms = self.now_ms()
         serve = partial(_poll, self._producer, topic, options)
         self._threads = [
             self._start("coord-read", self._reader.read, KafkaClaims._read),

@@ -108,18 +108,22 @@ class FailingTransport(ABC, Generic[HandlerT]):
         made_here(made)
         return made
 
-    _is_closed: threading.Event
     #: Whoever had it for itself was dropped: its threads end, whatever still holds it.
     is_dropped = False
-    #: That it writes to.
-    _topic: str
-    #: Of what could not be queued: told later, since its handler is in the middle of its outputs.
-    _unsent: "SimpleQueue[Callable[[], None]]"
-    #: How often the handlers' timers are looked at, and when they were.
+    #: How often the handlers' timers are looked at.
     _timer_interval_ms: int = TIMER_INTERVAL_MS
-    _timers_ms: int
     #: Why it does nothing any more; None: it has not failed.
     _failure: CoordError | None = None
+
+    def __init__(self, topic: str) -> None:
+        #: That it writes to.
+        self._topic = topic
+        self._is_closed = threading.Event()
+        #: Of what could not be queued: told later, since its handler is in the middle of its
+        #: outputs.
+        self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        #: When the handlers' timers were looked at.
+        self._timers_ms = self.now_ms()
 
     def _start(
         self, name: str, wait: Callable[[], Any], turn: Callable[[Any, Any], None]
@@ -348,7 +352,7 @@ class KafkaTransport(FailingTransport[Handler]):
         refuse_transactional(config)
         self._config = config = shared(config)
         self.place = find_place(config, prefix, timeout_s)
-        self._topic = self.place.requests
+        super().__init__(self.place.requests)
         chosen = reply_partition_of(client, self.place.reply_partitions)
         self.reply = chosen if reply is None else reply
         with opening():
@@ -361,10 +365,7 @@ class KafkaTransport(FailingTransport[Handler]):
         self._lock = threading.Lock()
         self._handlers: WeakValueDictionary[str, Handler] = WeakValueDictionary()
         self._by_group: dict[bytes, WeakValueDictionary[str, Handler]] = {}
-        self._unsent: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._is_closed = threading.Event()
         self._reader.start(timeout_s)
-        self._timers_ms = self.now_ms()
         self._threads = [
             self._start("coord-read", self._reader.read, KafkaTransport._read),
             self._start("coord-send", partial(self._producer.poll, TICK_S), KafkaTransport._serve),
