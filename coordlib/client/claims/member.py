@@ -285,13 +285,11 @@ class ClaimingMember:
         with self.changed:
             if self.failure is None:
                 mend = "Close the consumer, and make a new one. Its claims end by themselves."
-                known = isinstance(problem, CoordError)
-                self.failure = (
-                    problem
-                    if isinstance(problem, CoordError)
-                    else CoordError(f"The consumer has failed: {problem!r}", self.where, mend)
-                )
-                if not known:
+                if isinstance(problem, CoordError):
+                    self.failure = problem
+                else:
+                    what = f"The consumer has failed: {problem!r}"
+                    self.failure = CoordError(what, self.where, mend)
                     self.failure.__cause__ = problem
             if self._has_left:  # nobody polls it any more
                 self._transport.detach(self)
