@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib import limits
+from coordlib.client.kit.config import PREFIX, refuse_auto_commit
 from coordlib.client.kit.data import open_reader
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.wire.envelope import is_name, is_topic
@@ -123,17 +124,14 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     for key, mend in _NOT_OFFERED.items():
         if key in rest:
             raise SetupError(f"{key} is not offered with claims.", repr(rest[key]), mend)
-    if str(rest.pop("enable.auto.commit", False)).lower() not in {"false", "0"}:
-        raise SetupError(
-            "enable.auto.commit is not offered.", "", "Call commit() when work is done."
-        )
+    refuse_auto_commit(rest)
     reset = str(rest.pop("auto.offset.reset", "earliest"))
     if reset not in _RESETS:
         raise SetupError("auto.offset.reset is none of " + ", ".join(_RESETS) + ".", repr(reset))
     return Settings(
         group=_name("group.id", rest.pop("group.id", "")),
         client=_name("client.id", rest.pop("client.id", "")),
-        prefix=str(rest.pop("coord.prefix", "coord")),
+        prefix=str(rest.pop(PREFIX, "coord")),
         begins_at_end=_RESETS[reset],
         common=rest,
     )

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED
 
 from coordlib.client.groups.assignors import Assignor, find_assignors
 from coordlib.client.groups.member import AssignedMember, ClassicMember
-from coordlib.client.kit.config import DECIDED_BY, whole
+from coordlib.client.kit.config import DECIDED_BY, PREFIX, decider_of, refuse_auto_commit, whole
 from coordlib.client.kit.requests import Timing
 from coordlib.client.kit.transport import Transport
 from coordlib.core.wire.offsets import COORDINATOR, KAFKA
@@ -83,14 +83,12 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     """Take a configuration apart. Raises SetupError, naming the key."""
     rest = dict(config)
     refuse_transactional(rest)
-    _refuse_promises(rest)
+    refuse_auto_commit(rest)
     kind = _kind(rest)
     reset = str(rest.pop("auto.offset.reset", "latest"))
     if reset not in _RESETS:
         raise SetupError("auto.offset.reset is none of " + ", ".join(_RESETS), repr(reset))
-    decider = str(rest.pop(DECIDED_BY, KAFKA))
-    if decider not in (KAFKA, COORDINATOR):
-        raise SetupError(f"{DECIDED_BY} is {KAFKA} or {COORDINATOR}.", repr(decider))
+    decider = decider_of(rest.pop(DECIDED_BY, KAFKA))
     if not rest.get("group.id"):
         raise SetupError("A consumer needs group.id.")
 
@@ -115,7 +113,7 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         client=_text(rest.pop("client.id", None)),
         instance=_text(rest.pop("group.instance.id", None)),
         rack=_text(rest.get("client.rack") or None),
-        prefix=str(rest.pop("coord.prefix", "coord")),
+        prefix=str(rest.pop(PREFIX, "coord")),
         timing=timing,
         kind=kind,
         strategy=_text(rest.pop("group.remote.assignor", None)),
@@ -161,14 +159,6 @@ def member_of(settings: Settings, transport: Transport | None) -> ClassicMember 
 def _text(value: Any) -> str | None:
     """As confluent-kafka takes a number for the text of a key."""
     return None if value is None else str(value)
-
-
-def _refuse_promises(rest: dict[str, Any]) -> None:
-    """Refuse options that would commit without a call of `commit`."""
-    if str(rest.pop("enable.auto.commit", False)).lower() not in {"false", "0"}:
-        raise SetupError(
-            "enable.auto.commit is not offered.", "", "Call commit() when work is done."
-        )
 
 
 def _kind(rest: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from coordlib.core.wire.envelope import is_name
+from coordlib.core.wire.offsets import COORDINATOR, KAFKA
 from coordlib.errors import SetupError
 
 SHOWN_MAX = 300
@@ -72,6 +73,25 @@ def take_apart(config: Mapping[str, Any], ignored: frozenset[str] = frozenset())
     same = {key: value for key, value in data.items() if key.startswith(_CONNECTING)}
     coordinator = given if SERVERS in given else {**same, **given}
     return Options(data, coordinator, str(config.get(PREFIX, "coord")))
+
+
+def decider_of(given: object) -> str:
+    """Who decides about transactions, as DECIDED_BY was given. Raises SetupError: neither does."""
+    decider = str(given)
+    if decider not in (KAFKA, COORDINATOR):
+        raise SetupError(f"{DECIDED_BY} is {KAFKA} or {COORDINATOR}.", repr(decider))
+    return decider
+
+
+def refuse_auto_commit(rest: dict[str, Any]) -> None:
+    """Take out the key that would commit without a call of `commit`.
+
+    Raises SetupError: it is on.
+    """
+    if str(rest.pop("enable.auto.commit", False)).lower() not in {"false", "0"}:
+        raise SetupError(
+            "enable.auto.commit is not offered.", "", "Call commit() when work is done."
+        )
 
 
 def whole(key: str, value: Any) -> int:

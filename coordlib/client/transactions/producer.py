@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.kit import offsets as of
-from coordlib.client.kit.config import DECIDED_BY
+from coordlib.client.kit.config import DECIDED_BY, decider_of
 from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.transport import Transport
@@ -29,8 +29,8 @@ from coordlib.client.transactions.machine import (
     TransactionError,
 )
 from coordlib.core.wire import api as rq
-from coordlib.core.wire.offsets import COORDINATOR, KAFKA
-from coordlib.errors import CoordError, SetupError
+from coordlib.core.wire.offsets import KAFKA
+from coordlib.errors import CoordError
 
 TIMEOUT_S: Final = 60.0
 
@@ -64,9 +64,7 @@ class CoordinatedProducer(Closing):
         transport: Transport | None = None,
         open_producer: Callable[..., Any] | None = None,
     ) -> None:
-        decider = str(config.get(DECIDED_BY, KAFKA))
-        if decider not in (KAFKA, COORDINATOR):
-            raise SetupError(f"{DECIDED_BY} is {KAFKA} or {COORDINATOR}.", repr(decider))
+        decider = decider_of(config.get(DECIDED_BY, KAFKA))
         self._backend: TransactionBackend
         if decider == KAFKA:
             self._backend = KafkaTransactions(config, open_producer or open_transactional)
