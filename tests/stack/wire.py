@@ -77,7 +77,7 @@ class Wire:
         self, value: bytes | None, group: str, topic: str = "requests", shard: int | None = None
     ) -> str:
         shard = shard_of(group, self.shards) if shard is None else shard
-        acknowledged: list[Message] = []
+        acknowledged: list[KafkaError | Message] = []
         self._producer.produce(
             f"{self.prefix}.{topic}",
             value,
