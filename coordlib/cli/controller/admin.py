@@ -16,8 +16,8 @@ from coordlib.cli.kit.options import (
     exactly_one,
     place_named,
 )
-from coordlib.cli.kit.output import confirm, counted, now, print_json, say, visible
-from coordlib.cli.kit.where import HERE, Where, asking, tell_results
+from coordlib.cli.kit.output import counted, now, print_json, say, visible
+from coordlib.cli.kit.where import HERE, Where, agreed, asking, tell_results
 from coordlib.errors import ErrorCode, GroupError, SetupError
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def remove_broker(
     from coordlib.core.wire.controller import CLUSTER
 
     known = _registered(where, cluster, broker)
-    confirm(f"Removing broker {broker}", f"cluster {cluster}", yes)
-    with asking(where) as admin:
+    with agreed(where, f"Removing broker {broker}", f"cluster {cluster}", yes) as admin:
         (row,) = admin.remove_members(cluster, [known.member], reason=reason, space=CLUSTER)
     if row.error != ErrorCode.NONE.name:
         raise GroupError(
@@ -86,9 +85,7 @@ def unregister(
     yes
         Unregister without asking.
     """
-    where.reach()
-    confirm(f"Unregistering broker {broker}", f"cluster {cluster}", yes)
-    with asking(where) as admin:
+    with agreed(where, f"Unregistering broker {broker}", f"cluster {cluster}", yes) as admin:
         admin.unregister_broker(cluster, broker)
     done = f"Broker {broker} of {visible(cluster)} is unregistered"
     return _report(where, "unregister", cluster, done, broker=broker)
@@ -123,9 +120,7 @@ def delete(cluster: ClusterName, /, *, yes: bool = False, where: Where = HERE) -
     """
     from coordlib.core.wire.controller import CLUSTER
 
-    where.reach()
-    confirm("Deleting a cluster", f"cluster {cluster}", yes)
-    with asking(where) as admin:
+    with agreed(where, "Deleting a cluster", f"cluster {cluster}", yes) as admin:
         admin.delete_group(cluster, space=CLUSTER)
     return _report(where, "delete", cluster, f"{visible(cluster)} is deleted")
 
@@ -196,12 +191,10 @@ def elect(
     """
 
     places = _places(partition)
-    where.reach()
-    if unclean:
-        which = ", ".join(partition or ()) or "all partitions that nobody in sync can lead"
-        confirm("An unclean election", f"cluster {cluster}, {which}", yes)
+    which = ", ".join(partition or ()) or "all partitions that nobody in sync can lead"
+    place, is_agreed = f"cluster {cluster}, {which}", yes or not unclean
     election: Literal["preferred", "unclean"] = "preferred" if preferred else "unclean"
-    with asking(where) as admin:
+    with agreed(where, "An unclean election", place, is_agreed) as admin:
         rows = [
             row
             for some in _parts(places) or [()]
@@ -434,9 +427,7 @@ def delete_topic(
     yes
         Delete without asking.
     """
-    where.reach()
-    confirm(f"Deleting topic {topic}", f"cluster {cluster}", yes)
-    with asking(where) as admin:
+    with agreed(where, f"Deleting topic {topic}", f"cluster {cluster}", yes) as admin:
         rows = admin.delete_topics(cluster, [topic])
     return _report_rows(
         where, "cluster delete-topic", cluster, rows, f"Deletion of {topic} has begun"

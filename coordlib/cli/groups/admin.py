@@ -8,8 +8,8 @@ from cyclopts import Group, Parameter
 
 from coordlib.cli.kit.listing import of_rows
 from coordlib.cli.kit.options import GroupName, Instances, Members, require_name
-from coordlib.cli.kit.output import confirm, counted, now, print_json, say
-from coordlib.cli.kit.where import HERE, Where, is_a_cluster, of_a_group, pointer
+from coordlib.cli.kit.output import counted, now, print_json, say
+from coordlib.cli.kit.where import HERE, Where, agreed, asking, is_a_cluster, of_a_group, pointer
 from coordlib.errors import CoordError, ErrorCode, SetupError
 from coordlib.limits import INT32_MAX
 
@@ -61,12 +61,11 @@ def remove_members(
     yes
         Remove without asking.
     """
-    from coordlib.client.admin import Admin
-
     named = "all members" if everybody else ", ".join([*(member or ()), *(instance or ())])
-    where.reach()
-    confirm(f"Removing {named}", f"group {group}", yes)
-    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
+    with (
+        of_a_group(where, group),
+        agreed(where, f"Removing {named}", f"group {group}", yes) as admin,
+    ):
         rows = (
             admin.remove_all_members(group, reason)
             if everybody
@@ -145,10 +144,7 @@ def release(group: GroupName, /, *, where: Where = HERE) -> int:
     group
         The group's id.
     """
-    from coordlib.client.admin import Admin
-
-    where.reach()
-    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
+    with of_a_group(where, group), asking(where) as admin:
         admin.release_quarantine(group)
     if where.format == "json":
         print_json("groups release", now(), group=group)
@@ -170,11 +166,10 @@ def delete(group: GroupName, /, *, yes: bool = False, where: Where = HERE) -> in
     yes
         Delete without asking.
     """
-    from coordlib.client.admin import Admin
-
-    where.reach()
-    confirm("Deleting a group with its offsets", f"group {group}", yes)
-    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
+    with (
+        of_a_group(where, group),
+        agreed(where, "Deleting a group with its offsets", f"group {group}", yes) as admin,
+    ):
         admin.delete_group(group)
     if where.format == "json":
         print_json("groups delete", now(), group=group)
@@ -208,12 +203,11 @@ def delete_offsets(
     yes
         Delete without asking.
     """
-    from coordlib.client.admin import Admin
-
     named = _named(topics)
-    where.reach()
-    confirm(f"Deleting offsets of {', '.join(topics)}", f"group {group}", yes)
-    with of_a_group(where, group), Admin(where.client(), where.topic_prefix()) as admin:
+    with (
+        of_a_group(where, group),
+        agreed(where, f"Deleting offsets of {', '.join(topics)}", f"group {group}", yes) as admin,
+    ):
         asked, failed = admin.delete_offsets(group, named)
     rows = [(group, row.topic, row.partition, row.error) for row in failed]
     if where.format == "json":

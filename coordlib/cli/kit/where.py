@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from cyclopts import Parameter
 
 from coordlib.cli.kit.options import require_topic
-from coordlib.cli.kit.output import Format, now, print_json, print_table, say, visible
+from coordlib.cli.kit.output import Format, confirm, now, print_json, print_table, say, visible
 from coordlib.core.wire.topics import COORDINATION_TOPIC
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
 from coordlib.folders import folder_named
@@ -300,6 +300,20 @@ def asking(where: Where) -> "Iterator[Admin]":
     from coordlib.client.admin import Admin
 
     where.reach()
+    with Admin(where.client(), where.topic_prefix()) as admin:
+        yield admin
+
+
+@contextmanager
+def agreed(where: Where, what: str, place: str, yes: bool) -> "Iterator[Admin]":
+    """The same, once the user has agreed; nobody is asked where no broker answers.
+
+    Raises CannotReach, SetupError; and as `confirm`.
+    """
+    from coordlib.client.admin import Admin
+
+    where.reach()
+    confirm(what, place, yes)
     with Admin(where.client(), where.topic_prefix()) as admin:
         yield admin
 
