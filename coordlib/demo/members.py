@@ -24,8 +24,6 @@ ROLE = "member"
 #: The command of a member's process.
 PYTHON: Final = "coordlib.demo.member"
 SPARK: Final = "coordlib.demo.spark_member"
-#: Where nobody can be asked whether a process stands still.
-STANDS_STILL_S: Final = 0.2
 STOP_TIMEOUT_S = (
     60.0  # a batch of a query, letting go, a last commit and its answer; a busy machine
 )
@@ -91,22 +89,6 @@ class Members(AbstractContextManager["Members[WitnessT]"], Generic[WitnessT]):
         killed = self._running.pop(name)
         _end(killed)
         self.killed_ns[name] = boottime_ns()
-
-    def suspend(self, name: str) -> None:
-        """SIGSTOP: it does nothing, and does not know. Returns when it stands still.
-
-        For a moment its threads work on: in it a store could acknowledge a put.
-        """
-        running = self._running[name]
-        running.send_signal(signal.SIGSTOP)
-        if hasattr(os, "waitid"):  # not in macOS before Python 3.13
-            os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        else:
-            time.sleep(STANDS_STILL_S)
-
-    def resume(self, name: str) -> None:
-        """SIGCONT."""
-        self._running[name].send_signal(signal.SIGCONT)
 
     def read_on(self) -> None:
         """Read all lines that they wrote since the last call.

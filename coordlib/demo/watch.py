@@ -3,7 +3,6 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import Generic
 
 from coordlib.demo.members import Members, WitnessT
@@ -82,8 +81,6 @@ class Watch(Looking[Witness]):
         self._records, self._partitions, self.production = records, partitions, production
         self._counted: dict[str, int] = {}
         self._read: set[int] = set()
-        #: From when to when the course had the job down.
-        self.down = (datetime.max.replace(tzinfo=UTC),) * 2
         #: When positions were set back, and to where.
         self.rewound: list[Deed] = []
 
@@ -109,12 +106,6 @@ class Watch(Looking[Witness]):
         owned = sorted(each for some in found for each in some)
         counts = [len(some) for some in found]
         return max(counts) - min(counts) <= 1 and owned == list(range(self._partitions))
-
-    def is_held_by(self, names: Iterable[str]) -> bool:
-        """Whether each of these owns partitions, together they own all, and none has two owners."""
-        found = [self.members.witnesses[name].partitions or () for name in names]
-        owned = sorted(each for some in found for each in some)
-        return all(found) and owned == list(range(self._partitions))
 
     def all_consumed(self) -> None:
         """Wait until every record is consumed, or none was for a long time (the verdict fails)."""

@@ -1,5 +1,7 @@
 """The course of the act `brokers`: a leader is killed, another suspended, a third one shut down."""
 
+import os
+import signal
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -74,12 +76,36 @@ def partition_of(happened: Happened) -> int:
     return int(happened.partitions[0].rpartition("-")[2])
 
 
+#: Where nobody can be asked whether a process stands still.
+STANDS_STILL_S: Final = 0.2
+
+
+class Stores(Members[StoreWitness]):
+    """The processes of stores, which can stand still."""
+
+    def suspend(self, name: str) -> None:
+        """SIGSTOP: it does nothing, and does not know. Returns when it stands still.
+
+        For a moment its threads work on: in it a store could acknowledge a put.
+        """
+        running = self._running[name]
+        running.send_signal(signal.SIGSTOP)
+        if hasattr(os, "waitid"):  # not in macOS before Python 3.13
+            os.waitid(os.P_PID, running.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        else:
+            time.sleep(STANDS_STILL_S)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self._running[name].send_signal(signal.SIGCONT)
+
+
 class Course(Looking[StoreWitness]):
     """Stores, clients, and what is done to them."""
 
-    def __init__(
-        self, stack: Stack, members: Members[StoreWitness], live: Live, topic: str
-    ) -> None:
+    members: Stores
+
+    def __init__(self, stack: Stack, members: Stores, live: Live, topic: str) -> None:
         super().__init__(stack, members, live)
         self._topic = topic
         ports = free_ports(len(BROKERS))

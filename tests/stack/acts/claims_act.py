@@ -7,7 +7,8 @@ starts, the group is paused, and set back. That job writes the history of all of
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,9 @@ from tests.stack.recorded import HISTORY
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsAct(Act):
     """An act whose group needs no coordinator."""
+
+    #: From when to when the course had the job down.
+    down: list[datetime] = field(default_factory=list)
 
     def config_of(self, servers: str) -> dict[str, Any]:
         return {
@@ -72,7 +76,7 @@ class ClaimsAct(Act):
             twin_claims=_claims_lost(watch.members.witnesses[OLDER]),
             operator=OPERATOR,
             set_back=watch.rewound[-1].offsets,
-            down=watch.down,
+            down=(self.down[0], self.down[1]),
         )
 
     def _complete_claims(self, tables: Path, log: Log, watch: Watch) -> list[Claimed]:
@@ -105,6 +109,11 @@ def _last_positions(facts: Facts) -> dict[int, int]:
     return last_positions(facts)
 
 
+def _play(act: Act, watch: Watch) -> None:
+    assert isinstance(act, ClaimsAct)
+    act.down[:] = claims_course.play(act, watch)
+
+
 ACT: Final = ClaimsAct(
     title="Act claims: consumers that claim partitions in a log, and a job that was down",
     topic="payments",
@@ -114,7 +123,7 @@ ACT: Final = ClaimsAct(
     holds=(1_200, 3_000),
     victim=VICTIM,
     file=HISTORY,
-    course=claims_course.play,
+    course=_play,
     last_commits=_last_positions,
     show_owners=lambda *_: None,
 )

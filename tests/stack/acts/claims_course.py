@@ -1,6 +1,6 @@
 """The course of the act `claims`, until the last consumers share the partitions again."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -29,9 +29,12 @@ SET_BACK: Final = 50
 PAUSE_S: Final = 60.0
 
 
-def play(act: Act, watch: Watch) -> None:
-    """A twin, a kill without a job, a job that comes late; a pause and new positions meanwhile."""
-    _share(watch)
+def play(act: Act, watch: Watch) -> tuple[datetime, datetime]:
+    """A twin, a kill without a job, a job that comes late; a pause and new positions meanwhile.
+
+    Returns from when to when the job was down.
+    """
+    _share(act, watch)
     act.produce(watch)
     watch.until("All read", lambda: watch.consumed() >= act.holds[0])
     _start_twin(watch)
@@ -40,10 +43,18 @@ def play(act: Act, watch: Watch) -> None:
     down_since = _kill_job(watch)
     act.kill(watch)
     begin = _launch_job(watch)
-    _until_taken_over(watch)
-    watch.down = down_since, datetime.now(UTC)
+    _until_taken_over(act, watch)
+    down = down_since, datetime.now(UTC)
     _begin_job(watch, begin)
     _set_back(act, watch)
+    return down
+
+
+def _is_held_by(act: Act, watch: Watch, names: Iterable[str]) -> bool:
+    """Whether each of these owns partitions, together they own all, and none has two owners."""
+    found = [watch.members.witnesses[name].partitions or () for name in names]
+    owned = sorted(each for some in found for each in some)
+    return all(found) and owned == list(range(act.partitions))
 
 
 def _read_on(act: Act, watch: Watch) -> None:
@@ -56,7 +67,7 @@ def _read_on(act: Act, watch: Watch) -> None:
     )
 
 
-def _share(watch: Watch) -> None:
+def _share(act: Act, watch: Watch) -> None:
     """The limits leave partitions for the third one, and let it take over those of another."""
     live, members = watch.live, watch.members
     first = (OLDER, VICTIM)
@@ -68,7 +79,7 @@ def _share(watch: Watch) -> None:
             lambda: all(len(members.witnesses[name].partitions or ()) == 2 for name in first),
         )
         members.start(THIRD, CLAIMS, maximum_claims=4)
-        watch.until("They share the partitions", lambda: watch.is_held_by((*first, THIRD)))
+        watch.until("They share the partitions", lambda: _is_held_by(act, watch, (*first, THIRD)))
 
 
 def _start_twin(watch: Watch) -> None:
@@ -111,9 +122,9 @@ def _begin_job(watch: Watch, begin: Path) -> None:
     watch.live("The job begins again, while the consumers go on")
 
 
-def _until_taken_over(watch: Watch) -> None:
+def _until_taken_over(act: Act, watch: Watch) -> None:
     left = (NEWER, THIRD)
-    watch.until("The others have its partitions", lambda: watch.is_held_by(left))
+    watch.until("The others have its partitions", lambda: _is_held_by(act, watch, left))
     watch.live("Its claims have expired, and the others own its partitions, without a job")
 
 
@@ -136,7 +147,7 @@ def _set_back(act: Act, watch: Watch) -> None:
         admin.set_positions(
             act.group, {TopicPartition(act.topic, each): to for each, to in targets.items()}
         )
-    watch.until("They share the partitions again", lambda: watch.is_held_by(members.running))
+    watch.until("They share the partitions again", lambda: _is_held_by(act, watch, members.running))
     watch.live("The group goes on from there")
 
 

@@ -10,7 +10,6 @@ from deltalake import DeltaTable
 
 from coordlib.demo.act import JOB_ARGS, NAME
 from coordlib.demo.history import write
-from coordlib.demo.members import Members
 from coordlib.demo.show import Live
 from coordlib.demo.verdict import Check
 from coordlib.history.sql import query_tables
@@ -19,7 +18,7 @@ from coordlib.local.stack import Stack
 from examples.store.server import CLUSTER
 from examples.store.wire import UNKNOWN
 from tests.stack.acts import HISTORY_TIMEOUT_S, claims_act, claims_course, transactions_act
-from tests.stack.acts.brokers_course import Course, partition_of, store_of
+from tests.stack.acts.brokers_course import Course, Stores, partition_of, store_of
 from tests.stack.acts.brokers_facts import ClusterHistory, Row
 from tests.stack.acts.claims_verdict import ClaimsFacts
 from tests.stack.acts.claims_verdict import judge as judge_claims
@@ -84,7 +83,7 @@ def test_leaders_of_a_store_are_killed_suspended_and_shut_down(
     """While clients put and get; Delta has each election, and what Kafka has in the end."""
     stack = start()
     config = {"bootstrap.servers": stack.bootstrap_servers, "coord.prefix": stack.prefix}
-    with Members(stack.home, ENTRIES, config, StoreWitness) as members:
+    with Stores(stack.home, ENTRIES, config, StoreWitness) as members:
         course = Course(stack, members, Live(to_stderr), ENTRIES)
         with course.traffic:
             course.play()

@@ -11,7 +11,6 @@ import pytest
 from coordlib.client.kit.process import boottime_ms
 from coordlib.demo import history
 from coordlib.demo.history import Happened
-from coordlib.demo.members import Members
 from coordlib.demo.show import Live
 from coordlib.local.progress import silent
 from examples.store.server import CLUSTER
@@ -23,6 +22,7 @@ from tests.stack.acts.brokers_course import (
     SUSPENDED,
     TIMING,
     Course,
+    Stores,
     partition_of,
     store_of,
 )
@@ -44,7 +44,7 @@ def course(scene: Scene) -> Iterator[Course]:
     stack = scene.stack
     (stack.home / "logs").mkdir(exist_ok=True)
     config = {"bootstrap.servers": stack.bootstrap_servers, "coord.prefix": stack.prefix}
-    with Members(stack.home, TOPIC, config, StoreWitness) as members:
+    with Stores(stack.home, TOPIC, config, StoreWitness) as members:
         course = Course(stack, members, Live(silent), TOPIC)
         course.is_job_wanted = False  # these look after it themselves
         with course.traffic:
