@@ -59,7 +59,6 @@ ANSWERED_BYTES_MIN = 4 * MIB
 BROKERS_MAX = 1_000  # registered in one cluster, as group.max.size
 CLUSTERS_PER_SHARD_MAX = 100  # a cluster has up to 4 MiB of brokers, beside its partitions
 CLUSTER_PARTITIONS_MAX = 100_000  # of one cluster; 5 MB of state, rewritten with each change of it
-CLUSTER_TOPICS_MAX = 100_000  # of one cluster: a topic has one partition at least
 REPLICAS_MAX = 16  # of one partition
 ENDPOINTS_MAX = 16  # of one broker
 HOST_LENGTH_MAX = 255  # of a DNS name

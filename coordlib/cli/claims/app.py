@@ -27,13 +27,7 @@ from coordlib.cli.kit.output import (
     say,
     visible,
 )
-from coordlib.cli.kit.where import (
-    CLAIMS_HERE,
-    CLAIMS_TABLES_HERE,
-    WhereClaims,
-    WhereClaimsTables,
-    as_of,
-)
+from coordlib.cli.kit.where import CLAIMS_HERE, TABLES_HERE, WhereClaims, WhereTables, as_of
 from coordlib.errors import ErrorCode, GroupError, NotReady, SetupError
 from coordlib.exit_codes import FAILED, OK, UNHEALTHY
 from coordlib.history.tables import JUDGED, ORDINAL
@@ -214,7 +208,7 @@ def history(
     *,
     limit: Count = 100,
     since: Since = None,
-    where: WhereClaimsTables = CLAIMS_TABLES_HERE,
+    where: WhereTables = TABLES_HERE,
 ) -> int:
     """Show what became of claims, oldest first: won, released, expired, refused, and why.
 

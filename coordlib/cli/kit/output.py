@@ -155,12 +155,6 @@ def jsonable(value: object) -> object:
     return value
 
 
-def as_objects(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:
-    """Lines of a table as objects of JSON, whose keys are the columns in small letters."""
-    keys = [column.lower() for column in columns]
-    return [dict(zip(keys, map(jsonable, row), strict=True)) for row in rows]
-
-
 def as_json(value: object) -> str:
     """A value that JSON has no type for, as text."""
     if isinstance(value, datetime):

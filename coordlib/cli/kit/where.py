@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from cyclopts import Parameter
 
 from coordlib.cli.kit.options import require_topic
-from coordlib.cli.kit.output import Format, confirm, now, print_json, print_table, say, visible
+from coordlib.cli.kit.output import Format, confirm, now, print_json, print_table, visible
 from coordlib.core.wire.topics import COORDINATION_TOPIC
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
 from coordlib.folders import folder_named
@@ -253,11 +253,6 @@ class WhereTables(Where):
         return str(self.local().tables)
 
 
-def progress() -> Callable[[str], None]:
-    """Prints the progress of long commands to stderr."""
-    return say
-
-
 def local_stack(name: str, folder: str | None = None) -> Any:
     """The stack on this machine, running or not.
 
@@ -422,14 +417,7 @@ class WhereClaims(Where):
         return {**self.client(), "log_level": 0}
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class WhereClaimsTables(WhereTables):
-    """Where the history of claims lies: it is asked of tables, not of the coordination topic."""
-
-
 CLAIMS_HERE: Final = WhereClaims()
-CLAIMS_TABLES_HERE: Final = WhereClaimsTables()
 
 
 def duration_s(_: Any, tokens: Any) -> int:

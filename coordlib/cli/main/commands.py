@@ -10,8 +10,7 @@ from cyclopts.help import PlainFormatter
 from coordlib.cli.claims import app as claims_commands
 from coordlib.cli.controller import app as controller_commands
 from coordlib.cli.groups import app as groups_commands
-from coordlib.cli.kit.output import print_table
-from coordlib.cli.kit.where import progress
+from coordlib.cli.kit.output import print_table, say
 from coordlib.cli.main import provision, sql, stack
 from coordlib.cli.transactions import app as transactions_commands
 
@@ -49,7 +48,7 @@ def demo(
     """
     from coordlib.demo import run
 
-    return run(progress(), print_table, keep, act)
+    return run(say, print_table, keep, act)
 
 
 _HELP_ARGUMENTS: Final = ((), ("--help",), ("-h",))

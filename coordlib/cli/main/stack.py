@@ -23,7 +23,6 @@ from coordlib.cli.kit.where import (
     WhereTables,
     local_stack,
     named_stack,
-    progress,
     require_claims_topic,
     require_topic_prefix,
 )
@@ -90,7 +89,7 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
     if claims:
         running.claims = running.claims or COORDINATION_TOPIC
     with _telling_what_goes_on(running, besides=_parts(running)):
-        running.up(progress(), job_arg or (), new_ports)
+        running.up(say, job_arg or (), new_ports)
     say(f"Kafka answers at {running.bootstrap_servers}, topics {running.prefix}.*")
     if running.secured is not None:
         _say_clients(running)
@@ -171,7 +170,7 @@ def down(
         require_stack(named.home)
         confirm("Deleting topics, checkpoint, tables and logs", str(named.home), yes)
     with _telling_what_goes_on(named):
-        named.down(wipe, progress())
+        named.down(wipe, say)
     return 0
 
 
