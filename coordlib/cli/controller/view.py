@@ -9,7 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.cli.kit.listing import AsOf
-from coordlib.cli.kit.reading import ClientOptions, load_head, read_as_of, shards_of
+from coordlib.cli.kit.reading import (
+    ClientOptions,
+    load_head,
+    read_as_of,
+    read_shards,
+    shards_of,
+)
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.controller import reads
 from coordlib.core.controller.protocol import BROKERS, Clusters
@@ -191,8 +197,9 @@ def read_cluster(
 
     GroupError: GROUP_ID_NOT_FOUND.
     """
-    shard = shard_of(name, shards_of(client, topics, prefix, CLUSTERS))
-    as_of = read_as_of(client, prefix, shard)
+    shards, progress = read_shards(client, topics, prefix, CLUSTERS)
+    shard = shard_of(name, shards)
+    as_of = read_as_of(client, prefix, shard, progress)
     for each in _read_shard(client, prefix, shard):
         if each.cluster == name:
             return ClusterView(each, shard, as_of)

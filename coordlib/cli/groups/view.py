@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from coordlib.cli.kit.listing import AsOf
-from coordlib.cli.kit.reading import ClientOptions, read_as_of, shards_of
+from coordlib.cli.kit.reading import ClientOptions, read_as_of, read_shards, shards_of
 from coordlib.core.engine.effects import GROUPS, TRANSACTIONS
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.groups.assigned import members as assigned
@@ -191,8 +191,9 @@ def read_group(
 
     GroupError: GROUP_ID_NOT_FOUND.
     """
-    shard = shard_of(name, shards_of(client, topics, prefix, GROUPS))
-    as_of = read_as_of(client, prefix, shard)
+    shards, progress = read_shards(client, topics, prefix, GROUPS)
+    shard = shard_of(name, shards)
+    as_of = read_as_of(client, prefix, shard, progress)
     value = newest_by_key(client, f"{prefix}.groups", shard).get(name.encode())
     group = None if value is None else _group(name.encode(), value)
     if group is None:

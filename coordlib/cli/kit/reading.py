@@ -33,7 +33,23 @@ def shards_of(client: ClientOptions, topics: Mapping[str, Any], prefix: str, nam
 
     Partitions that were added since the prefix was made are none. Raises as `read_groups`.
     """
-    topic = f"{prefix}.{name}"
+    partitions = _partitions(client, topics, f"{prefix}.{name}")
+    recorded = recorded_layout(client, prefix) if f"{prefix}.progress" in topics else None
+    return partitions if recorded is None else recorded.shards
+
+
+def read_shards(
+    client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str
+) -> "tuple[int, SeenProgress | None]":
+    """The same, with the progress by which they are known; None: its topic is not seen."""
+    partitions = _partitions(client, topics, f"{prefix}.{name}")
+    progress = read_progress(client, prefix) if f"{prefix}.progress" in topics else None
+    recorded = 0 if progress is None else progress.shards
+    return recorded or partitions, progress
+
+
+def _partitions(client: ClientOptions, topics: Mapping[str, Any], topic: str) -> int:
+    """Of one of the coordinator's topics. Raises as `read_groups`."""
     found = topics.get(topic)
     if found is None:
         require_visible(client, topic, TIMEOUT_S)
@@ -43,17 +59,21 @@ def shards_of(client: ClientOptions, topics: Mapping[str, Any], prefix: str, nam
             "the cluster answers, and the engine's topics are not there",
             "Check --prefix; topics are made by: coord topics create",
         )
-    recorded = recorded_layout(client, prefix) if f"{prefix}.progress" in topics else None
-    return len(found.partitions) if recorded is None else recorded.shards
+    return len(found.partitions)
 
 
-def read_as_of(client: ClientOptions, prefix: str, shard: int) -> AsOf | None:
+def read_as_of(
+    client: ClientOptions, prefix: str, shard: int, progress: "SeenProgress | None" = None
+) -> AsOf | None:
     """How far the job had come; None: it has not judged anything of this shard.
+
+    Args:
+        progress: as it was read; None: it is read now.
 
     Raises:
         CannotReach: the broker stopped answering.
     """
-    marker = read_progress(client, prefix).marker
+    marker = (progress or read_progress(client, prefix)).marker
     position = None if marker is None else marker.shards.get(str(shard))
     if position is None:
         return None

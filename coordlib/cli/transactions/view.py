@@ -9,7 +9,13 @@ import msgspec
 from coordlib.cli.groups.view import read_groups
 from coordlib.cli.kit.listing import AsOf, Column, Listing
 from coordlib.cli.kit.output import counted, duration_text, visible
-from coordlib.cli.kit.reading import ClientOptions, load_head, read_as_of, shards_of
+from coordlib.cli.kit.reading import (
+    ClientOptions,
+    load_head,
+    read_as_of,
+    read_shards,
+    shards_of,
+)
 from coordlib.core.engine.effects import OUTBOX, TRANSACTIONS
 from coordlib.core.groups.offsets.pending_commit import key_of
 from coordlib.core.groups.offsets.tables import PENDING
@@ -148,7 +154,11 @@ def find_id(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name:
     GroupError: TRANSACTIONAL_ID_NOT_FOUND.
     """
     shard = shard_of(name, shards_of(client, topics, prefix, TRANSACTIONS))
-    for each in _read(client, prefix, shard).ids:
+    return _id_in(_read(client, prefix, shard), name, prefix, shard)
+
+
+def _id_in(seen: Seen, name: str, prefix: str, shard: int) -> SeenId:
+    for each in seen.ids:
         if each.name == name:
             return each
     raise GroupError(
@@ -161,12 +171,14 @@ def find_id(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name:
 
 def read_id(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str) -> IdView:
     """One id, with what waits for it in its groups. Raises as `find_id`."""
-    shards = shards_of(client, topics, prefix, TRANSACTIONS)
-    as_of = read_as_of(client, prefix, shard_of(name, shards))
-    seen = find_id(client, topics, prefix, name)
+    shards, progress = read_shards(client, topics, prefix, TRANSACTIONS)
+    shard = shard_of(name, shards)
+    as_of = read_as_of(client, prefix, shard, progress)
+    own = _read(client, prefix, shard)
+    seen = _id_in(own, name, prefix, shard)
     groups = () if seen.value is None else tuple(seen.value.groups)
     homes = sorted({shard_of(group, shards) for group in groups})
-    seen_homes = _together(_read(client, prefix, shard) for shard in homes)
+    seen_homes = _together(own if at == shard else _read(client, prefix, at) for at in homes)
     pending = {
         each.group: len(each.entry.offsets)
         for each in seen_homes.pending
