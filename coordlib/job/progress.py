@@ -23,8 +23,8 @@ from coordlib.job.batch import Batch
 from coordlib.job.checkpoint import Identity
 from coordlib.job.pipelines import Pipeline
 from coordlib.kafka.clients import reason_of
+from coordlib.kafka.layout import LAYOUT_KEY
 
-LAYOUT_KEY = b"layout"
 #: Of a job over all shards; those of cells: `cells.key_of`.
 MARKER_KEY = MARKER.encode()
 KEYS_KEY = KEYS.encode()

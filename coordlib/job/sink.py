@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from coordlib import limits
 from coordlib.core.engine.effects import Output
-from coordlib.core.groups.group import learn_topic_ids as learn_ids
+from coordlib.core.groups.group import learn_topic_ids
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import cells, codec, stored
 from coordlib.core.wire.api import TopicMetadata
@@ -27,7 +27,6 @@ from coordlib.job.checkpoint import Identity
 from coordlib.job.crash import CrashPoint
 from coordlib.job.pipelines import Pipeline
 from coordlib.job.progress import (
-    LAYOUT_KEY,
     NewestByKey,
     OtherCells,
     Progress,
@@ -43,6 +42,7 @@ from coordlib.kafka.clients import (
     reason_of,
     unwritable,
 )
+from coordlib.kafka.layout import LAYOUT_KEY
 from coordlib.kafka.roles import Kind, Operation, Right
 from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS, RETRY_OPTIONS
 
@@ -63,7 +63,7 @@ class ShownIds:
         """A listing is about to be written; `present`: all topics that are there."""
         with self._lock:
             before = self._ids
-            self._ids, _ = learn_ids(before, record, present)
+            self._ids, _ = learn_topic_ids(before, record, present)
             names = before.keys() | self._ids.keys()
             changed = (name for name in names if before.get(name) != self._ids.get(name))
             self._changed.update(map(stored.topic_id_page_of, changed))

@@ -31,7 +31,8 @@ from coordlib.kafka.reading import newest_by_key
 
 INCARNATION_LENGTH = 8
 FIRST_LOOK_S = 5.0  # then it is asked why brokers do not answer; a reachable one does at once
-_KEY = b"layout"
+#: Of the record in the progress topic.
+LAYOUT_KEY = b"layout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def recorded_layout(
     config: Mapping[str, Any], prefix: str, timeout_s: float = 30.0
 ) -> Layout | None:
     """The newest `layout` record; the topic is compacted and short. Raises CannotReach."""
-    found = newest_by_key(config, f"{prefix}.progress", 0, silence_s=timeout_s).get(_KEY)
+    found = newest_by_key(config, f"{prefix}.progress", 0, silence_s=timeout_s).get(LAYOUT_KEY)
     return None if found is None else msgspec.json.decode(found, type=Layout)
 
 

@@ -19,8 +19,7 @@ from string import Template
 from coordlib.errors import NotReady, SetupError
 from coordlib.installation import conf_file
 from coordlib.kafka.cluster import has_brokers
-from coordlib.local import home as logs
-from coordlib.local.home import command_for, write_private
+from coordlib.local.home import command_for, last_lines, size_of, write_private
 from coordlib.local.java import find_java, property_value
 from coordlib.local.processes import (
     LOOPBACK,
@@ -155,7 +154,7 @@ class Broker:
 
     def last_lines(self, count: int = 12) -> str:
         """The end of the broker's log, of the run that was started here if any."""
-        return logs.last_lines(self.log, count, self._log_start)
+        return last_lines(self.log, count, self._log_start)
 
     def _choose_ports(self) -> tuple[int, int]:
         broker, controller = free_ports(2)
@@ -204,7 +203,7 @@ class Broker:
 
     def _launch(self) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self._log_start = logs.size_of(self.log)
+        self._log_start = size_of(self.log)
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
                 [*self._java("kafka.Kafka"), str(self.home / "server.properties")],

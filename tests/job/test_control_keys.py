@@ -21,8 +21,9 @@ from coordlib.core.wire.stored import ControlKey, ControlKeys, Layout, Marker, S
 from coordlib.errors import DriverFenced, StartRefused
 from coordlib.job.control import NEVER, Authority, begin
 from coordlib.job.pipelines import groups
-from coordlib.job.progress import KEYS_KEY, LAYOUT_KEY, MARKER_KEY
+from coordlib.job.progress import KEYS_KEY, MARKER_KEY
 from coordlib.job.sink import TransactionalSink
+from coordlib.kafka.layout import LAYOUT_KEY
 from coordlib.testing.signing import stand_in
 
 INCARNATION = "YjVo5al4"

@@ -26,8 +26,9 @@ from coordlib.core.wire.stored import JudgedRecord, Layout, Marker, decode_marke
 from coordlib.errors import StartRefused
 from coordlib.job.checkpoint import SECRET_FILE
 from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
-from coordlib.job.progress import LAYOUT_KEY, MARKER_KEY, decode_layout
+from coordlib.job.progress import MARKER_KEY, decode_layout
 from coordlib.kafka import reading, topics
+from coordlib.kafka.layout import LAYOUT_KEY
 from coordlib.kafka.plans import read_plans
 from coordlib.local.broker import Broker
 

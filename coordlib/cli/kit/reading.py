@@ -18,7 +18,7 @@ from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching, refusing
 from coordlib.kafka.cluster import require_visible
-from coordlib.kafka.layout import recorded_layout
+from coordlib.kafka.layout import LAYOUT_KEY, recorded_layout
 from coordlib.kafka.logs import Place
 from coordlib.kafka.reading import newest_by_key, newest_stamped
 
@@ -132,7 +132,7 @@ def read_progress(client: Mapping[str, str], prefix: str) -> SeenProgress:
     seen = SeenProgress()
     for key, stamped in newest_stamped(client, f"{prefix}.progress", 0).items():
         try:
-            if key == b"layout":
+            if key == LAYOUT_KEY:
                 seen.layout = msgspec.json.decode(stamped.value, type=Layout)
             match cells.read_key(key):
                 case (what, whose) if what == MARKER:
