@@ -37,22 +37,6 @@ from coordlib.core.wire.topics import claims_prefix, own_topics
 from coordlib.errors import SetupError
 from coordlib.job.batch import FoldFn, FoldingPages
 
-__all__ = [
-    "CLAIMS",
-    "GROUPS",
-    "FoldFn",
-    "FoldingPages",
-    "Pipeline",
-    "RestoreFns",
-    "Snapshots",
-    "Topics",
-    "claims",
-    "fold_claims",
-    "fold_group_pages",
-    "fold_groups",
-    "groups",
-]
-
 #: Labels of pipelines.
 GROUPS: Final = "groups"
 CLAIMS: Final = "claims"

@@ -10,11 +10,17 @@ import structlog
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 
 from coordlib.core.engine.effects import Output
-from coordlib.core.engine.state import PROGRESS, UNTRUSTED_TIME_MS, InputRecord, ShardSettings
+from coordlib.core.engine.state import (
+    PROGRESS,
+    UNTRUSTED_TIME_MS,
+    InputRecord,
+    ShardSettings,
+    Topics,
+)
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.wire.stored import Marker, ShardPosition
 from coordlib.errors import CannotReach, StartRefused
-from coordlib.job.pipelines import Pipeline, RestoreFns, Snapshots, Topics
+from coordlib.job.pipelines import Pipeline, RestoreFns, Snapshots
 from coordlib.job.progress import NewestByKey
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import denial, open_admin, reaching, reading, reason_of, refusing

@@ -16,7 +16,7 @@ from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.wire.stored import Layout
 from coordlib.errors import LogCut
 from coordlib.job.batch import judge_readable
-from coordlib.job.pipelines import Pipeline, claims, fold_claims
+from coordlib.job.pipelines import Pipeline, claims
 from coordlib.job.rebuild import Replay
 from coordlib.job.start import agree
 from tests.tools.defects import Defect
@@ -48,7 +48,7 @@ class ClaimsInspector(Inspector):
         settings: ShardSettings,
         defects: list[Defect],
     ) -> tuple[bytes, list[tuple[Any, ...]]]:
-        fresh, rows = judge_readable(fold_claims, blob, records, settings)
+        fresh, rows = judge_readable(fold.fold, blob, records, settings)
         self._ledger.compare_state("the job", fold.begun(fresh, settings))
         return fresh, rows
 
