@@ -13,7 +13,7 @@ from coordlib import limits
 from coordlib.core.engine.state import Status
 from coordlib.core.wire.api import TxnDecided
 from coordlib.errors import CannotReach
-from coordlib.job.background.loop import HealthReport
+from coordlib.job.background.loop import BackgroundThread, HealthReport
 from coordlib.job.control import ControlWriter
 from coordlib.job.crash import CrashPoint
 from coordlib.kafka.bounds import every_offset
@@ -175,7 +175,7 @@ class Broker(Protocol):
         """Let go of the reader."""
 
 
-class DecisionWatch:
+class DecisionWatch(BackgroundThread):
     """Finds decisions beside the query and writes them. `learn` may come from another thread.
 
     A question that fails is the trouble "decisions", and what it can never decide is the trouble
@@ -190,6 +190,7 @@ class DecisionWatch:
         health: HealthReport | None = None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__("decisions")
         self._broker, self._now_s = broker, now_s
         self._health = health or HealthReport()
         self._planner, self._lock = Planner(), threading.Lock()
@@ -197,18 +198,8 @@ class DecisionWatch:
         self._removed = ""
         #: Why the log did not take a record; set by whichever thread serves the producer.
         self._lost: deque[str] = deque(maxlen=1)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="decisions", daemon=True)
         self._failure: Exception | None = None
         self._crash, self._batches = CrashPoint.from_environment(), 0
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join(15)
 
     def check(self) -> None:
         """Raises CannotReach when the thread has ended."""

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,7 +27,31 @@ class Periodic(Protocol):
         """Do what is due now. Raises KafkaException, TimeoutError: it is tried again later."""
 
 
-class BackgroundLoop:
+class BackgroundThread(ABC):
+    """A thread beside the batches, whose `_run` ends soon after `_stop` is set.
+
+    Args:
+        stop_s: how long `stop` waits for its end.
+    """
+
+    def __init__(self, name: str, stop_s: float = 15.0) -> None:
+        self._stop, self._stop_s = threading.Event(), stop_s
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:  # else the start failed before
+            self._thread.join(self._stop_s)
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Work until `_stop` is set."""
+
+
+class BackgroundLoop(BackgroundThread):
     """Lets it have its turns.
 
     Args:
@@ -35,18 +60,9 @@ class BackgroundLoop:
     """
 
     def __init__(self, turning: Periodic, name: str, without: str) -> None:
+        super().__init__(name)
         self._periodic, self._name, self._without = turning, name, without
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._failure: Exception | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.ident is not None:  # else the start failed before
-            self._thread.join(15)
 
     def check(self) -> None:
         """Raises CannotReach when the thread has ended."""

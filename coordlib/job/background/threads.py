@@ -9,7 +9,7 @@ import structlog
 from coordlib.errors import CoordError, DriverFenced, NotAllowed, NotReady, SetupError, StartRefused
 from coordlib.history.plan import Backlog
 from coordlib.job import failures
-from coordlib.job.background.loop import HealthReport
+from coordlib.job.background.loop import BackgroundThread, HealthReport
 from coordlib.spark_reasons import reason_of
 
 RETRY_FIRST_S: Final = 5.0
@@ -33,7 +33,7 @@ class ArchiveTurns(Protocol):
     def turn(self) -> Backlog: ...
 
 
-class ArchiveWatch:
+class ArchiveWatch(BackgroundThread):
     """The thread. Failures: "archive" has failed; "archive backlog" is old.
 
     Args:
@@ -47,21 +47,11 @@ class ArchiveWatch:
         interval_s: float,
         health: HealthReport,
     ) -> None:
+        super().__init__("archive", STOP_S)
         self._open, self._interval_s, self._health = open_archive, interval_s, health
-        self._stop = threading.Event()
         self._archive: ArchiveTurns | None = None
         #: Batches that failed, one after the other.
         self._failed = 0
-        self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the batch that runs, if it ends soon."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_S)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -135,7 +125,7 @@ class Query(Protocol):
     def close(self) -> None: ...
 
 
-class ClaimsWatch:
+class ClaimsWatch(BackgroundThread):
     """The thread. Trouble "claims": the query has failed, or will not be begun again.
 
     Args:
@@ -144,21 +134,16 @@ class ClaimsWatch:
     """
 
     def __init__(self, query: Query, health: HealthReport, groups_run: threading.Event) -> None:
+        super().__init__("claims", STOP_S)
         self._query, self._health, self._groups_run = query, health, groups_run
-        self._stop = threading.Event()
         #: Runs that failed since the query worked last.
         self._failed = 0
-        self._thread = threading.Thread(target=self._run, name="claims", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         """Stop after the batch that runs, if it ends soon."""
-        self._stop.set()
+        self._stop.set()  # first: a thread that waits for the groups begins no query then
         self._groups_run.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_S)
+        super().stop()
         self._query.close()
 
     def _run(self) -> None:

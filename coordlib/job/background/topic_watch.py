@@ -1,6 +1,5 @@
 """The cluster's topics, listed to every shard; and whether the job's own are as it left them."""
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from coordlib import limits
 from coordlib.core.wire.api import Topic, TopicMetadata
 from coordlib.core.wire.topics import is_users, own_topics
 from coordlib.errors import CoordError
-from coordlib.job.background.loop import HealthReport
+from coordlib.job.background.loop import BackgroundThread, HealthReport
 from coordlib.job.control import ControlWriter
 from coordlib.job.sink import ShownIds
 from coordlib.kafka.clients import open_admin, reason_of
@@ -37,7 +36,7 @@ class Owner(Protocol):
     def grown(self) -> Sequence[Grown]: ...
 
 
-class OwnWatch:
+class OwnWatch(BackgroundThread):
     """The thread. Trouble "checkpoint": the next start will not find it.
 
     Args:
@@ -51,20 +50,11 @@ class OwnWatch:
         health: HealthReport,
         word: Callable[[str], str] = str,
     ) -> None:
+        super().__init__("own-watch")
         self._owner, self._health, self._word = owner, health, word
         #: What was named before.
         self._grown: Sequence[Grown] = ()
         self._lost = ""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="own-watch", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(15)
 
     def turn(self) -> None:
         """One look at both."""
@@ -276,7 +266,7 @@ class Cluster(Protocol):
         """Deliver the outcome of records. Raises KafkaException."""
 
 
-class TopicWatch:
+class TopicWatch(BackgroundThread):
     """Looks at the cluster beside the query, and writes what has changed.
 
     It never ends the job: without it groups keep the partitions that they have. Its failures are
@@ -293,6 +283,7 @@ class TopicWatch:
         health: HealthReport | None = None,
         shown: ShownIds | None = None,
     ) -> None:
+        super().__init__("topics")
         self._cluster, self._interval_s = cluster, interval_s
         self._health = health or HealthReport()
         self._shown = shown or ShownIds({})
@@ -302,15 +293,6 @@ class TopicWatch:
         self._lost: deque[str] = deque(maxlen=1)
         #: Why ids could not be asked for at the newest look.
         self._no_ids = ""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join(15)
 
     def turn(self) -> None:
         """One look at the cluster, and the records that follow from it."""
