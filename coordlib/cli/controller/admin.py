@@ -133,7 +133,7 @@ def _registered(where: Where, cluster: str, number: int) -> "Broker":
     """
     from coordlib.cli.controller.view import read_cluster
 
-    view = read_cluster(where.client(), where.reach(), where.topic_prefix(), cluster)
+    view, _ = where.read(read_cluster, cluster)
     broker = view.seen.brokers.get(number)
     if broker is None:
         raise GroupError(
@@ -278,7 +278,7 @@ def _moving(where: Where, cluster: str) -> "list[TopicPartition]":
     from coordlib.cli.controller.view import read_cluster
     from coordlib.client.kit.events import TopicPartition
 
-    view = read_cluster(where.client(), where.reach(), where.topic_prefix(), cluster)
+    view, _ = where.read(read_cluster, cluster)
     rows = view.seen.partitions.items()
     return [TopicPartition(*place) for place, row in rows if row.adding or row.removing]
 

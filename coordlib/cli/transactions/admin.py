@@ -54,8 +54,7 @@ def abort(
         return _fence(where, transactional_id, reason, yes)
     from coordlib.cli.transactions.view import find_id
 
-    topics = where.reach()
-    seen = find_id(where.client(), topics, where.topic_prefix(), transactional_id)
+    seen, _ = where.read(find_id, transactional_id)
     _require_open(seen)
     say(_what_is_aborted(seen))
     confirm("Aborting its open transaction", f"transactional id {transactional_id}", yes)
@@ -146,8 +145,7 @@ def release(transactional_id: TransactionalId, /, *, yes: bool = False, where: W
     from coordlib.cli.transactions.view import find_id
     from coordlib.core.wire.transactions import TRANSACTION
 
-    topics = where.reach()
-    seen = find_id(where.client(), topics, where.topic_prefix(), transactional_id)
+    seen, _ = where.read(find_id, transactional_id)
     _require_quarantined(seen)
     say(_what_is_released(seen))
     confirm("Releasing it from quarantine", f"transactional id {transactional_id}", yes)
@@ -230,8 +228,7 @@ def decide(
 
     if not reason.strip():
         raise SetupError("A reason is needed.", "--reason", "Say why, for the history.")
-    topics = where.reach()
-    found = find_pending(where.client(), topics, where.topic_prefix(), group, key)
+    found, _ = where.read(find_pending, group, key)
     _require_undecidable(where, found)
     result: Literal["commit", "abort"] = "commit" if commit and not abort else "abort"
     _show(found, result)
@@ -318,8 +315,7 @@ def finish(
     from coordlib.core.transactions.transaction import as_rows
 
     clusters = [where.client(), *map(_options, data_file or ())]
-    topics = where.reach()
-    seen = find_id(where.client(), topics, where.topic_prefix(), transactional_id)
+    seen, _ = where.read(find_id, transactional_id)
     ended = _require_unwritten(seen)
     assert seen.value is not None, "it lacks markers"
     rows = as_rows(seen.value.unwritten)
