@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from coordlib.core.engine.time import reaction
 from coordlib.core.groups.assigned import division, reconciliation
-from coordlib.core.groups.assigned.group import Group, Guard, Member, State, Step
-from coordlib.core.groups.assigned.group import remove_member as remove
+from coordlib.core.groups.assigned.group import Group, Guard, Member, State, Step, remove_member
 from coordlib.core.groups.assigned.reconciliation import encoded
 from coordlib.core.groups.offsets.pending import described as described_pending
 from coordlib.core.wire import api as rq
@@ -125,7 +124,7 @@ def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
     reason = f"{what}: {request.reason}" if request.reason else what
     if not is_itself:
         place_guard(step, member, reason)
-    remove(step, member, reason)
+    remove_member(step, member, reason)
     return ErrorCode.NONE
 
 

@@ -28,8 +28,8 @@ from coordlib.core.groups.assigned.group import (
     Step,
     count,
     minus,
+    remove_member,
 )
-from coordlib.core.groups.assigned.group import remove_member as remove
 from coordlib.core.groups.assigned.members import (
     conclude_guards,
     describe_group,
@@ -105,7 +105,7 @@ class Assigned(GroupKind):
             elif each.member in step.live.members:
                 reason = "session expired" if each.kind == SESSION else "did not let go in time"
                 removed.append((before[each.member], reason))
-                remove(step, before[each.member], reason)
+                remove_member(step, before[each.member], reason)
         step.cause = due.name
         if not removed:
             conclude_guards(step, before)

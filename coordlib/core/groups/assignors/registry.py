@@ -13,17 +13,14 @@ from typing import Final
 
 import msgspec
 
-from coordlib.core.groups.assignors import server_range as range_strategy
-from coordlib.core.groups.assignors import server_range as roundrobin
-from coordlib.core.groups.assignors import server_sticky
-from coordlib.core.groups.assignors import server_sticky as sticky
+from coordlib.core.groups.assignors import server_range, server_sticky
 from coordlib.core.groups.assignors.server_model import Shares, Strategy, Subscriber, wanted_by
 
 BUILT_IN: Final[dict[str, Strategy]] = {
-    sticky.NAME: sticky.assign,
+    server_sticky.NAME: server_sticky.assign,
     server_sticky.UNIFORM: server_sticky.assign_uniform,
-    range_strategy.NAME: range_strategy.assign,
-    roundrobin.ROUNDROBIN: roundrobin.assign_roundrobin,
+    server_range.NAME: server_range.assign,
+    server_range.ROUNDROBIN: server_range.assign_roundrobin,
 }
 
 
@@ -142,7 +139,9 @@ def _by_sticky(
     name: str, what: str, members: Mapping[str, Subscriber], partitions: Mapping[str, int]
 ) -> Division:
     sentence = f"sticky divided, since strategy {name!r} {what}".rstrip(".")
-    return Division(shares=sticky.assign(members, partitions), fault=_printable(sentence) + ".")
+    return Division(
+        shares=server_sticky.assign(members, partitions), fault=_printable(sentence) + "."
+    )
 
 
 def _guarded(members: Mapping[str, Subscriber]) -> Mapping[str, Subscriber]:

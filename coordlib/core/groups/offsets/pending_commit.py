@@ -26,12 +26,12 @@ from coordlib.core.groups.offsets.tables import (
     OFFSETS,
     PENDING,
     KeptPending,
+    keep_pending,
+    pending_size_of,
     place_of,
     rows_of,
     saved,
 )
-from coordlib.core.groups.offsets.tables import keep_pending as keep
-from coordlib.core.groups.offsets.tables import pending_size_of as size_of
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
@@ -244,15 +244,15 @@ def _without_room(
 ) -> Refused | None:
     """Why entry and offsets do not fit. What fits now can be carried out whenever it is decided."""
     refused = Refused(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
-    entry, entries, kept = keep(value), step.entries(PENDING), step.entries(OFFSETS)
+    entry, entries, kept = keep_pending(value), step.entries(PENDING), step.entries(OFFSETS)
     config, bounds = step.family.config, step.family.transactions
     if len(value.offsets) > limits.OFFSETS_PER_REQUEST_MAX:
         return refused
     if len(entry.rows) > limits.PENDING_BYTES_MAX:
         return refused
-    grows_by = size_of(entry) + name_bytes(offered.key)
+    grows_by = pending_size_of(entry) + name_bytes(offered.key)
     if before is not None:
-        grows_by -= size_of(before) + name_bytes(offered.key)
+        grows_by -= pending_size_of(before) + name_bytes(offered.key)
     room_bytes = step.members_room_bytes if offered.generation >= 0 else step.room_bytes
     if step.value is None:
         room_bytes -= step.new_group_bytes
