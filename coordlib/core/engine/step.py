@@ -206,12 +206,12 @@ class Step(Generic[V]):
         self.puts[table.name, place] = value
         self.effects.append(fx.Put(table.topic, key, self.name, table.name, place, value))
 
-    def forget_entries(self, table: "Table | None" = None) -> None:
-        """Forget all entries, of one table or of all that the family has; also those just put.
+    def forget_entries(self) -> None:
+        """Forget all entries, of all tables that the family has; also those just put.
 
         What the step has forgotten already is not forgotten once more.
         """
-        for each in [table] if table else self.around.tables.values():
+        for each in self.around.tables.values():
             puts = {place: value for (name, place), value in self.puts.items() if name == each.name}
             places = {(name, number) for name, number, _ in self.entries(each)} - puts.keys()
             places |= {place for place, value in puts.items() if value is not None}

@@ -241,7 +241,7 @@ class GroupKind(Kind):
     def topics_index(self, _: Any) -> msgspec.Raw:
         """The topics that a group wants, by its generation alone.
 
-        NO_WISHES: no change of topics concerns it. UNKNOWN_WISHES: any change may.
+        NO_TOPICS: no change of topics concerns it. UNKNOWN_TOPICS: any change may.
         """
         return NO_TOPICS
 

@@ -175,7 +175,7 @@ def _deciding(
 ) -> list[tuple[str, Decide | Exception]]:
     """The groups with offsets that waited for the end of one of these transactions, in order."""
     committed, aborted = frozenset(record.committed), frozenset(record.aborted)
-    decide = partial(_decide, committed, aborted)
+    decide = partial(pending.decide_by_offset, committed=committed, aborted=aborted)
     named = committed | aborted
     return sorted(
         (
@@ -185,10 +185,6 @@ def _deciding(
         ),
         key=itemgetter(0),
     )
-
-
-def _decide(committed: Collection[int], aborted: Collection[int], step: Any) -> None:
-    pending.decide_by_offset(step, committed, aborted)
 
 
 def _concerned(

@@ -32,7 +32,7 @@ from coordlib.errors import ErrorCode
 _SUPERSEDED: Final = "Wait for the answer to your newer request, which took the place of this one."
 
 
-def membership_changed(step: Step, reason: str, detail: dict[str, str] | None = None) -> None:
+def membership_changed(step: Step, reason: str, detail: dict[str, str]) -> None:
     """A member came, went or changed: begin a rebalance, or see whether one is complete."""
     if step.live.state is State.PREPARING_REBALANCE:
         complete_if_all_joined(step)

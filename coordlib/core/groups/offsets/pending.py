@@ -352,8 +352,9 @@ def report_after(before: msgspec.Raw, entries: Entries, changes: Iterable[Change
     """
     offsets = list(undecided(before))
     for (key, number), was in changes:
-        if _is_asked_about(was) or _is_asked_about(entries.get(key, number)):
-            _set(offsets, _offset_of(key), _is_asked_about(entries.get(key, number)))
+        is_asked_about = _is_asked_about(entries.get(key, number))
+        if is_asked_about or _is_asked_about(was):
+            _set(offsets, _offset_of(key), is_asked_about)
     return _reported(offsets)
 
 
