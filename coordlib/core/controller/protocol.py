@@ -40,7 +40,7 @@ from coordlib.core.controller.states import (
     Cluster,
     Demand,
     Guard,
-    check_invariants,
+    invariants,
     is_broker_key,
 )
 from coordlib.core.controller.step import ClusterStep
@@ -232,8 +232,8 @@ class Brokers(Kind):
         guarded = {name: _rerun_guard(each, clock_ms) for name, each in value.guards.items()}
         return replace(value, brokers=brokers, guards=guarded)
 
-    def check(self, value: Cluster) -> None:
-        check_invariants(value)
+    def invariants(self, value: Cluster) -> Iterator[tuple[str, bool]]:
+        return invariants(value)
 
 
 BROKERS: Final = Brokers()

@@ -16,7 +16,7 @@ that share names and state are a *family* (`protocol.py`). Every kind answers th
 an entity lives, what it is, and its deletion.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -706,5 +706,12 @@ class Kind:
     def released(self, step: Any) -> None:
         """An operator lets the entity go on: catch up with what the family has learnt."""
 
+    def invariants(self, _value: Any) -> Iterable[tuple[str, bool]]:
+        """What always holds of a value, as sentences, and whether it does."""
+        return ()
+
     def check(self, value: Any) -> None:
-        """Raise BrokenInvariant when the value contradicts itself."""
+        """Raise BrokenInvariant when the value contradicts itself. On in every test."""
+        for sentence, holds in self.invariants(value):
+            if not holds:
+                raise BrokenInvariant(f"{value.group}: {sentence}")

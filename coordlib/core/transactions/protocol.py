@@ -1,6 +1,6 @@
 """Transactional ids of a shard: their requests, their one deadline, their expiry, their rate."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -28,7 +28,7 @@ from coordlib.core.transactions.transaction import (
     State,
     Transaction,
     TransactionStep,
-    check_invariants,
+    invariants,
 )
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec, stored
@@ -123,8 +123,8 @@ class Producers(Kind):
         """Shards may have judged its messages while it was set aside."""
         ending.complete(step)
 
-    def check(self, value: Transaction) -> None:
-        check_invariants(value)
+    def invariants(self, value: Transaction) -> Iterator[tuple[str, bool]]:
+        return invariants(value)
 
 
 def waits_for(index: msgspec.Raw, shard: int, number: int) -> bool:

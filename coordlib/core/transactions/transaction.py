@@ -235,14 +235,8 @@ def _in_order(places: Mapping[str, Mapping[str, set[int]]]) -> Places:
 # -- soundness ---------------------------------------------------------------------------------
 
 
-def check_invariants(value: Transaction) -> None:
-    """Raise BrokenInvariant when the head contradicts itself. On in every test."""
-    for sentence, holds in _invariants(value):
-        if not holds:
-            raise BrokenInvariant(f"{value.group}: {sentence}")
-
-
-def _invariants(value: Transaction) -> Iterator[tuple[str, bool]]:
+def invariants(value: Transaction) -> Iterator[tuple[str, bool]]:
+    """What always holds of a head."""
     is_open, is_ending = value.state is State.ONGOING, value.state in DECIDED
     # INV-98
     yield "an epoch fits int16", 0 <= value.epoch <= limits.EPOCH_MAX + 1

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.groups.classic.protocol import CLASSIC, check_invariants
+from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import api as rq
 from tests.core.engine.refusals import OTHER_GENERATION, refused
 from tests.tools.assigned_groups import let_go
@@ -147,7 +147,7 @@ def test_an_assignment_that_is_too_large_starts_the_group_over() -> None:
         f'event RebalanceStarted generation=1 cause={at} reason="assignment too large"',
         "notify RebalanceInProgress generation=1",
     ]
-    check_invariants(talk.group())
+    CLASSIC.check(talk.group())
     assert talk.group().size_bytes <= limits.GROUP_BYTES_MAX
 
 

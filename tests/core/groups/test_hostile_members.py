@@ -13,7 +13,7 @@ import pytest
 from coordlib import limits
 from coordlib.core.engine.effects import RESPONSES
 from coordlib.core.groups.classic.group import State
-from coordlib.core.groups.classic.protocol import check_invariants
+from coordlib.core.groups.classic.protocol import CLASSIC
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 from tests.tools.driving import (
@@ -81,7 +81,7 @@ def test_ten_thousand_joins_into_one_group_fill_it_and_no_more() -> None:
     assert second == {"GROUP_MAX_SIZE_REACHED": 5_000}
     assert blob_size(talk) - size < 16  # counts of refusals
     assert group.size_bytes <= limits.GROUP_BYTES_MAX
-    check_invariants(group)
+    CLASSIC.check(group)
     others_go_on(talk)
 
 

@@ -28,7 +28,7 @@ from coordlib.core.engine.tables import name_bytes
 from coordlib.core.engine.time import NEVER
 from coordlib.core.groups import kind
 from coordlib.core.groups.classic.group import Group
-from coordlib.core.groups.classic.protocol import CLASSIC, check_invariants
+from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.offsets.tables import KeptOffset, offset_bytes
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
@@ -231,7 +231,7 @@ def check_numbers(shard: Shard) -> None:
     for name, cell in shard.groups.items():
         group, facts, key = cell.value, cell.facts, ("group", name)
         assert group is not None
-        check_invariants(group)
+        CLASSIC.check(group)
         assert list(cell.heard) == list(group.members)
         due = CLASSIC.next_due(group, cell.heard)
         assert facts.next_due_ms <= due.due_ms

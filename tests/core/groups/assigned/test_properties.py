@@ -14,7 +14,7 @@ from coordlib.core.engine.effects import ASSIGNMENTS, COMMITTED, EVENTS, GROUPS,
 from coordlib.core.groups import protocol
 from coordlib.core.groups.assigned.division import wanted_topics
 from coordlib.core.groups.assigned.group import Group, Member, State
-from coordlib.core.groups.assigned.protocol import ASSIGNED, check_invariants
+from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.assigned.reconciliation import demanded, granted
 from coordlib.core.groups.assignors.registry import StrategyBook, divide
 from coordlib.core.groups.assignors.server_model import Subscriber
@@ -148,7 +148,7 @@ def test_every_step_leaves_a_sound_shard(seed: int) -> None:
         shard.judge(record)
         came_anew = {o.key.decode() for o in shard.outputs[count:] if gone(o)}
         for name, group in groups_of(shard).items():
-            check_invariants(group)
+            ASSIGNED.check(group)
             assert len(ASSIGNED.save(group)) <= group.size_bytes
             assert len(ASSIGNED.encode(group)) <= group.size_bytes
             cell = shard.groups[name]

@@ -8,7 +8,7 @@ import pytest
 from coordlib import limits
 from coordlib.core.engine.effects import COMMITTED, GROUPS, RESPONSES, BrokenInvariant, Output
 from coordlib.core.groups.classic.group import Failure, State
-from coordlib.core.groups.classic.protocol import CLASSIC, check_invariants
+from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import Refusal
@@ -219,7 +219,7 @@ def test_a_failed_assignment_that_gives_something_is_no_sound_group(broken: str)
         )  # fmt: skip
 
     with pytest.raises(BrokenInvariant, match="failed"):
-        check_invariants(group)
+        CLASSIC.check(group)
 
 
 @pytest.mark.parametrize(
