@@ -258,14 +258,9 @@ def _answer_registration(step: ClusterStep, request: rq.RegisterBroker, broker: 
 
 def leave_group(step: ClusterStep, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent cluster answers UNKNOWN_MEMBER_ID in every row."""
-    rows = tuple(_leave(step, request, leaver) for leaver in request.members)
+    rows = tuple(leaver.left(_judge_leaver(step, request, leaver)) for leaver in request.members)
     finish(step)
     step.answer(request, members=rows)
-
-
-def _leave(step: ClusterStep, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
-    code = _judge_leaver(step, request, leaver)
-    return rs.LeftMember(member=leaver.member, instance=leaver.instance, error=code.name)
 
 
 def _judge_leaver(step: ClusterStep, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
@@ -279,8 +274,7 @@ def _judge_leaver(step: ClusterStep, request: rq.LeaveGroup, leaver: rq.Leaver) 
     is_itself = broker.client == request.client
     if request.remain and not is_itself:
         return ErrorCode.INVALID_REQUEST
-    what = "left" if is_itself else f"removed by {request.client}"
-    step.reason = f"{what}: {request.reason}" if request.reason else what
+    step.reason = request.why(is_itself)
     _remove(step, broker, is_itself)
     return ErrorCode.NONE
 

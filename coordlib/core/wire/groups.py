@@ -44,11 +44,20 @@ class HeartbeatResponse(Response, tag="Heartbeat", frozen=True, kw_only=True):
     """Sent only when something is wrong with the heartbeat."""
 
 
+def with_reason(detail: dict[str, str], reason: str | None) -> dict[str, str]:
+    """A line's detail with the client's own reason (KIP-800), if it gave one."""
+    return {**detail, "client_reason": reason} if reason else detail
+
+
 class Leaver(Part, frozen=True):
     """One member that leaves, by its id, its instance id, or both."""
 
     member: Name
     instance: Name | None = None
+
+    def left(self, code: ErrorCode) -> "LeftMember":
+        """Its row of the answer."""
+        return LeftMember(member=self.member, instance=self.instance, error=code.name)
 
 
 class LeaveGroup(InAnySpace, tag="LeaveGroup", kw_only=True, frozen=True):
@@ -68,6 +77,11 @@ class LeaveGroup(InAnySpace, tag="LeaveGroup", kw_only=True, frozen=True):
         return optional_names_fault(
             "members", [row.member for row in self.members]
         ) or optional_names_fault("members", [row.instance for row in self.members])
+
+    def why(self, is_itself: bool) -> str:
+        """The reason that history gives; `is_itself`: the sender is the member that goes."""
+        what = "left" if is_itself else f"removed by {self.client}"
+        return f"{what}: {self.reason}" if self.reason else what
 
 
 class LeftMember(msgspec.Struct, frozen=True):

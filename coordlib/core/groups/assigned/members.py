@@ -19,6 +19,7 @@ from coordlib.core.groups.offsets.pending import described as described_pending
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
+from coordlib.core.wire.groups import with_reason
 from coordlib.errors import ErrorCode
 
 
@@ -88,23 +89,16 @@ def heartbeat(step: Step, request: rq.Heartbeat) -> None:
 def leave_group(step: Step, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
     start = step.value
-    rows = tuple(_leave(step, request, leaver) for leaver in request.members)
+    rows = tuple(leaver.left(_judge(step, request, leaver)) for leaver in request.members)
     step.answer(request, members=rows)
     if start is None:
         return
     if step.live.members.keys() != start.members.keys():
-        detail = {"client": request.client}
-        if request.reason:
-            detail["client_reason"] = request.reason
+        detail = with_reason({"client": request.client}, request.reason)
         division.renew(step, "member left", detail)
         reconciliation.tell(step, start.members)
     elif step.live.guards.keys() != start.guards.keys():
         conclude_guards(step, start.members)
-
-
-def _leave(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
-    code = _judge(step, request, leaver)
-    return rs.LeftMember(member=leaver.member, instance=leaver.instance, error=code.name)
 
 
 def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
@@ -120,8 +114,7 @@ def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
     is_itself = member.client == request.client
     if request.remain and not is_itself:
         return ErrorCode.INVALID_REQUEST  # only the member itself can tell that it has stopped
-    what = "left" if is_itself else f"removed by {request.client}"
-    reason = f"{what}: {request.reason}" if request.reason else what
+    reason = request.why(is_itself)
     if not is_itself:
         place_guard(step, member, reason)
     remove_member(step, member, reason)

@@ -31,6 +31,7 @@ from coordlib.core.groups.group import Refused, is_older, next_generation
 from coordlib.core.groups.offsets.commit import store
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import stored
+from coordlib.core.wire.groups import with_reason
 from coordlib.core.wire.topics import BadPattern, compile_pattern
 from coordlib.errors import ErrorCode
 
@@ -319,5 +320,4 @@ def _host(request: rq.Subscribe) -> dict[str, str]:
 
 
 def _named(member: Member, request: rq.Subscribe) -> dict[str, str]:
-    detail = {"member": member.member, "client": member.client}
-    return detail | ({"client_reason": request.reason} if request.reason else {})
+    return with_reason({"member": member.member, "client": member.client}, request.reason)

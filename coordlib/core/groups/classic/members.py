@@ -27,6 +27,7 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire import stored
+from coordlib.core.wire.groups import with_reason
 from coordlib.errors import ErrorCode
 
 
@@ -139,7 +140,7 @@ def hand_over(step: Step, member: Member) -> None:
 
 
 def lift_guard(step: Step, member_id: str) -> None:
-    """As `end`, and complete a join phase that waited for this guard alone."""
+    """As `end_guard`, and complete a join phase that waited for this guard alone."""
     end_guard(step, member_id)
     rebalance.go_on(step)
 
@@ -160,24 +161,14 @@ def heartbeat(step: Step, request: rq.Heartbeat) -> None:
 def leave_group(step: Step, request: rq.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
     before = step.value
-    rows = tuple(_leave(step, request, leaver) for leaver in request.members)
+    rows = tuple(leaver.left(_judge(step, request, leaver)) for leaver in request.members)
     step.answer(request, members=rows)
     if before is None:
         return
     if step.live.members.keys() != before.members.keys():
-        detail = {"client": request.client}
-        if request.reason:
-            detail["client_reason"] = request.reason
+        detail = with_reason({"client": request.client}, request.reason)
         rebalance.membership_changed(step, "member left", detail)
     rebalance.go_on(step)
-
-
-def _leave(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> rs.LeftMember:
-    return rs.LeftMember(
-        member=leaver.member,
-        instance=leaver.instance,
-        error=_judge(step, request, leaver).name,
-    )
 
 
 def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
@@ -199,7 +190,7 @@ def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
     if request.remain and member.instance is not None:
         step.put(replace(member, has_let_go=True))
         return ErrorCode.NONE
-    reason = _reason(request, is_itself)
+    reason = request.why(is_itself)
     if not is_itself:
         place_guard(step, member, reason)
     rebalance.remove(step, member, reason)
@@ -211,11 +202,6 @@ def _find(step: Step, leaver: rq.Leaver) -> Member | ErrorCode:
     if leaver.member == "" and leaver.instance is not None:
         return step.live.static_member(leaver.instance) or ErrorCode.UNKNOWN_MEMBER_ID
     return step.find_member(leaver.member, leaver.instance)
-
-
-def _reason(request: rq.LeaveGroup, is_itself: bool) -> str:
-    what = "left" if is_itself else f"removed by {request.client}"
-    return f"{what}: {request.reason}" if request.reason else what
 
 
 def describe_group(step: Step, request: rq.DescribeGroup) -> None:
