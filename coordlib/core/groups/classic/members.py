@@ -70,7 +70,7 @@ def _record_delay(step: Step, owner: Member, guard: Guard, reason: str) -> None:
         detail={
             "client": owner.client,
             "successor": guard.successor,
-            "wait_ms": min(max(guard.due_ms - step.at.clock_ms, 0), wait_max_ms),
+            "wait_ms": min(guard.due_ms - step.at.clock_ms, wait_max_ms),
             "wait_max_ms": wait_max_ms,
         },
     )
@@ -209,28 +209,16 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     so says Kafka up to version 5 of the request (version 6 refuses it, KIP-1043).
     """
     group = step.value
-    if group is None:
-        step.answer(
-            request,
-            state=State.DEAD.value,
-            generation=-1,
-            protocol_type=None,
-            protocol=None,
-            leader=None,
-            members=(),
-            waits_for=(),
-        )
-        return
     step.answer(
         request,
-        state=group.state.value,
-        generation=group.generation,
-        protocol_type=group.protocol_type,
+        state=(group.state if group else State.DEAD).value,
+        generation=group.generation if group else -1,
+        protocol_type=group.protocol_type if group else None,
         # While members change, the protocol may too.
-        protocol=group.protocol if group.state is State.STABLE else None,
-        leader=group.leader,
-        members=tuple(described(group)),
-        waits_for=tuple(awaited(group)),
+        protocol=group.protocol if group and group.state is State.STABLE else None,
+        leader=group.leader if group else None,
+        members=tuple(described(group)) if group else (),
+        waits_for=tuple(awaited(group)) if group else (),
         pending=described_pending(step) or UNSET,
     )
 
