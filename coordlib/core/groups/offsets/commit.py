@@ -25,6 +25,7 @@ from coordlib.core.groups.offsets.tables import (
     ROW_BYTES_MIN,
     KeptOffset,
     committed_value,
+    named_row,
     offset_bytes,
     size_of,
 )
@@ -227,12 +228,8 @@ def _record_refused(
 
 
 def _named(row: rq.CommittedOffset) -> dict[str, object]:
-    named: dict[str, object] = {
-        "topic": row.topic,
-        "partition": row.partition,
-        "offset": row.offset,
-    }
-    return named if row.timestamp_ms is UNSET else named | {"timestamp_ms": row.timestamp_ms}
+    found = named_row(row)
+    return found if row.timestamp_ms is UNSET else found | {"timestamp_ms": row.timestamp_ms}
 
 
 def _judge_row(

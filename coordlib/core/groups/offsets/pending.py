@@ -54,6 +54,7 @@ from coordlib.core.groups.offsets.tables import (
     Partition,
     committed_value,
     mark_of,
+    named_row,
     place_of,
     rows_of,
     saved,
@@ -322,14 +323,11 @@ def _record(
     rows: Iterable[KeptRow],
     word: Word | None,
 ) -> None:
-    offsets = [
-        {"topic": row.topic, "partition": row.partition, "offset": row.offset} for row in rows
-    ]
     detail = {
         "client": entry.client,
         "transaction": key,
         "decided_by": entry.decided_by,
-        "offsets": offsets,
+        "offsets": [named_row(row) for row in rows],
     }
     if word is not None:
         detail["by"] = word.client

@@ -10,7 +10,6 @@ stands behind all of its offsets. A quarantined group gets them, too: it makes n
 notes what was decided.
 """
 
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Self
 
 from msgspec import UNSET
@@ -27,6 +26,7 @@ from coordlib.core.groups.offsets.tables import (
     PENDING,
     KeptPending,
     keep_pending,
+    named_row,
     pending_size_of,
     place_of,
     rows_of,
@@ -135,7 +135,7 @@ def admit(step: GroupStep[Any], offered: Offered) -> str | Refused:
             "transaction": offered.key,
             "decided_by": offered.decided_by,
             **table,
-            "offsets": _named(offered.offsets),
+            "offsets": [named_row(row) for row in offered.offsets],
         },
     )
     return offered.key
@@ -149,12 +149,7 @@ def record_refused(step: GroupStep[Any], offered: Offered, refused: Refused) -> 
         "request_generation": offered.generation,
     }
     if refused.rows:
-        detail["offsets"] = [
-            row | {"error": code.name}
-            for row, (_, code) in zip(
-                _named(row for row, _ in refused.rows), refused.rows, strict=True
-            )
-        ]
+        detail["offsets"] = [named_row(row) | {"error": code.name} for row, code in refused.rows]
     step.record(
         stored.EVENT_COMMIT_REFUSED,
         member=offered.member,
@@ -275,10 +270,6 @@ def _too_many(step: GroupStep[Any], offered: Offered, before: KeptPending | None
     ):
         return Refused(ErrorCode.CONCURRENT_TRANSACTIONS, _ONE_IS_OPEN)
     return None
-
-
-def _named(rows: Iterable[rq.CommittedOffset]) -> list[dict[str, Any]]:
-    return [{"topic": row.topic, "partition": row.partition, "offset": row.offset} for row in rows]
 
 
 def key_of(producer_id: int, epoch: int) -> str:

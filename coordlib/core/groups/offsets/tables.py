@@ -7,7 +7,7 @@ their rows.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
@@ -203,6 +203,11 @@ def saved(entry: KeptPending, rows: Iterable[KeptRow], decision: str = NOT_DECID
         table=entry.table or UNSET,
         decision=decision or entry.decision or UNSET,
     )
+
+
+def named_row(row: CommittedOffset | KeptRow) -> dict[str, Any]:
+    """A row in a line of history."""
+    return {"topic": row.topic, "partition": row.partition, "offset": row.offset}
 
 
 def _saved_row(row: KeptRow) -> PendingOffset:
