@@ -156,13 +156,13 @@ def tell(step: Step, before: Mapping[str, Member], but: str = "") -> None:
         older = before.get(name)
         if older is member:
             continue
-        if older is None or older.owned != member.owned or _has_more(older, member):
+        has_more = older is not None and _has_more(older, member)
+        if older is None or older.owned != member.owned or has_more:
             _issue(step, member)
         if name == but or older is None:
             continue
-        if _has_more(older, member) or older.demands != member.demands:
-            if _owes_only_less(older, member):
-                continue
+        # Where its own Release is the only change, no notice is needed.
+        if has_more or any(each not in older.demands for each in member.demands):
             step.emit(fx.Notify(member.reply, picture(step, member)))
 
 
@@ -170,11 +170,6 @@ def _has_more(older: Member, member: Member) -> bool:
     """Whether it got a grant, also of partitions that it has just released and gets back."""
     granted = {grant.fence: grant.partitions for grant in older.grants}
     return any(minus(grant.partitions, granted.get(grant.fence, {})) for grant in member.grants)
-
-
-def _owes_only_less(older: Member, member: Member) -> bool:
-    """Whether its own Release is the only change: that needs no notice."""
-    return not _has_more(older, member) and all(each in older.demands for each in member.demands)
 
 
 def picture(step: Step, member: Member) -> rs.AssignmentChanged:
