@@ -51,7 +51,7 @@ class StoredClaims(msgspec.Struct, kw_only=True):
         snapshot = read_pages(self.pages.values())
         assert snapshot is not None
         records = [InputRecord("m", *row) for row in self.behind]
-        return restore.catch_up(restore.begin_at(snapshot), records, SETTINGS)
+        return restore.fold(restore.begin_at(snapshot), records, SETTINGS).blob
 
     def go_on(self, blob: bytes) -> list[str]:
         """What follows from the log that comes next."""

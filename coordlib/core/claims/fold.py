@@ -457,11 +457,6 @@ def begin_at(snapshot: Snapshot) -> bytes:
     return encode_blob(StoredClaims(STATE_VERSION, snapshot.world, pages=snapshot.pages))
 
 
-def catch_up(blob: bytes | None, records: Iterable[InputRecord], settings: ShardSettings) -> bytes:
-    """The blob after these records, whose outputs are committed: they are not written again."""
-    return fold(blob, records, settings).blob
-
-
 def begin_late(
     positions: dict[Key, tuple[int, str]], gap_from: int, settings: ShardSettings, pages: int = 0
 ) -> bytes:

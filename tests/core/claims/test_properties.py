@@ -154,7 +154,7 @@ def test_a_lost_state_is_made_again_from_snapshot_and_log(seed: int) -> None:
     assert restore.belongs(snapshot, settings)
 
     behind = [each for each in half if each.offset > snapshot.offset]
-    made = restore.catch_up(restore.begin_at(snapshot), behind, settings)
+    made = fold(restore.begin_at(snapshot), behind, settings).blob
 
     before, after = restore.begun(blob, settings), restore.begun(made, settings)
     assert after.snapshot() == before.snapshot()

@@ -154,7 +154,7 @@ class ClaimsSession:
         blob = None if snapshot is None else fold.begin_at(snapshot)
         after = -1 if snapshot is None else snapshot.offset
         behind = [each for each in self.talk.log if each.offset > after]
-        self.talk.load(fold.catch_up(blob, behind, self.talk.settings))
+        self.talk.load(fold.fold(blob, behind, self.talk.settings).blob)
         return lines
 
     def show(self, _words: list[str]) -> list[str]:
