@@ -114,9 +114,7 @@ def fill(step: ClusterStep, place: Place) -> None:
 def install(step: ClusterStep, place: Place, elected: Elected) -> None:
     """A leader is elected: a new leader epoch begins."""
     row = step.at_place(place)
-    fields: dict[str, Any] = {}
-    if elected.kind == UNCLEAN:
-        fields["recovering"] = True
+    fields: dict[str, Any] = {"recovering": True} if elected.recovering else {}
     step.alter(
         place,
         election=elected.kind,

@@ -225,7 +225,7 @@ def answer_join(
         return
     group = step.live
     is_leader = member.member == group.leader
-    step.effects.append(
+    step.emit(
         fx.Respond(
             parked.reply,
             rs.JoinGroupResponse(
@@ -306,7 +306,7 @@ def tell_removed(step: Step, member: Member, reason: str) -> None:
         reason=reason,
         detail={"client": member.client},
     )
-    step.effects.append(
+    step.emit(
         fx.Notify(
             member.reply,
             rs.MemberRemoved(
@@ -380,7 +380,7 @@ def send_assignment(step: Step, member: Member, parked: Parked | None) -> None:
         return
     group, failure = step.live, step.live.failure
     failed = {} if failure is None else refusal(ErrorCode[failure.error], failure.reason)
-    step.effects.append(
+    step.emit(
         fx.Respond(
             parked.reply,
             rs.SyncGroupResponse(
