@@ -40,6 +40,7 @@ from msgspec import UNSET
 
 from coordlib import limits
 from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.engine.state import decode_report
 from coordlib.core.engine.step import NOT_INDEXED
 from coordlib.core.engine.tables import Change, Entries, Place
 from coordlib.core.groups.group import GroupStep
@@ -137,7 +138,6 @@ def remove_offsets(
 
 #: Later than every record of the log.
 LATEST: Final = 2**63 - 1
-_decode_report: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
 
 
 # -- questions -------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def _reported(offsets: list[int]) -> msgspec.Raw:
 
 def undecided(report: msgspec.Raw) -> tuple[int, ...]:
     """The offsets that a group has reported."""
-    return () if report == NOT_INDEXED else _decode_report(report)
+    return () if report == NOT_INDEXED else decode_report(report)
 
 
 def _of_kafka(entries: Entries) -> list[tuple[int, str]]:
