@@ -18,11 +18,9 @@ from coordlib.core.controller.arrivals import Departure
 from coordlib.core.controller.leadership import finish
 from coordlib.core.controller.states import TARGETS, Broker, BrokerState, ReplicaState
 from coordlib.core.controller.step import ClusterStep, find_own, record_parts, replica_row
-from coordlib.core.engine import effects as fx
 from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, reply_of
 from coordlib.core.engine.time import Rate
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import stored
 from coordlib.core.wire.controller import VERSION_WITH_HEARTBEATS
 from coordlib.errors import ErrorCode
@@ -210,10 +208,7 @@ def _supersede(step: ClusterStep, request: rq.RegisterBroker, known: Broker) -> 
     elif known.is_ready and arrivals.may_lead(step, known):
         guard = arrivals.place_guard(step, known, SUPERSEDED, request.client)
     arrivals.apply_departures(step, [Departure(known, SUPERSEDED, guard, not is_same_storage)])
-    notice = rs.MemberRemoved(
-        group=step.name, cause=step.at.coordinate, member=known.member, reason=SUPERSEDED
-    )
-    step.emit(fx.Notify(known.reply, notice))
+    step.notify_removed(known.reply, known.member, SUPERSEDED)
 
 
 def _record(
@@ -287,10 +282,7 @@ def _remove(step: ClusterStep, broker: Broker, is_itself: bool) -> None:
     if not is_itself and arrivals.may_lead(step, broker):
         guard = arrivals.place_guard(step, broker, step.reason, None)
     arrivals.apply_departures(step, [Departure(broker, step.reason, guard)])
-    notice = rs.MemberRemoved(
-        group=step.name, cause=step.at.coordinate, member=broker.member, reason=step.reason
-    )
-    step.emit(fx.Notify(broker.reply, notice))
+    step.notify_removed(broker.reply, broker.member, step.reason)
 
 
 NOT_THERE = "Check the broker's id: none of this id is registered in the cluster."

@@ -240,6 +240,12 @@ class Step(Generic[V]):
         """Let something happen, after all that was emitted before, if the step goes through."""
         self.effects.append(effect)
 
+    def notify_removed(self, reply: int, member: str, reason: str) -> None:
+        """Tell a member that it is none any more; `reply`: where it reads."""
+        cause = self.at.coordinate
+        notice = rq.MemberRemoved(group=self.name, cause=cause, member=member, reason=reason)
+        self.emit(fx.Notify(reply, notice))
+
     def answer(
         self,
         request: rq.Request,

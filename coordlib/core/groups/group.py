@@ -32,7 +32,7 @@ from coordlib.core.engine.effects import ASSIGNMENTS
 from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, Step
 from coordlib.core.engine.time import Timer
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import codec, stored
 from coordlib.core.wire.stored import AssignmentValue
 from coordlib.core.wire.stored import TopicIds as Ids
 from coordlib.errors import ErrorCode
@@ -301,6 +301,13 @@ class GroupStep(Step[G], ABC):
         """Publish a member's current assignment; None: the member is gone."""
         key = codec.encode([self.name, member])
         self.emit(fx.Publish(ASSIGNMENTS, key, value))
+
+    def tell_removed(self, member: Any, reason: str) -> None:
+        """Report a removal: to history, to the member itself, and to readers of assignments."""
+        name, detail = member.member, {"client": member.client}
+        self.record(stored.EVENT_MEMBER_REMOVED, member=name, reason=reason, detail=detail)
+        self.notify_removed(member.reply, name, reason)
+        self.assign(name, None)
 
     @property
     def new_group_bytes(self) -> int:

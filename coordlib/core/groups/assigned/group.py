@@ -20,15 +20,12 @@ import msgspec
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.engine import effects as fx
 from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.engine.time import Timer
 from coordlib.core.groups.assignors.registry import StrategyBook
 from coordlib.core.groups.group import GroupStep, Refused, is_older
 from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import stored
 from coordlib.errors import ErrorCode
 
 
@@ -495,19 +492,6 @@ def find_own(
 
 
 def remove_member(step: Step, member: Member, reason: str) -> None:
-    """Take a member out; notify it, and record that for history and readers of assignments.
-
-    The caller decides about its partitions.
-    """
+    """Take a member out, and tell so. The caller decides about its partitions."""
     step.drop(member)
-    step.record(
-        stored.EVENT_MEMBER_REMOVED,
-        member=member.member,
-        reason=reason,
-        detail={"client": member.client},
-    )
-    notice = rs.MemberRemoved(
-        group=step.name, cause=step.at.coordinate, member=member.member, reason=reason
-    )
-    step.emit(fx.Notify(member.reply, notice))
-    step.assign(member.member, None)
+    step.tell_removed(member, reason)

@@ -562,4 +562,4 @@ class Step(GroupStep[Group]):
     def notify_members(self, members: Iterable[Member], notification: rs.Notification) -> None:
         """Write a notification once to each partition that one of these members reads."""
         for reply in sorted({member.reply for member in members}):
-            self.effects.append(fx.Notify(reply, notification))
+            self.emit(fx.Notify(reply, notification))

@@ -117,7 +117,7 @@ def _tell_older_twin(step: Step, older: Member, newcomer: Member) -> None:
         reason=STATIC_MEMBER_REPLACED,
         detail={"instance": older.instance, "replaced_by": newcomer.member},
     )
-    rebalance.tell_removed(step, older, STATIC_MEMBER_REPLACED)
+    step.tell_removed(older, STATIC_MEMBER_REPLACED)
 
 
 #: For a JoinGroup of a member that names another generation than the group's.

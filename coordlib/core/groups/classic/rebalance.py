@@ -293,28 +293,9 @@ def remove(step: Step, member: Member, reason: str) -> None:
     """
     answer_parked(step, member, ErrorCode.UNKNOWN_MEMBER_ID)
     step.drop(member)
-    tell_removed(step, member, reason)
+    step.tell_removed(member, reason)
     if step.live.leader == member.member:
         _elect_leader(step)
-
-
-def tell_removed(step: Step, member: Member, reason: str) -> None:
-    """Report a removal: to history, to the member itself, and to readers of assignments."""
-    step.record(
-        stored.EVENT_MEMBER_REMOVED,
-        member=member.member,
-        reason=reason,
-        detail={"client": member.client},
-    )
-    step.emit(
-        fx.Notify(
-            member.reply,
-            rs.MemberRemoved(
-                group=step.name, cause=step.at.coordinate, member=member.member, reason=reason
-            ),
-        )
-    )
-    step.assign(member.member, None)
 
 
 def _elect_leader_among_joined(step: Step) -> None:
