@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from coordlib.core.engine import state
 from coordlib.core.engine.effects import Output
 from coordlib.core.engine.protocol import Registry
 from coordlib.core.engine.step import UnknownSavedVersion
@@ -245,4 +246,4 @@ def test_a_key_of_no_table_refuses_the_rebuild(monkeypatch: pytest.MonkeyPatch) 
     topics = {"clubs": {b'["newer","g"]': b"{}"}}
 
     with pytest.raises(UnknownSavedVersion, match="which this code lacks"):
-        core.restoring.restore(topics, position, core.REGISTRY)
+        state.restore(topics, position, core.REGISTRY)
