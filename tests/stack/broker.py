@@ -30,6 +30,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ from coordlib.client import (
     Leadership,
 )
 from coordlib.client.kit.process import boottime_ns
-from tests.stack.deaf import DeafReader
+from tests.stack.deaf import deaf_transport
 
 ACK_EVERY_S = 0.02
 TIMING = BrokerTiming(
@@ -63,10 +64,8 @@ class Program:
         self._leads: dict[Place, int] = {}
 
     def run(self) -> int:
-        transport = KafkaTransport(self._given.config, client=f"broker-{self._given.broker}")
-        if self._given.deaf:
-            reader: Any = DeafReader(transport._reader, self._given.deaf)
-            transport._reader = reader
+        opened = partial(deaf_transport, self._given.deaf) if self._given.deaf else KafkaTransport
+        transport = opened(self._given.config, client=f"broker-{self._given.broker}")
         try:
             return self._live(transport)
         finally:

@@ -10,22 +10,25 @@ stands still as with a broker that never answers its fetches, beside heartbeats 
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+from coordlib.client.kit import transport
+from coordlib.client.kit.reading import ResponseReader
+from coordlib.client.kit.transport import KafkaTransport
 
 WAIT_S = 0.02
 
 
-class DeafReader:
-    """A ResponseReader that reads nothing while a file is there. Used by one thread."""
+def deaf_transport(while_there: Path, *args: Any, **given: Any) -> KafkaTransport:
+    """A KafkaTransport of these arguments that reads no response while a file is there."""
 
-    def __init__(self, reader: Any, while_there: Path) -> None:
-        self._reader, self._while_there = reader, while_there
+    class DeafReader(ResponseReader):
+        def read(self) -> list[tuple[bytes, bytes]]:
+            if while_there.exists():
+                time.sleep(WAIT_S)
+                return []
+            return super().read()
 
-    def read(self) -> list[tuple[bytes, bytes]]:
-        if self._while_there.exists():
-            time.sleep(WAIT_S)
-            return []
-        found: list[tuple[bytes, bytes]] = self._reader.read()
-        return found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._reader, name)
+    # Its thread keeps the reader's method from the start: another reader could not be set later.
+    with patch.object(transport, "ResponseReader", DeafReader):
+        return KafkaTransport(*args, **given)

@@ -9,20 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coordlib.client.kit.transport import KafkaTransport
 from coordlib.demo.member import run
 from tests.stack.acts.store_member import connection_of, serve
 from tests.stack.acts.store_witness import StoreWitnessFile
-from tests.stack.deaf import DeafReader
+from tests.stack.deaf import deaf_transport
 
 
 def _serve(
     config: dict[str, Any], topic: str, witness: StoreWitnessFile, is_over: Callable[[], bool]
 ) -> None:
     to = connection_of(config)
-    transport = KafkaTransport(to["config"], to["prefix"], config["client.id"])
     while_there = Path(config["deaf"]) / str(config["broker"])
-    transport._reader = DeafReader(transport._reader, while_there)  # type: ignore[assignment]
+    transport = deaf_transport(while_there, to["config"], to["prefix"], config["client.id"])
     try:
         serve(config, topic, witness, is_over, transport=transport)
     finally:

@@ -41,7 +41,7 @@ from coordlib.client.kit.events import TopicPartition as Ours
 from coordlib.client.kit.process import boottime_ns
 from coordlib.client.kit.transport import KafkaTransport
 from coordlib.errors import CoordError, GroupError
-from tests.stack.deaf import DeafReader
+from tests.stack.deaf import deaf_transport
 
 POLL_S = 0.1
 COMMIT_EVERY = 25
@@ -225,11 +225,8 @@ def _is_of(some: TopicPartition, message: Message) -> bool:
 
 
 def _transport(config: dict[str, Any], deaf: Path) -> KafkaTransport:
-    """One whose reader hears nothing while a file is there."""
     settings = read_settings(config)
-    transport = KafkaTransport(settings.common, settings.prefix, settings.client or "deaf")
-    transport._reader = DeafReader(transport._reader, deaf)  # type: ignore[assignment]
-    return transport
+    return deaf_transport(deaf, settings.common, settings.prefix, settings.client or "deaf")
 
 
 def main() -> int:
