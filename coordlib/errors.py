@@ -103,7 +103,7 @@ class ErrorCode(Enum):
     INVALID_PRODUCER_ID_MAPPING = (49, False, "Ask for a producer id again: this one is not known.")
     INVALID_TRANSACTION_TIMEOUT = (50, False, "Choose a timeout within the coordinator's bounds.")
     CONCURRENT_TRANSACTIONS = (51, True, "Wait until a transaction that is open has ended.")
-    KAFKA_STORAGE_ERROR = (56, True, "Mend the storage of this broker.")
+    KAFKA_STORAGE_ERROR = (56, True, "Fix the storage of this broker.")
     REASSIGNMENT_IN_PROGRESS = (60, False, "Wait for the move that is under way, or cancel it.")
     NON_EMPTY_GROUP = (68, False, "Stop the members first.")
     GROUP_ID_NOT_FOUND = (69, False, "Check the name.")
@@ -170,9 +170,9 @@ class ErrorCode(Enum):
 class CoordError(Exception):
     """Three parts: what happened, where (group, member, file, port), what to do next."""
 
-    def __init__(self, what: str, where: str = "", mend: str = "") -> None:
-        self.what, self.where, self.mend = what, where, mend
-        super().__init__("\n".join(part for part in (what, where, mend) if part))
+    def __init__(self, what: str, where: str = "", hint: str = "") -> None:
+        self.what, self.where, self.hint = what, where, hint
+        super().__init__("\n".join(part for part in (what, where, hint) if part))
 
 
 class SetupError(CoordError):

@@ -92,12 +92,12 @@ def name_alone(argument: str) -> str:
 
 def warning_of(name: str) -> str:
     """The warning about a secret that was given in clear."""
-    mend = f"Write '{name}=${{ENV:NAME}}', and set NAME in the environment."
+    hint = f"Write '{name}=${{ENV:NAME}}', and set NAME in the environment."
     if name.startswith("spark."):
-        mend = "Write it into a file that only you can read: --properties-file FILE."
+        hint = "Write it into a file that only you can read: --properties-file FILE."
     return (
         f"{name} is given in clear: everybody on this machine can see it in the list of "
-        f"processes. {mend}"
+        f"processes. {hint}"
     )
 
 

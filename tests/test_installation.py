@@ -89,11 +89,11 @@ def test_a_job_without_pyspark_ends_before_it_begins(
 
     assert main(command) == USAGE
 
-    what, where, mend = capsys.readouterr().err.splitlines()
+    what, where, hint = capsys.readouterr().err.splitlines()
     assert what == "The job needs packages that are not installed: pyspark, delta, nacl"
     assert where == sys.executable
     wheels = "Run: pip install 'coordlib[cli,spark]'"
-    assert mend == ("Run: make setup" if is_checkout else wheels)
+    assert hint == ("Run: make setup" if is_checkout else wheels)
     assert not without_pyspark.exists()
 
 

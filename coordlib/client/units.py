@@ -86,9 +86,9 @@ def _steps(
                 producer.abort_transaction(timeout)
             if isinstance(error, TransactionError) and error.retriable():
                 # What could be called again is aborted.
-                mend = "Begin another unit."
+                hint = "Begin another unit."
                 severity = Severity.ABORTABLE
-                raise TransactionError(severity, error.what, error.where, mend) from error
+                raise TransactionError(severity, error.what, error.where, hint) from error
         raise
     finally:
         if is_committed:

@@ -178,8 +178,8 @@ def refuse(cut: Sequence[Lost], prefix: str, accepts_loss: bool) -> None:
             "name the places.",
         )
     if accepts_loss and not cut:
-        mend = "take it away: it accepts whatever is lost before a later start"
-        _log.error("--accept-loss is given, and no topic has lost its end", mend=mend)
+        hint = "take it away: it accepts whatever is lost before a later start"
+        _log.error("--accept-loss is given, and no topic has lost its end", hint=hint)
 
 
 def choose_codegen(spark: "SparkSession", records: int) -> None:

@@ -183,13 +183,13 @@ class ArchivedTable:
         known, _, path = (read_text(self._spark, self._id_file) or "").partition(" ")
         if not known or path != self._path:
             return
-        mend = f"Put it back. If it is gone for ever: delete {self._id_file}, to begin a new one."
+        hint = f"Put it back. If it is gone for ever: delete {self._id_file}, to begin a new one."
         if int(snapshot.version()) < 0:
             what = "There is no table any more where this archive has written to one."
-            raise CannotReach(what, f"{self._path}: table {known}", mend)
+            raise CannotReach(what, f"{self._path}: table {known}", hint)
         if (found := id_of(snapshot)) != known:
             what = "Another table is in the place of the one that this archive has written to."
-            raise AnotherTable(what, f"{self._path}: table {found}, and it was {known}", mend)
+            raise AnotherTable(what, f"{self._path}: table {found}, and it was {known}", hint)
 
     def _find(self, number: int) -> Commit:
         """The newest commit of an archive: by the log, else by the file of positions."""

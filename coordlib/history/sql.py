@@ -42,7 +42,7 @@ TABLE_FUNCTIONS: Final = frozenset(
     | {"json_each", "json_tree", "duckdb_columns", "duckdb_functions", "duckdb_tables"}
     | {"duckdb_types", "duckdb_views", "pragma_table_info"}
 )
-_MEND: Final = "Ask with one SELECT, of the tables and views; coord sql --help names them."
+_HINT: Final = "Ask with one SELECT, of the tables and views; coord sql --help names them."
 
 
 def close_in(connection: "duckdb.DuckDBPyConnection", folders: Sequence[str]) -> None:
@@ -138,7 +138,7 @@ def _nodes(parsed: Any) -> Iterator[dict[str, Any]]:
 
 
 def _refusal(what: str, where: str) -> SetupError:
-    return SetupError(what, where, _MEND)
+    return SetupError(what, where, _HINT)
 
 
 CHUNK: Final = 5_000  # rows that are fetched at once

@@ -1,6 +1,6 @@
 """The reason why a query ended, as a CoordError in place of Spark's hundreds of lines.
 
-Only failures that the operator can mend are recognised. Everything else stays a stack trace: it is
+Only failures that the operator can fix are recognised. Everything else stays a stack trace: it is
 a defect, and its place matters.
 """
 
@@ -225,8 +225,8 @@ _KNOWN_OF_ARCHIVE: Final = (
         "Nothing: the next try goes on behind it, and leaves a HistoryLost event.",
     ),
     *(
-        (pattern, kind, what, mend.replace(_SMALLER, _AGAIN))
-        for pattern, kind, what, mend in _KNOWN
+        (pattern, kind, what, hint.replace(_SMALLER, _AGAIN))
+        for pattern, kind, what, hint in _KNOWN
         if kind is not StartRefused
     ),
 )
@@ -243,9 +243,9 @@ _KNOWN_OF_CLAIMS: Final = (
             pattern,
             kind,
             what,
-            mend.replace(_COME_BACK, _CLAIMS_COME_BACK).replace(_SMALLER, _SMALLER_CLAIMS),
+            hint.replace(_COME_BACK, _CLAIMS_COME_BACK).replace(_SMALLER, _SMALLER_CLAIMS),
         )
-        for pattern, kind, what, mend in _KNOWN
+        for pattern, kind, what, hint in _KNOWN
     ),
 )
 _FILE: Final = re.compile(r"(?:hdfs|s3a|abfss|gs|file):/[^\s:,\]]+")
@@ -270,12 +270,12 @@ def _explained(problem: BaseException, place: str, known: tuple[_Known, ...]) ->
     if isinstance(problem, KafkaException) and (wrong := wrong_option(problem)):
         return wrong
     text = str(problem)
-    for pattern, kind, what, mend in known:
+    for pattern, kind, what, hint in known:
         if found := re.search(pattern, text):
             file = _FILE.search(text, found.start(), found.start() + 2_000)
             named = found.groupdict("unknown")
             where = file.group() if file else place
-            return kind(what.format(**named), where, mend.format(**named))
+            return kind(what.format(**named), where, hint.format(**named))
     return None
 
 

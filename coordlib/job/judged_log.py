@@ -106,12 +106,12 @@ def lost_of(marker: Marker, places: Iterable[Place], inputs: Inputs) -> list[Los
     return find_lost(known, bounds, inputs.judged)
 
 
-def refusal(lost: Iterable[Lost], pipeline: Pipeline, mend: str = "") -> StartRefused:
+def refusal(lost: Iterable[Lost], pipeline: Pipeline, hint: str = "") -> StartRefused:
     """Names what is lost, and the way to go on."""
     return StartRefused(
         "The log of requests is not the one that was judged: requests are lost.",
         f"prefix {pipeline.prefix}: {named(lost)}",
-        mend
+        hint
         or "To go on without them, name an empty folder and add --rebuild --accept-loss. Nobody is "
         "acknowledged for what is lost: members ask again, or their sessions end.",
     )
@@ -202,15 +202,15 @@ class JudgedLog:
 
     Args:
         accepts_loss: a rebuild that goes on behind what is lost.
-        mend: where the job may write nothing into its input: what to do where that was cut. Records
+        hint: where the job may write nothing into its input: what to do where that was cut. Records
             that were removed unread are no concern of this class then.
     """
 
     def __init__(
-        self, pipeline: Pipeline, inputs: Inputs, *, accepts_loss: bool = False, mend: str = ""
+        self, pipeline: Pipeline, inputs: Inputs, *, accepts_loss: bool = False, hint: str = ""
     ) -> None:
         self._pipeline, self._inputs = pipeline, inputs
-        self._accepts_loss, self._mend = accepts_loss, mend
+        self._accepts_loss, self._hint = accepts_loss, hint
         #: Of each partition's leader, when it was last known that the log is the judged one.
         self._epochs: dict[Place, int | None] = {}
 
@@ -227,7 +227,7 @@ class JudgedLog:
         if not (lost := lost_at_two_looks(lambda: self._lost(marker, places), inputs.wait)):
             return
         if not self._accepts_loss:
-            raise refusal(lost, pipeline, self._mend)
+            raise refusal(lost, pipeline, self._hint)
         for each in lost:
             _log.warning("requests are lost, and the job goes on without them", lost=str(each))
             if each.why is Why.SHORTER:
@@ -248,7 +248,7 @@ class JudgedLog:
 
     def _begin(self, sink: TransactionalSink, places: Iterable[Place]) -> None:
         """Nothing was judged yet: what was removed before is skipped, and only logged."""
-        if self._mend:
+        if self._hint:
             return
         for place, (start, _) in sorted(self._inputs.bounds(places).items()):
             sink.starts.setdefault(place.topic, {})[str(place.partition)] = start
@@ -285,7 +285,7 @@ class JudgedLog:
             doubted = look
         _log.info("another leader has taken inputs over", partitions=len(changed))
         if lost:
-            raise refusal(lost, self._pipeline, self._mend)
+            raise refusal(lost, self._pipeline, self._hint)
         if of_batch:
             raise CoordError(
                 "An input lost its end under the job. Nothing that was committed is missing.",
@@ -297,7 +297,7 @@ class JudgedLog:
 
     def _lost(self, marker: Marker, places: Iterable[Place]) -> list[Lost]:
         lost = lost_of(marker, places, self._inputs)
-        return [each for each in lost if not self._mend or each.why is not Why.REMOVED]
+        return [each for each in lost if not self._hint or each.why is not Why.REMOVED]
 
     def _cut(self, marker: Marker, places: Iterable[Place]) -> list[Lost]:
         return [each for each in self._lost(marker, places) if each.why is not Why.REMOVED]

@@ -250,8 +250,8 @@ class PipelineQuery:
             lambda: self.bounds_of_saved(shards), self.sink.marker
         )
         for each in cut:
-            mend = "keep the checkpoint: a rebuild would lack them"
-            _log.error("a compacted topic has lost records", where=each, mend=mend)
+            hint = "keep the checkpoint: a rebuild would lack them"
+            _log.error("a compacted topic has lost records", where=each, hint=hint)
         if is_rebuild:  # what is there is what the states are made of
             there = ((place, log) for place, log in bounds.items() if log is not None and log.end)
             self.sink.saved = {place: log.end - 1 for place, log in there}

@@ -77,9 +77,9 @@ class KafkaInput:
             for message in read_range(self._options, self._topic, shard, first, end):
                 yield record_of(self._letter, message)
         except KafkaException as problem:
-            what, mend = _UNREACHABLE
+            what, hint = _UNREACHABLE
             denied = denial(problem, reading(self._topic), self._options)
-            raise denied or CannotReach(what, reason_of(problem), mend) from problem
+            raise denied or CannotReach(what, reason_of(problem), hint) from problem
 
 
 def record_of(letter: str, message: Message) -> InputRecord:

@@ -337,7 +337,7 @@ class TransactionalSink:
                     topic=place[0],
                     partition=place[1],
                     records=ends[place] - newest - 1,
-                    mend="keep the checkpoint: a rebuild would lack them, and is refused",
+                    hint="keep the checkpoint: a rebuild would lack them, and is refused",
                 )
 
     def _settle(self) -> None:

@@ -121,8 +121,8 @@ def agree(  # noqa: PLR0913  # the last three have a default
     except StartRefused as problem:
         if identity is None or is_anew:
             raise
-        mend = "give the job more memory, or do what the error says"
-        _log.warning("the planned batch runs as it is: no rebuild", error=str(problem), mend=mend)
+        hint = "give the job more memory, or do what the error says"
+        _log.warning("the planned batch runs as it is: no rebuild", error=str(problem), hint=hint)
         return identity
     ended = None
     if identity is not None and too_much is not None:
@@ -276,10 +276,10 @@ def _planned_less(
     records, is_smallest = max(1, too_much.records // 2), too_much.records <= 1
     if is_smallest:
         named = [f"{topic}-{at} at {first}" for topic, at, first, _ in too_much.spans[:_NAMED_MAX]]
-        mend = "give the job more memory; one of these records needs more than it has"
+        hint = "give the job more memory; one of these records needs more than it has"
         if pipeline.sets_aside:
-            mend = "nothing: each of them is judged by itself, to find the one that is too much"
-        _log.error("one record of each partition has ended the job", records=named, mend=mend)
+            hint = "nothing: each of them is judged by itself, to find the one that is too much"
+        _log.error("one record of each partition has ended the job", records=named, hint=hint)
     _log.warning("batches have fewer records: one has ended the job", records=records)
     return Ended(
         checkpoint=identity.checkpoint,
@@ -323,21 +323,21 @@ def refuse_other_topics(recorded: Layout | None, layout: Layout, prefix: str) ->
             "Start the code that recorded them, or newer code.",
         )
     differences = list(_changed_counts(recorded, layout))
-    mends = [_OTHER_COUNTS] if differences else []
+    hints = [_OTHER_COUNTS] if differences else []
     now = layout.topic_ids
     anew = [name for name, id_ in recorded.topic_ids.items() if now.get(name, id_) != id_]
     if anew:
         differences.append(f"made anew since, with other topic ids: {', '.join(anew)}")
-        mends.append(_MADE_ANEW)
+        hints.append(_MADE_ANEW)
     gone = [name for name in recorded.topic_ids if name not in now]
     if gone:
         differences.append(f"recorded, and not among the topics of this code: {', '.join(gone)}")
-        mends.append(_NOT_THERE)
+        hints.append(_NOT_THERE)
     if differences:
         raise StartRefused(
             f"The topics are not those that this prefix has recorded: {'; '.join(differences)}.",
             f"prefix {prefix}",
-            " ".join([*mends, _AFRESH]),
+            " ".join([*hints, _AFRESH]),
         )
 
 
@@ -491,7 +491,7 @@ class Probing:
             self.sink.set_aside(at, WHY)
             _log.error("a record is set aside: it has ended the job", record=at)
             return True
-        _log.error("a record has ended the job", record=at, why=why, mend=_MORE_MEMORY)
+        _log.error("a record has ended the job", record=at, why=why, hint=_MORE_MEMORY)
         return False
 
     def _judged(self, shard: int, seed: bytes | None, records: list[InputRecord]) -> "DataFrame":

@@ -96,17 +96,17 @@ def _operation(right: Right) -> AclOperation:
 
 
 def _await(
-    answers: Iterable[Any], options: Mapping[str, Any], what: str, mend: str = _AUTHORIZER
+    answers: Iterable[Any], options: Mapping[str, Any], what: str, hint: str = _AUTHORIZER
 ) -> None:
     for answer in answers:
         try:
             answer.result(TIMEOUT_S)
         except (KafkaException, TimeoutError) as problem:
-            raise _failed(problem, options, what, mend) from problem
+            raise _failed(problem, options, what, hint) from problem
 
 
 def _failed(
-    problem: KafkaException | TimeoutError, options: Mapping[str, Any], what: str, mend: str
+    problem: KafkaException | TimeoutError, options: Mapping[str, Any], what: str, hint: str
 ) -> CoordError:
     if denied := denial(problem, _GRANTING, options):
         return denied
@@ -114,6 +114,6 @@ def _failed(
         return SetupError(
             f"{what}: {reason_of(problem)}",
             str(options.get("bootstrap.servers", "")),
-            mend,
+            hint,
         )
     return unreachable(options, f"{what}.", problem, "Check --bootstrap-servers and --kafka.")

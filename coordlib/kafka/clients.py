@@ -101,7 +101,7 @@ def reason_of(problem: BaseException | KafkaError) -> str:
 
 
 @contextmanager
-def reaching(what: str, mend: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+def reaching(what: str, hint: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Raise CannotReach, with this text and Kafka's own reason, where Kafka does not answer.
 
     Args:
@@ -111,8 +111,8 @@ def reaching(what: str, mend: str, options: Mapping[str, Any] | None = None) -> 
         yield
     except (KafkaException, TimeoutError) as problem:
         if options is not None:
-            raise unreachable(options, f"{what}.", problem, mend) from problem
-        raise CannotReach(what, reason_of(problem), mend) from problem
+            raise unreachable(options, f"{what}.", problem, hint) from problem
+        raise CannotReach(what, reason_of(problem), hint) from problem
 
 
 _CODES: Final = frozenset(
@@ -255,14 +255,14 @@ def unreachable(
     options: Mapping[str, Any],
     what: str,
     problem: BaseException,
-    mend: str,
+    hint: str,
     where: str = "",
 ) -> CoordError:
     """The error to raise when brokers did not answer.
 
     Args:
         options: librdkafka's, with `bootstrap.servers`.
-        what, mend, where: for a reason that only Kafka knows.
+        what, hint, where: for a reason that only Kafka knows.
     """
     if isinstance(problem, KafkaException) and (wrong := wrong_option(problem)):
         return wrong
@@ -271,7 +271,7 @@ def unreachable(
     servers = str(options.get("bootstrap.servers", ""))
     reason = reason_of(problem) if isinstance(problem, KafkaException | TimeoutError) else ""
     place = where or servers
-    return why_silent(options) or CannotReach(what, f"{place}: {reason}" if reason else place, mend)
+    return why_silent(options) or CannotReach(what, f"{place}: {reason}" if reason else place, hint)
 
 
 def why_silent(options: Mapping[str, Any], look_s: float = LOOK_S) -> CoordError | None:

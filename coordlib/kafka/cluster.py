@@ -89,7 +89,7 @@ def _id_of(answer: Any, timeout_s: float) -> str:
 def topics_of(
     options: Mapping[str, Any],
     timeout_s: float,
-    mend: str = "Check --bootstrap-servers and the security options.",
+    hint: str = "Check --bootstrap-servers and the security options.",
 ) -> dict[str, Any]:
     """All topics of a cluster by name, with confluent-kafka's metadata.
 
@@ -100,7 +100,7 @@ def topics_of(
     try:
         return dict(open_admin(options).list_topics(timeout=timeout_s).topics)
     except KafkaException as problem:
-        raise unreachable(options, "No Kafka broker answers.", problem, mend) from problem
+        raise unreachable(options, "No Kafka broker answers.", problem, hint) from problem
 
 
 def require_visible(options: Mapping[str, Any], topic: str, timeout_s: float) -> None:

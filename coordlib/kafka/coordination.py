@@ -154,7 +154,7 @@ def require_count(admin_conf: AdminConf, prefix: str, topic: str, recorded: int)
         raise StartRefused(
             "The coordination topic has another number of partitions.",
             f"{topic} {finding.what}; must be {finding.must}",
-            finding.mend,
+            finding.hint,
         )
 
 
@@ -178,8 +178,7 @@ def require(admin_conf: AdminConf, prefix: str, topic: str) -> tuple[Layout, tup
         raise StartRefused(
             "The topics of the claims plane are not as the engine needs them.",
             "\n".join(str(finding) for finding in checked.fatal),
-            "Mend them, and look again with: "
-            f"coord topics check --prefix {prefix} --claims {topic}",
+            f"Fix them, and look again with: coord topics check --prefix {prefix} --claims {topic}",
         )
     return checked.layout, checked.warnings
 
@@ -212,8 +211,8 @@ def check_coordination(admin_conf: AdminConf, topic: str) -> tuple[Finding, ...]
 def coordination_findings(topic: str, seen: Seen | None) -> Iterable[Finding]:
     """The same of a description; None: it is not there."""
     if seen is None:
-        mend = f"Name the topic that the clients use, or run: coord claims create {topic}"
-        yield Finding(topic, "does not exist", "there", mend)
+        hint = f"Name the topic that the clients use, or run: coord claims create {topic}"
+        yield Finding(topic, "does not exist", "there", hint)
         return
     for key in (_STAMP, _POLICY, _UNCLEAN):
         found, must = seen.config.get(key), _CONFIG[key]

@@ -63,16 +63,16 @@ def for_producer(options: Mapping[str, Any]) -> dict[str, Any]:
 def require_servers(options: Mapping[str, Any]) -> None:
     """Raises SetupError: no brokers are named, so nobody would ever answer."""
     if not any(options.get(key) for key in _SERVERS):
-        mend = 'For example {"bootstrap.servers": "localhost:9092"}.'
-        raise SetupError("The options name no brokers.", _SERVERS[0], mend)
+        hint = 'For example {"bootstrap.servers": "localhost:9092"}.'
+        raise SetupError("The options name no brokers.", _SERVERS[0], hint)
 
 
 def refuse_transactional(options: Mapping[str, Any]) -> None:
     """Raises SetupError: a key that promises transactions, for a client that makes none."""
     if _TRANSACTIONAL in options:
-        mend = "Leave it out here, and give it to the CoordinatedProducer."
+        hint = "Leave it out here, and give it to the CoordinatedProducer."
         raise SetupError(
-            f"{_TRANSACTIONAL} is a producer's key.", repr(options[_TRANSACTIONAL]), mend
+            f"{_TRANSACTIONAL} is a producer's key.", repr(options[_TRANSACTIONAL]), hint
         )
 
 

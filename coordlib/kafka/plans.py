@@ -69,12 +69,12 @@ class Finding:
     topic: str
     what: str  # the actual value
     must: str  # the required value
-    mend: str
+    hint: str
     is_fatal: bool = True  # False: it works, and survives less
 
     def __str__(self) -> str:
         word = "must be" if self.is_fatal else "should be"
-        return f"{self.topic}: {self.what}; {word} {self.must}. {self.mend}"
+        return f"{self.topic}: {self.what}; {word} {self.must}. {self.hint}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ def missing(
     plans: Mapping[str, TopicPlan], seen: Mapping[str, Seen], command: str
 ) -> Iterable[Finding]:
     """Planned topics that are not there; `command` creates them."""
-    mend = f"Run: {command}"
+    hint = f"Run: {command}"
     replication = min((topic.replication for topic in seen.values()), default=REPLICATION_SAFE)
     if replication != REPLICATION_SAFE:
-        mend += f" --replication {replication}"
-    return (Finding(name, "does not exist", "there", mend) for name in plans if name not in seen)
+        hint += f" --replication {replication}"
+    return (Finding(name, "does not exist", "there", hint) for name in plans if name not in seen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _partition_findings(
     if topic.partitions > must and (counts.are_recorded or plan.partitions != "shards"):
         yield added(name, topic.partitions, must)
         return
-    # Adding partitions would move groups to other shards, so nothing here is mended in place.
+    # Adding partitions would move groups to other shards, so nothing here is fixed in place.
     source = f", as {counts.source} has" if plan.partitions == "shards" else ""
     yield Finding(
         name,
@@ -216,7 +216,7 @@ def merged(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def alter(name: str, key: str, value: str) -> str:
-    """The mend of a setting."""
+    """The hint of a setting."""
     return (
         f"Run: kafka-configs.sh --bootstrap-server … --alter --entity-type topics "
         f"--entity-name {name} --add-config {key}={value}"

@@ -44,8 +44,8 @@ def require_names(prefix: str, named: Mapping[str, Sequence[str]]) -> None:
                 raise _names_no(what, place, name)
     for name in named[COORDINATION]:
         if not _TOPIC_NAME.fullmatch(name):
-            mend = "Name one topic: --claims __marshal"
-            raise SetupError("This names no coordination topic.", f"--claims {name[:200]!r}", mend)
+            hint = "Name one topic: --claims __marshal"
+            raise SetupError("This names no coordination topic.", f"--claims {name[:200]!r}", hint)
     _refuse_own(prefix, named)
 
 
@@ -76,8 +76,8 @@ def _covers(name: str, own: str, *, is_id: bool) -> bool:
 
 def _names_no(what: str, place: str, name: str) -> SetupError:
     is_any = "" if place in (OUTPUT, TRANSACTION) else ", or * for all"
-    mend = f"Name a {what}, or the beginning of names (orders-*){is_any}."
-    return SetupError(f"This names no {what}s.", f"{OPTIONS[place]} {name[:200]!r}", mend)
+    hint = f"Name a {what}, or the beginning of names (orders-*){is_any}."
+    return SetupError(f"This names no {what}s.", f"{OPTIONS[place]} {name[:200]!r}", hint)
 
 
 class Role(StrEnum):

@@ -221,13 +221,13 @@ def require(admin_conf: AdminConf, prefix: str) -> tuple[Layout, tuple[Finding, 
         raise StartRefused(
             f"The topics of prefix {prefix} are not as the engine needs them.",
             "\n".join(str(finding) for finding in checked.fatal),
-            f"Mend them, and look again with: coord topics check --prefix {prefix}",
+            f"Fix them, and look again with: coord topics check --prefix {prefix}",
         )
     return checked.layout, checked.warnings
 
 
 def _agreed(asked: int | None, topic: str, known: Mapping[str, int], otherwise: int) -> int:
-    """Partitions of new topics: a topic with others than the rest could never be mended."""
+    """Partitions of new topics: a topic with others than the rest could never be fixed."""
     if topic not in known:
         return otherwise if asked is None else asked
     found = known[topic]
@@ -289,8 +289,8 @@ def present_topics(admin: AdminClient, conf: AdminConf) -> dict[str, Any]:
 
 
 def _silent(conf: AdminConf, error: KafkaException) -> CoordError:
-    mend = "Check --bootstrap-servers and the security options; on a laptop, run: coord up"
-    return unreachable(conf, "No Kafka broker answers.", error, mend)
+    hint = "Check --bootstrap-servers and the security options; on a laptop, run: coord up"
+    return unreachable(conf, "No Kafka broker answers.", error, hint)
 
 
 def refuse_hidden(admin: AdminClient, names: list[str], conf: AdminConf) -> None:
@@ -298,8 +298,8 @@ def refuse_hidden(admin: AdminClient, names: list[str], conf: AdminConf) -> None
     try:
         unseen = hidden(admin, names, ADMIN_TIMEOUT_S)
     except KafkaException as error:
-        mend = "Look into the broker's log."
-        raise unreachable(conf, "The topics are not described.", error, mend) from error
+        hint = "Look into the broker's log."
+        raise unreachable(conf, "The topics are not described.", error, hint) from error
     if unseen:
         raise missing_right(reading(unseen[0]), conf)
 
@@ -365,8 +365,8 @@ def describe(admin: AdminClient, wanted: Iterable[str], conf: AdminConf) -> dict
 
 
 def _not_described(error: KafkaException) -> CannotReach:
-    mend = "Look into the broker's log."
-    return CannotReach("The topics cannot be described.", error.args[0].str(), mend)
+    hint = "Look into the broker's log."
+    return CannotReach("The topics cannot be described.", error.args[0].str(), hint)
 
 
 def _seen(description: Any, config: Mapping[str, Any]) -> Seen:

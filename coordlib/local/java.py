@@ -12,7 +12,7 @@ from coordlib.errors import NotReady, SetupError
 
 JAVA_MIN = 17  # what Spark 4 and Kafka 4 ask for
 
-_MEND = (
+_HINT = (
     f"Install a Java runtime {JAVA_MIN} or newer (Debian: apt install openjdk-17-jre-headless; "
     f"macOS: brew install openjdk@17), and set JAVA_HOME to it if it is not the first on the PATH."
 )
@@ -34,10 +34,10 @@ def find_java() -> Java:
     """
     path = _executable()
     if path is None:
-        raise SetupError("Java was not found.", "looked at JAVA_HOME and the PATH", _MEND)
+        raise SetupError("Java was not found.", "looked at JAVA_HOME and the PATH", _HINT)
     version = _major_version(path, path.stat().st_mtime_ns)
     if version < JAVA_MIN:
-        raise SetupError(f"Java {version} is too old; {JAVA_MIN} is needed.", str(path), _MEND)
+        raise SetupError(f"Java {version} is too old; {JAVA_MIN} is needed.", str(path), _HINT)
     return Java(path, version)
 
 
@@ -66,12 +66,12 @@ def _major_version(path: Path, _mtime_ns: int) -> int:
             [path, "-version"], capture_output=True, text=True, timeout=30, check=False
         )
     except subprocess.TimeoutExpired as error:
-        mend = "A machine that has just booted may need another try."
-        raise NotReady("Java has not told its version in 30 s.", str(path), mend) from error
+        hint = "A machine that has just booted may need another try."
+        raise NotReady("Java has not told its version in 30 s.", str(path), hint) from error
     except OSError as error:
-        raise SetupError(f"Java does not run: {error}", str(path), _MEND) from error
+        raise SetupError(f"Java does not run: {error}", str(path), _HINT) from error
     found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
     if found is None:
-        raise SetupError("Java did not tell its version.", str(path), _MEND)
+        raise SetupError("Java did not tell its version.", str(path), _HINT)
     major = int(found[1])
     return int(found[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8

@@ -134,8 +134,8 @@ class Job:
             NotReady: it runs already.
         """
         if self.is_running:
-            mend = f"Stop it first: {command_for(self.stack, 'down')}"
-            raise NotReady("The job runs already.", str(self.stack), mend)
+            hint = f"Stop it first: {command_for(self.stack, 'down')}"
+            raise NotReady("The job runs already.", str(self.stack), hint)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         for stale in (self.status_file, self.stack / "driver.pid", self.stack / "exit-code"):
             stale.unlink(missing_ok=True)

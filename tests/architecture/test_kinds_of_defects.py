@@ -56,7 +56,7 @@ def test_the_page_has_every_kind() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_has_each_protocol_and_client_once(kind: str) -> None:
-    """What was mended in one protocol came back in the next one, which had no row."""
+    """What was fixed in one protocol came back in the next one, which had no row."""
     named = [who for row in ROWS[kind] for who in row.who]
 
     assert sorted(named) == sorted(WHO)

@@ -195,5 +195,5 @@ def test_the_history_of_a_group_points_to_that_of_a_cluster(
 ) -> None:
     assert main(["groups", "history", CLUSTER, "--tables", str(tables)]) == FAILED
 
-    mend = capsys.readouterr().err.splitlines()[-1]
-    assert mend == f"This is a cluster of brokers. See: coord cluster describe {CLUSTER}"
+    hint = capsys.readouterr().err.splitlines()[-1]
+    assert hint == f"This is a cluster of brokers. See: coord cluster describe {CLUSTER}"

@@ -1,4 +1,4 @@
-"""`coord transactions find-hanging`: what does not end by itself, and the command that mends it."""
+"""`coord transactions find-hanging`: what does not end by itself, and the command that fixes it."""
 
 import json
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_what_lacks_markers_and_groups_has_both_remedies() -> None:
         "coord transactions finish copier",
     )
     assert groups.reason == "groups in shard 0, 3 have not been told"
-    assert groups.mend.startswith("coord status")
+    assert groups.hint.startswith("coord status")
 
 
 def test_what_has_its_markers_waits_for_the_job() -> None:
@@ -122,7 +122,7 @@ def test_a_record_that_was_deleted_can_be_decided_by_hand_alone() -> None:
     (one,) = of_deleted_records([waits("kafka", "r1-41")], NOW_MS, {1: 42})
 
     assert one.reason == "its record was deleted before the job could look how it ended"
-    assert one.mend.startswith("coord transactions decide billing r1-41 ")
+    assert one.hint.startswith("coord transactions decide billing r1-41 ")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_other_records_can_be_looked_at(each: Any, starts: Any) -> None:
 def test_what_a_quarantined_group_holds_back_needs_its_release() -> None:
     (one,) = of_quarantined([waits(decision="commit"), waits()], NOW_MS, MINUTE_MS)
 
-    assert (one.mend, one.for_ms) == ("coord groups release billing", NOW_MS)
+    assert (one.hint, one.for_ms) == ("coord groups release billing", NOW_MS)
 
 
 # -- open transactions of Kafka -------------------------------------------------------------------
@@ -175,8 +175,8 @@ def test_of_others_kafkas_own_tool_tells_the_id() -> None:
     (one,) = hangs(held(place=Place("orders", 3), key=b"k" * 100))
 
     assert one.reason.endswith(f"its first record has the key {b'k' * 60!r}")
-    assert "kafka-transactions.sh --bootstrap-server b:9092 describe-producers" in one.mend
-    assert "--topic orders --partition 3" in one.mend
+    assert "kafka-transactions.sh --bootstrap-server b:9092 describe-producers" in one.hint
+    assert "--topic orders --partition 3" in one.hint
 
 
 def test_a_record_that_cannot_be_read_is_shown_as_such() -> None:

@@ -93,7 +93,7 @@ def test_status_of_nothing_tells_what_is_known_without_a_broker(
     del told["as_of_time"]
     (error,) = told.pop("errors")
     assert error["what"] == "The local stack was never started."
-    assert error["mend"] == "Run: coord up"
+    assert error["hint"] == "Run: coord up"
     assert told == {
         "_command": "status",
         "_version": 1,
@@ -216,7 +216,7 @@ def test_status_tells_a_monitor_by_its_exit_code(
     assert main(["status", *NOBODY, *given, "--format", "json"]) == code
     told = json.loads(capsys.readouterr().out)
     assert told["errors"] == [
-        {"what": each.what, "where": each.where, "mend": each.mend} for each in errors
+        {"what": each.what, "where": each.where, "hint": each.hint} for each in errors
     ]
 
 

@@ -146,11 +146,11 @@ def test_a_history_that_is_not_there_is_told_as_such(
     """`[Errno 2]` and no way out: the path of another machine was pasted."""
     assert commands.main(["check", str(tmp_path / "nowhere.jsonl")]) == USAGE
 
-    what, where, mend = capsys.readouterr().err.splitlines()
+    what, where, hint = capsys.readouterr().err.splitlines()
     assert "Errno" not in what
     assert "no history file" in what
     assert where == str(tmp_path / "nowhere.jsonl")
-    assert "history.jsonl" in mend
+    assert "history.jsonl" in hint
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n"])

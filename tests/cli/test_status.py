@@ -41,7 +41,7 @@ def test_wrong_settings_are_no_unreachable_broker(
         (CannotReach("silent"), UNREACHABLE),
     ],
 )
-def test_what_another_try_mends_is_no_wrong_setting(
+def test_what_another_try_fixes_is_no_wrong_setting(
     problem: CoordError,
     code: int,
     monkeypatch: pytest.MonkeyPatch,

@@ -52,7 +52,7 @@ def test_topics_of_groups_are_checked_where_those_of_claims_are_hidden(
     (finding,) = answer["findings"]
     assert (finding["topic"], finding["is_fatal"]) == (followed or "topics of claims", False)
     assert f"A right is missing: Read on the topic {hidden}" in finding["what"]
-    assert "coord acl apply" in finding["mend"]
+    assert "coord acl apply" in finding["hint"]
     assert "Topics of coord are good" in err
 
 

@@ -151,12 +151,12 @@ def test_an_id_that_is_not_there_is_told_in_three_lines(
     till: Till, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Most often it is one of Kafka's own transactions."""
-    code, (what, where, mend) = errors(capsys, "describe", "copier-k")
+    code, (what, where, hint) = errors(capsys, "describe", "copier-k")
 
     assert code == FAILED
     assert "TRANSACTIONAL_ID_NOT_FOUND" in what
     assert "transactional id copier-k" in where
-    assert "coord transactions list" in mend
+    assert "coord transactions list" in hint
 
 
 def test_pending_shows_what_waits_for_whom(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,9 +213,9 @@ def test_where_the_topic_is_missing_it_says_how_to_make_it(
     monkeypatch.delitem(REACHED, "coord.transactions")
     monkeypatch.setattr("coordlib.cli.kit.reading.require_visible", lambda *_: None)
     for command in (["list"], ["pending"], ["describe", "x"]):
-        code, (what, _, mend) = errors(capsys, *command)
+        code, (what, _, hint) = errors(capsys, *command)
         assert (code, what) == (USAGE, "There is no topic coord.transactions.")
-        assert "coord topics create" in mend
+        assert "coord topics create" in hint
 
 
 @pytest.mark.parametrize("command", ["describe", "pending", "abort", "release", "history"])

@@ -96,21 +96,21 @@ def decided(till: Till, result: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "mend"),
+    ("result", "hint"),
     [
         ("commit", "It is committed, which nothing can change"),
         ("abort", "It is aborted, and not all have been told"),
     ],
 )
 def test_what_is_decided_is_not_aborted(
-    till: Till, capsys: pytest.CaptureFixture[str], result: str, mend: str
+    till: Till, capsys: pytest.CaptureFixture[str], result: str, hint: str
 ) -> None:
     decided(till, result)
     assert run("abort", "copier", "--yes") == FAILED
 
     told = lines(capsys)
     assert "INVALID_TXN_STATE" in told[0]
-    assert told[2].startswith(mend)
+    assert told[2].startswith(hint)
 
 
 def test_where_nothing_is_open_nothing_is_aborted(
@@ -143,7 +143,7 @@ def is_quarantined() -> bool:
 def test_an_id_is_released_after_it_was_shown(
     till: Till, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The job is mended; what failed is asked for again, and the transaction goes on."""
+    """The job is fixed; what failed is asked for again, and the transaction goes on."""
     quarantine(till)
     assert is_quarantined()
 
@@ -190,10 +190,10 @@ def test_without_a_terminal_nothing_is_released(
 
 def test_release_needs_a_quarantined_id(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("release", "copier", "--yes") == FAILED
-    what, where, mend = lines(capsys)
+    what, where, hint = lines(capsys)
     assert "INVALID_REQUEST" in what
     assert where == "transactional id copier"
-    assert mend == "It is not quarantined: coord transactions describe copier"
+    assert hint == "It is not quarantined: coord transactions describe copier"
 
     assert run("release", "nobody", "--yes") == FAILED
     assert "TRANSACTIONAL_ID_NOT_FOUND" in lines(capsys)[0]

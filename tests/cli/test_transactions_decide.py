@@ -84,10 +84,10 @@ def test_kafka_is_not_forestalled(till: Till, capsys: pytest.CaptureFixture[str]
     key = till.pend("billing", 5)
     assert run(key, "--commit", *WHY, "--yes") == FAILED
 
-    what, where, mend = lines(capsys)
+    what, where, hint = lines(capsys)
     assert "INVALID_REQUEST" in what
     assert where == f"group billing, key {key}"
-    assert mend.startswith("Kafka decides it")
+    assert hint.startswith("Kafka decides it")
     assert waiting() == [key]
 
 
@@ -107,9 +107,9 @@ def test_a_key_under_which_nothing_waits_is_told(
 ) -> None:
     assert run("r0-99", "--abort", *WHY, "--yes") == FAILED
 
-    what, _, mend = lines(capsys)
+    what, _, hint = lines(capsys)
     assert "INVALID_TXN_STATE" in what
-    assert "coord transactions pending billing" in mend
+    assert "coord transactions pending billing" in hint
 
 
 def test_without_a_terminal_nothing_is_decided(

@@ -54,10 +54,10 @@ def test_an_id_without_history_is_told_in_three_lines(
 ) -> None:
     assert run(tables, "nobody") == FAILED
 
-    what, where, mend = capsys.readouterr().err.splitlines()
+    what, where, hint = capsys.readouterr().err.splitlines()
     assert "TRANSACTIONAL_ID_NOT_FOUND" in what
     assert "nobody" in where
-    assert "coord transactions list" in mend
+    assert "coord transactions list" in hint
 
 
 def test_without_tables_nothing_is_known(

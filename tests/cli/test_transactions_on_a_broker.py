@@ -121,9 +121,9 @@ def test_who_holds_up_the_decisions_is_named_and_fenced(
     (one,) = hanging(engine, capsys, "--longer-than", "20ms")
     assert one["what"] == f"{requests}-{shard}"
     assert "it began with a PendingCommit of group billing of client copier-7" in one["reason"]
-    assert one["mend"] == f"coord transactions abort {name} --of-kafka"
+    assert one["hint"] == f"coord transactions abort {name} --of-kafka"
 
-    words = one["mend"].split()[1:]
+    words = one["hint"].split()[1:]
     assert main([*words, "--yes", *engine.where()]) == OK
     capsys.readouterr()
     assert hanging(engine, capsys, "--longer-than", "1ms") == []
@@ -147,7 +147,7 @@ def test_who_holds_up_another_topic_is_found(
     (one,) = hanging(engine, capsys, "--topic", topic, "--longer-than", "20ms")
     assert one["what"] == f"{topic}-1"
     assert one["reason"].endswith("its first record has the key b'order-1'")
-    assert f"describe-producers --topic {topic} --partition 1" in one["mend"]
+    assert f"describe-producers --topic {topic} --partition 1" in one["hint"]
     producer.abort_transaction(60)
     assert hanging(engine, capsys, "--topic", topic, "--longer-than", "1ms") == []
 

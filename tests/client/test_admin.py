@@ -218,7 +218,7 @@ def test_no_answer_while_the_job_is_down(log: FakeLog) -> None:
     with pytest.raises(CannotReach) as unanswered:
         Admin(transport=log.transport()).release_quarantine("g", timeout_s=0.2)
 
-    assert "coord status" in unanswered.value.mend
+    assert "coord status" in unanswered.value.hint
 
 
 def test_a_quarantined_group_is_released(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_what_has_a_groups_name_is_described_and_deleted_for_itself(log: FakeLog
 
 
 def test_refusals_name_the_space(log: FakeLog) -> None:
-    """The mend is about a club; nobody must look for a group of that name."""
+    """The hint is about a club; nobody must look for a group of that name."""
     make(log, Enter)
     admin = Admin(transport=log.transport())
 
@@ -107,7 +107,7 @@ def test_refusals_name_the_space(log: FakeLog) -> None:
         admin.remove_members("g", space="club")
 
     assert (in_use.value.code, in_use.value.where) == (ErrorCode.NON_EMPTY_GROUP, "club g")
-    assert sound.value.mend == "This club is not quarantined: there is nothing to release."
+    assert sound.value.hint == "This club is not quarantined: there is nothing to release."
     assert memberless.value.where == "club nobody"
     assert nobody.value.where == "club g"
 
@@ -117,4 +117,4 @@ def test_a_space_that_the_job_lacks_is_refused(log: FakeLog) -> None:
         Admin(transport=log.transport()).describe_group("g", space="planet")
 
     assert refused.value.code is ErrorCode.INVALID_REQUEST
-    assert refused.value.mend == "space must be one of club, counter, group."
+    assert refused.value.hint == "space must be one of club, counter, group."

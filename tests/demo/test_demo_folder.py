@@ -64,7 +64,7 @@ def test_a_stack_that_only_has_the_name_is_left_alone(home: Path, done: list[str
     with pytest.raises(SetupError, match="not of the demo") as refused:
         scenario.play(silent, lambda *_: None, keep=False)
 
-    assert "coord down --wipe --stack demo" in refused.value.mend
+    assert "coord down --wipe --stack demo" in refused.value.hint
     assert done == []
     assert (home / "tables" / "kept").read_text() == "a week of history"
 

@@ -389,7 +389,7 @@ def test_a_table_that_goes_from_under_the_archive_is_not_made_anew(
     with pytest.raises(CannotReach):
         _batch(spark, options, "one")
     file = Path(options.checkpoint) / "coord-archive-table-events"
-    assert str(file) in told.value.mend
+    assert str(file) in told.value.hint
     if what == "another":
         shutil.rmtree(table)
     file.unlink()

@@ -78,7 +78,7 @@ def test_a_table_that_lacks_a_column_is_refused_and_kept(
     with pytest.raises(StartRefused, match="space") as refused:
         folder.archive(a_life_of_a_group())
 
-    assert "Start the code that made it" in refused.value.mend
+    assert "Start the code that made it" in refused.value.hint
     assert folder.columns(EVENTS) == [*less]
 
 

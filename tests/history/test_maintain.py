@@ -231,7 +231,7 @@ def test_who_is_never_first_gives_up_in_words(tables: str, monkeypatch: pytest.M
 
     with pytest.raises(CoordError, match="Another writer") as told:
         maintain(tables, {}, now=LATER)
-    assert "what was done stays" in told.value.mend
+    assert "what was done stays" in told.value.hint
 
 
 def test_unneeded_files_go_after_a_week_and_the_archives_own_stay(

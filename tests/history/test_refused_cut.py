@@ -27,4 +27,4 @@ def test_a_flag_that_was_left_in_a_unit_file_is_told_of() -> None:
 
     (line,) = logged
     assert line["log_level"] == "error"
-    assert "take it away" in line["mend"]
+    assert "take it away" in line["hint"]

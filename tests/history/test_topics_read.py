@@ -34,7 +34,7 @@ def test_topics_that_are_not_there_refuse_the_start(monkeypatch: pytest.MonkeyPa
         topics_read.places_of({}, "cord")
 
     assert "cord" in caught.value.where
-    assert "coord topics create" in caught.value.mend
+    assert "coord topics create" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_a_wrong_query_says_what_is_wrong_and_what_there_is(tables: Path) -> Non
 
     assert caught.value.what == "The query failed."
     assert "nowhere" in caught.value.where
-    assert "generations" in caught.value.mend
+    assert "generations" in caught.value.hint
 
 
 def test_no_tables_yet_is_told_in_three_lines(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_a_missing_seed_is_refused(opened: Callable[[], CheckpointFolder]) -> No
 
     with pytest.raises(StartRefused, match="shard 1") as refused:
         opened().seeds(identity, marker())
-    assert "--rebuild" in refused.value.mend
+    assert "--rebuild" in refused.value.hint
 
 
 def test_seeds_are_not_read_again_when_every_shard_has_a_state(

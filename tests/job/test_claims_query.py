@@ -157,8 +157,8 @@ def test_what_spark_says_is_told_in_words() -> None:
 
     assert isinstance(cut, LogCut)
     assert isinstance(lost, StartRefused)
-    assert "claims come back from the snapshots" in lost.mend
-    assert "members" not in lost.mend
+    assert "claims come back from the snapshots" in lost.hint
+    assert "members" not in lost.hint
 
 
 def test_the_status_has_the_query_beside_the_groups(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_records_that_were_removed_at_the_begin_in_the_middle_or_all(
     with pytest.raises(StartRefused, match=told) as refused:
         rebuild.refuse_cut(lambda: {Place(*place): Bounds(before, 8)}, logs.marker, lambda: None)
     # With a checkpoint in its folder the job would not look at the flag alone.
-    assert "name an empty folder and add --rebuild --accept-loss" in refused.value.mend
+    assert "name an empty folder and add --rebuild --accept-loss" in refused.value.hint
 
 
 def test_what_one_look_alone_misses_is_no_reason_to_refuse() -> None:

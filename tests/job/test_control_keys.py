@@ -319,7 +319,7 @@ def test_keys_of_newer_code_are_refused() -> None:
     assert topics.progress[KEYS_KEY].startswith(b'{"v":2'), "nothing is written"
 
 
-def test_a_secret_that_is_none_is_refused_with_the_mend() -> None:
+def test_a_secret_that_is_none_is_refused_with_the_hint() -> None:
     """A disk was full, or somebody edited the file."""
     topics, folder = Topics(), Folder()
     folder.kept = b"short"

@@ -91,7 +91,7 @@ def test_an_archive_that_was_packed_before_the_last_upgrade_is_refused(checkpoin
         "Executors have other code of coordlib than the driver.",
         f"on {socket.gethostname()}",
     ]
-    assert "COORD_ENV_ARCHIVE" in told.value.mend
+    assert "COORD_ENV_ARCHIVE" in told.value.hint
 
 
 def test_a_checkpoint_that_only_the_driver_sees_is_refused(checkpoint: Path) -> None:

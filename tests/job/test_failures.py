@@ -110,7 +110,7 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
 ]
 
 
-def test_a_damaged_file_of_the_state_is_named_with_its_mend() -> None:
+def test_a_damaged_file_of_the_state_is_named_with_its_hint() -> None:
     """A disk flipped a bit while the job was down; Hadoop's checksum notices."""
     told = explain(RuntimeError(DAMAGED), "/stacks/a/checkpoint")
 
@@ -137,20 +137,18 @@ def test_a_batch_that_no_worker_can_hold_is_named_with_its_bytes() -> None:
         "A batch has more bytes than a Python worker may hold: batch 7, shard 1: 600 bytes of "
         "requests in its first 2 records, and a Python worker holds 500."
     )
-    assert told.mend.startswith("Start the job again")
-    assert "engine.worker_memory_bytes=1200" in told.mend
+    assert told.hint.startswith("Start the job again")
+    assert "engine.worker_memory_bytes=1200" in told.hint
 
 
-@pytest.mark.parametrize(("text", "kind", "mend"), OTHERS)
-def test_what_a_user_can_mend_is_told_in_words(
-    text: str, kind: type[CoordError], mend: str
-) -> None:
+@pytest.mark.parametrize(("text", "kind", "hint"), OTHERS)
+def test_what_a_user_can_fix_is_told_in_words(text: str, kind: type[CoordError], hint: str) -> None:
     """A supervisor starts the job again for what passes, and for nothing that stays."""
     told = explain(RuntimeError(text), "/c")
 
     assert type(told) is kind
     assert told.where == "checkpoint /c"
-    assert mend in told.mend
+    assert hint in told.hint
 
 
 NO_PYTHON = """\
@@ -188,12 +186,12 @@ WRONG_PYTHONS = [
 
 @pytest.mark.parametrize(("text", "what"), WRONG_PYTHONS)
 def test_a_worker_without_the_right_python_is_told_in_one_sentence(text: str, what: str) -> None:
-    """It fails again at every start: nobody is to start the job again before a worker is mended."""
+    """It fails again at every start: nobody is to start the job again before a worker is fixed."""
     told = explain(RuntimeError(text), "/c")
 
     assert type(told) is SetupError
     assert told.what == what
-    assert "at the same path" in told.mend
+    assert "at the same path" in told.hint
 
 
 def test_a_module_that_is_missing_while_a_batch_is_judged_is_a_defect() -> None:
@@ -209,7 +207,7 @@ def test_a_full_java_heap_says_which_memory_it_was() -> None:
 
     assert told is not None
     assert told.what == "A Java process of the job has no memory left: Java heap space."
-    assert "--rebuild" not in told.mend
+    assert "--rebuild" not in told.hint
 
 
 def test_an_archive_is_not_rebuilt_but_its_disk_may_be_full() -> None:
@@ -231,7 +229,7 @@ def test_history_that_is_deleted_while_it_is_read_is_no_reason_to_refuse() -> No
     told = explain_archive(lost)
 
     assert type(told) is CoordError
-    assert "HistoryLost" in told.mend
+    assert "HistoryLost" in told.hint
 
 
 def test_an_option_that_the_client_does_not_take_is_a_wrong_setting() -> None:
@@ -245,7 +243,7 @@ def test_an_option_that_the_client_does_not_take_is_a_wrong_setting() -> None:
 
 
 def test_everything_else_stays_a_stack_trace() -> None:
-    """Whoever mends a defect needs its place, not our words."""
+    """Whoever fixes a defect needs its place, not our words."""
     assert explain(RuntimeError("Traceback: KeyError in fold"), "/c") is None
 
 
@@ -269,6 +267,6 @@ def test_what_tries_again_by_itself_asks_nobody_to_start_the_job() -> None:
 
     assert archive is not None
     assert claims is not None
-    assert "half as many" in claims.mend
-    assert "half as many" not in archive.mend
-    assert "Start the job again" not in archive.mend + claims.mend
+    assert "half as many" in claims.hint
+    assert "half as many" not in archive.hint
+    assert "Start the job again" not in archive.hint + claims.hint

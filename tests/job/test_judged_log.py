@@ -502,7 +502,7 @@ def test_into_a_topic_of_others_nothing_is_written(
     log.grow(more)
 
     with pytest.raises(StartRefused, match=r"Make it anew\."):
-        JudgedLog(PLANE, logs, mend="Make it anew.").settle(sink, LAYOUT)
+        JudgedLog(PLANE, logs, hint="Make it anew.").settle(sink, LAYOUT)
     assert log.end == end + more
 
 
@@ -515,5 +515,5 @@ def test_what_was_removed_of_a_topic_of_others_is_met_elsewhere(
     logs.of[place].grow(5)
     logs.of[place].remove(before)
 
-    JudgedLog(PLANE, logs, mend="Make it anew.").settle(sink, LAYOUT)
+    JudgedLog(PLANE, logs, hint="Make it anew.").settle(sink, LAYOUT)
     assert sink.lines == []

@@ -102,7 +102,7 @@ def frame(first: int, sizes: list[int]) -> pd.DataFrame:
 def test_a_worker_that_is_given_too_much_says_how_much_it_is() -> None:
     """The kernel would end it without a word, and Spark would run the same batch again for ever.
 
-    The rest is counted too, but not kept: a setting that holds only the beginning mends nothing.
+    The rest is counted too, but not kept: a setting that holds only the beginning fixes nothing.
     """
     given = iter([frame(0, [400, 400]), frame(2, [400, 0]), frame(4, [1_000])])
 

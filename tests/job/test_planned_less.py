@@ -463,7 +463,7 @@ def test_a_batch_runs_as_it_is_where_a_rebuild_would_be_refused(
         assert settle(folder, marker(6), problem, require_whole) == identity()
     assert folder.planned(identity()) == SEVEN
     (told,) = (line for line in lines if "no rebuild" in line["event"])
-    assert "more memory" in told["mend"]
+    assert "more memory" in told["hint"]
 
 
 @pytest.mark.parametrize(("records", "is_named"), [(2, False), (1, True)])

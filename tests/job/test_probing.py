@@ -327,7 +327,7 @@ def test_what_the_job_has_written_is_never_set_aside(prefix: Prefix, record: rq.
 
     assert prefix.set_aside == {}
     (named,) = [line for line in lines if line["log_level"] == "error"]
-    assert (named["record"], named["mend"]) == ("r0-0", "give the job more memory")
+    assert (named["record"], named["hint"]) == ("r0-0", "give the job more memory")
     assert prefix.marker.next_offsets == {"p.requests": {"1": 1}}
 
 

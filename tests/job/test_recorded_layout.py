@@ -110,7 +110,7 @@ def test_a_topic_that_was_made_anew_is_refused_by_name() -> None:
     assert "p.groups" in problem.what
     assert "anew" in problem.what
     assert "p.requests" not in problem.what
-    assert "delete all topics" in problem.mend
+    assert "delete all topics" in problem.hint
 
 
 def test_a_recorded_topic_that_is_not_there_is_refused_by_name() -> None:
@@ -118,7 +118,7 @@ def test_a_recorded_topic_that_is_not_there_is_refused_by_name() -> None:
     problem = refused(changed(topic_ids=IDS | {"p.clusters": "new"}))
 
     assert "p.clusters" in problem.what
-    assert "newer code" in problem.mend
+    assert "newer code" in problem.hint
 
 
 def test_new_topics_do_not_excuse_one_that_was_made_anew() -> None:
@@ -135,11 +135,11 @@ def test_other_partition_counts_are_refused_with_both_numbers(field: str, told: 
     problem = refused(changed(**{field: 3}))
 
     assert told in problem.what
-    assert "fixed" in problem.mend
+    assert "fixed" in problem.hint
 
 
 def test_all_differences_are_named_at_once() -> None:
-    """An operator who mends one and starts again should not meet the next."""
+    """An operator who fixes one and starts again should not meet the next."""
     problem = refused(changed(shards=3, topic_ids=IDS | {"p.groups": "another"}))
 
     assert "shards" in problem.what
@@ -150,7 +150,7 @@ def test_a_layout_of_newer_code_is_refused() -> None:
     problem = refused(changed(v=2))
 
     assert "version 2" in problem.what
-    assert "newer code" in problem.mend
+    assert "newer code" in problem.hint
 
 
 # -- the wire version: a client writes no newer requests than the job reads --------------------

@@ -174,7 +174,7 @@ def test_what_is_gone_is_what_lies_between_the_marker_and_the_log() -> None:
     assert brought.cut({"0": 8, "1": 5, "2": 3}) == {0: (8, 10)}
 
 
-def test_a_snapshot_that_this_code_cannot_read_is_refused_with_the_mend() -> None:
+def test_a_snapshot_that_this_code_cannot_read_is_refused_with_the_hint() -> None:
     """Newer code has run, and the checkpoint is lost."""
     life = a_life_of_claims()
     topics = saved(life)

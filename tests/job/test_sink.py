@@ -46,11 +46,11 @@ class FencedProducer:
 
 
 @pytest.mark.parametrize(
-    ("commit_takes_s", "kind", "mend"),
+    ("commit_takes_s", "kind", "hint"),
     [(9.9, DriverFenced, "Keep one job"), (10.0, CannotReach, "Start the job again")],
 )
 def test_a_transaction_that_the_broker_gave_up_is_not_the_work_of_a_newer_driver(
-    commit_takes_s: float, kind: type[CoordError], mend: str
+    commit_takes_s: float, kind: type[CoordError], hint: str
 ) -> None:
     """A driver was suspended inside its transaction. The broker ended that, and tells it the same
     as one that was fenced by another; but with no other there, it must come back."""
@@ -59,7 +59,7 @@ def test_a_transaction_that_the_broker_gave_up_is_not_the_work_of_a_newer_driver
         groups("p"), lambda: producer, lambda *_: {}, 10_000, lambda: producer.now_s
     )
 
-    with pytest.raises(kind, match=mend):
+    with pytest.raises(kind, match=hint):
         sink.write_layout(LAYOUT)
 
 

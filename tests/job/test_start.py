@@ -1,4 +1,4 @@
-"""What the job refuses at its start, and that each refusal names the mend."""
+"""What the job refuses at its start, and that each refusal names the hint."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ def _config(admin: AdminClient, topic: str) -> dict[str, ConfigEntry]:
 def refusal(start, *arguments, **options) -> str:
     with pytest.raises(StartRefused) as refused:
         start(*arguments, **options)
-    assert refused.value.mend
+    assert refused.value.hint
     return str(refused.value)
 
 
@@ -174,7 +174,7 @@ def test_partitions_that_were_added_to_a_topic_are_not_read(
     checked = topics.check({"bootstrap.servers": broker.bootstrap_servers}, made)
     assert checked.layout is not None
     assert (checked.layout.shards, checked.layout.responses) == (2, 2)
-    assert [(each.topic, each.what) for each in checked.warnings if "added" in each.mend] == [
+    assert [(each.topic, each.what) for each in checked.warnings if "added" in each.hint] == [
         (f"{made}.{name}", "has 3 partitions")
     ]
 

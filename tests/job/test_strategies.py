@@ -58,5 +58,5 @@ def test_what_cannot_be_loaded_says_so_in_three_parts(
     with pytest.raises(SetupError) as refused:
         load_strategies([name])
 
-    said = (refused.value.what, refused.value.where, refused.value.mend)
+    said = (refused.value.what, refused.value.where, refused.value.hint)
     assert all(part in text for part, text in zip(parts, said, strict=True)), said

@@ -138,7 +138,7 @@ def test_an_authority_that_is_not_trusted_is_told(
 
     assert isinstance(found, SetupError)
     assert "not trusted" in found.what
-    assert "ssl.ca.location" in found.mend
+    assert "ssl.ca.location" in found.hint
 
 
 @pytest.mark.parametrize("endpoint", ["good.pem"], indirect=True)

@@ -1,4 +1,4 @@
-"""The coordination topic and the claims pipeline's own: what is found, and the mend of it."""
+"""The coordination topic and the claims pipeline's own: what is found, and the hint of it."""
 
 import uuid
 from dataclasses import replace
@@ -28,7 +28,7 @@ GOOD = Seen(
 
 def found(seen: Seen | None) -> list[tuple[str, bool, str]]:
     findings = coordination.coordination_findings("__marshal", seen)
-    return [(each.what, each.is_fatal, each.mend) for each in findings]
+    return [(each.what, each.is_fatal, each.hint) for each in findings]
 
 
 def test_a_good_topic_has_no_finding() -> None:
@@ -44,20 +44,20 @@ def test_a_good_topic_has_no_finding() -> None:
         ("unclean.leader.election.enable", "true", "false"),
     ],
 )
-def test_what_readers_cannot_use_is_mended_by_one_command(key: str, value: str, must: str) -> None:
+def test_what_readers_cannot_use_is_fixed_by_one_command(key: str, value: str, must: str) -> None:
     """Marshal's topic has CreateTime: its clients never read a timestamp, ours read no other. And
     after an unclean election readers would disagree about who owns what."""
-    ((what, is_fatal, mend),) = found(replace(GOOD, config=dict(GOOD.config) | {key: value}))
+    ((what, is_fatal, hint),) = found(replace(GOOD, config=dict(GOOD.config) | {key: value}))
 
     assert (what, is_fatal) == (f"{key} is {value}", True)
-    assert f"--entity-name __marshal --add-config {key}={must}" in mend
+    assert f"--entity-name __marshal --add-config {key}={must}" in hint
 
 
 def test_a_missing_topic_is_named_with_the_command_that_makes_it() -> None:
-    ((what, is_fatal, mend),) = found(None)
+    ((what, is_fatal, hint),) = found(None)
 
     assert (what, is_fatal) == ("does not exist", True)
-    assert "coord claims create __marshal" in mend
+    assert "coord claims create __marshal" in hint
 
 
 def test_a_topic_that_is_hidden_is_not_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_a_topic_that_grew_under_the_query_ends_it_by_name(
 
     with pytest.raises(StartRefused, match="t has 5 partitions; must be 4") as refused:
         asks()
-    assert "coord topics create --prefix p --claims t" in refused.value.mend
+    assert "coord topics create --prefix p --claims t" in refused.value.hint
 
 
 @pytest.mark.stack

@@ -43,7 +43,7 @@ def test_the_sentence_names_the_right_and_who_lacks_it_and_no_password() -> None
 
     assert told.what == "A right is missing: Write on the topic coord.requests."
     assert told.where == "User:alice at b:1"
-    assert "--principal User:alice" in told.mend
+    assert "--principal User:alice" in told.hint
     assert "hunter2" not in str(told)
 
 
@@ -55,5 +55,5 @@ def test_a_reader_that_joins_no_group_lacks_the_right_on_such_groups() -> None:
     assert "Read on the group billing" in str(denial(refused, of_mirror, {}))
 
 
-def test_a_missing_right_is_not_mended_by_a_restart() -> None:
+def test_a_missing_right_is_not_fixed_by_a_restart() -> None:
     assert of_job(NotAllowed("x.")) == of_command(NotAllowed("x.")) == USAGE

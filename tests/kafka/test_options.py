@@ -85,10 +85,10 @@ def test_each_client_gets_only_what_it_knows() -> None:
         ("sasl.password=${ENV:COORD_NOT_SET}", "COORD_NOT_SET is not set"),
     ],
 )
-def test_unusable_option_is_refused_with_the_mend(argument: str, what: str) -> None:
+def test_unusable_option_is_refused_with_the_hint(argument: str, what: str) -> None:
     with pytest.raises(SetupError, match=what) as error:
         KafkaOptions.parse([argument])
-    assert error.value.mend
+    assert error.value.hint
 
 
 def test_unreadable_certificate_is_told_by_its_option() -> None:

@@ -1,4 +1,4 @@
-"""What the check finds: each difference with what must be and the mend."""
+"""What the check finds: each difference with what must be and the hint."""
 
 import time
 from dataclasses import replace
@@ -72,11 +72,11 @@ def test_good_topic_has_no_finding() -> None:
         ("min.insync.replicas", "4", "min.insync.replicas is 4 with 3 replicas"),
     ],
 )
-def test_dangerous_setting_is_fatal_and_mendable(key: str, value: str, what: str) -> None:
+def test_dangerous_setting_is_fatal_and_fixable(key: str, value: str, what: str) -> None:
     """With CreateTime a client's wrong clock would drive every session timeout of its shard."""
     (finding,) = found(replace(GOOD, config=GOOD.config | {key: value}))
     assert (finding.what, finding.is_fatal) == (what, True)
-    assert f"--add-config {key}=" in finding.mend
+    assert f"--add-config {key}=" in finding.hint
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -91,7 +91,7 @@ def test_partitions_that_are_added_to_a_recorded_prefix_are_told_and_refuse_noth
 
     assert (finding.what, finding.is_fatal) == (f"has {must + 1} partitions", False)
     assert finding.must == f"{must}, as the prefix was made"
-    assert "is not read" in finding.mend
+    assert "is not read" in finding.hint
     assert found(replace(grown, partitions=must), name, RECORDED) == []
 
 
@@ -114,7 +114,7 @@ def test_a_missing_topic_is_made_by_the_command_that_the_finding_names() -> None
     plans = {"p.requests": PLANS["requests"], "p.lag": PLANS["lag"]}
     (finding,) = findings.missing(plans, {"p.requests": GOOD}, "coord topics create --prefix p")
     assert (finding.topic, finding.is_fatal) == ("p.lag", True)
-    assert finding.mend == "Run: coord topics create --prefix p"
+    assert finding.hint == "Run: coord topics create --prefix p"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_missing_topic_is_made_by_the_command_that_the_finding_names() -> None
 def test_a_new_topic_has_the_partitions_of_its_prefix(
     asked: int | None, present: int | None, partitions: int
 ) -> None:
-    """The default of 2 shards, on a prefix of 8, gave a topic that nothing could mend."""
+    """The default of 2 shards, on a prefix of 8, gave a topic that nothing could fix."""
     there = {} if present is None else {"p.requests": present}
     assert topics._agreed(asked, "p.requests", there, topics.SHARDS) == partitions
 
@@ -199,7 +199,7 @@ def test_an_older_prefix_gets_the_lag_topic_and_keeps_its_layout(broker: Broker)
     assert checked.layout is None
     (missing,) = checked.fatal
     assert (missing.topic, missing.what) == ("older.lag", "does not exist")
-    assert missing.mend == "Run: coord topics create --prefix older --replication 1"
+    assert missing.hint == "Run: coord topics create --prefix older --replication 1"
 
     # Partitions of a topic cannot be taken away: a topic with others would end the prefix.
     with pytest.raises(SetupError, match="has 3 partitions here, not 2"):

@@ -81,7 +81,7 @@ def test_taken_port_is_named_with_its_holder(broker: Broker) -> None:
         holder.listen()
         with pytest.raises(SetupError, match=f"Port {port} is taken by pid") as error:
             broker.start()
-        assert "--new-ports" in error.value.mend
+        assert "--new-ports" in error.value.hint
         broker.start(new_ports=True)
         assert broker.bootstrap_servers != f"127.0.0.1:{port}"
 

@@ -75,7 +75,7 @@ def test_what_the_stack_itself_says_names_it_too(monkeypatch: pytest.MonkeyPatch
     broker = Broker(home / "broker", (), home)
     with pytest.raises(CoordError, match="coord up --stack foo"):
         _ = broker.bootstrap_servers
-    assert broker._ended().mend.endswith("coord down --wipe --stack foo")
+    assert broker._ended().hint.endswith("coord down --wipe --stack foo")
 
     monkeypatch.setattr(Job, "is_running", True)
     with pytest.raises(CoordError, match="coord down --stack foo"):

@@ -79,7 +79,7 @@ def test_jar_that_is_wrong_twice_is_refused(repository: Repository) -> None:
     with pytest.raises(SetupError, match="not the one that this project was tested with") as error:
         jars.ensure_jars(silent)
     assert "a-1.jar" in error.value.where
-    assert "make checksums" in error.value.mend
+    assert "make checksums" in error.value.hint
 
 
 def test_jar_of_an_earlier_version_is_removed(repository: Repository) -> None:
@@ -96,7 +96,7 @@ def test_full_disk_is_told_before_anything_is_downloaded(
     monkeypatch.setattr(jars, "FREE_SPACE_MIN", 1 << 60)
     with pytest.raises(SetupError, match="MB left") as error:
         jars.ensure_jars(silent)
-    assert "COORD_HOME" in error.value.mend
+    assert "COORD_HOME" in error.value.hint
     assert repository.calls == 0
 
 
@@ -111,7 +111,7 @@ def test_full_disk_is_told_before_anything_is_downloaded(
 def test_ivys_complaint_becomes_one_sentence(output: str, what: str) -> None:
     error = jars.complaint(output, "spark")
     assert what in error.what
-    assert error.mend
+    assert error.hint
 
 
 def test_every_pinned_jar_has_a_checksum() -> None:

@@ -1,4 +1,4 @@
-"""Java missing, too old or broken: one sentence and the mend."""
+"""Java missing, too old or broken: one sentence and the hint."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_unfit_java_is_refused(
     with pytest.raises(SetupError) as error:
         find_java()
     assert error.value.what == what
-    assert "Install a Java runtime" in error.value.mend
+    assert "Install a Java runtime" in error.value.hint
 
 
 def test_missing_java_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ def test_who_is_followed_as_before_is_told_with_the_way_out(
 
 
 @pytest.mark.parametrize(
-    ("words", "runs", "mend"),
+    ("words", "runs", "hint"),
     [
         (("--claims",), "", "--claims-topic __marshal"),
         (("--claims-topic", "__n"), "__marshal", "--claims-topic __n"),
@@ -108,7 +108,7 @@ def test_who_is_followed_as_before_is_told_with_the_way_out(
 def test_a_running_job_does_not_change_what_it_follows_and_says_so(
     words: tuple[str, ...],
     runs: str,
-    mend: str,
+    hint: str,
     home: Path,
     started: list[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -126,7 +126,7 @@ def test_a_running_job_does_not_change_what_it_follows_and_says_so(
         "nothing was changed."
     )
     assert "down" in told
-    assert told.endswith(mend)
+    assert told.endswith(hint)
     assert Stack(home).claims == runs
     assert started == []
 

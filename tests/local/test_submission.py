@@ -162,7 +162,7 @@ def test_executors_of_a_cluster_run_the_shipped_python() -> None:
 def test_incomplete_command_line_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SetupError) as error:
         Submission.parse(arguments)
-    assert "Usage" in error.value.mend
+    assert "Usage" in error.value.hint
 
 
 def test_repeated_key_of_a_properties_file_takes_the_last(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ UNITS: Final = sorted((CONF / "systemd").glob("*.service"))
 MANIFESTS: Final = sorted((CONF / "kubernetes").glob("*.yaml"))
 #: A template: its instances are named by their shards.
 CELL: Final = "coord-cell@"
-#: Another start mends nothing.
+#: Another start fixes nothing.
 LASTING: Final = sorted({exit_codes.USAGE, exit_codes.FENCED, exit_codes.REFUSED})
 #: The oldest that has podFailurePolicy without a gate, and the newest that is known here.
 VERSIONS: Final = ("1.31", "1.37")
@@ -101,7 +101,7 @@ def test_the_unit_of_a_cell_has_the_arguments_of_a_job_with_its_shards() -> None
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)
-def test_systemd_starts_again_what_another_start_mends(unit: Path) -> None:
+def test_systemd_starts_again_what_another_start_fixes(unit: Path) -> None:
     lines = unit.read_text().splitlines()
 
     assert "Restart=on-failure" in lines
@@ -135,7 +135,7 @@ def test_kubernetes_refuses_a_wrong_manifest() -> None:
 
 
 @pytest.mark.parametrize("job", JOBS, ids=name_of)
-def test_kubernetes_starts_again_what_another_start_mends(job: Any) -> None:
+def test_kubernetes_starts_again_what_another_start_fixes(job: Any) -> None:
     rule = job["spec"]["podFailurePolicy"]["rules"][0]
 
     assert rule["action"] == "FailJob"

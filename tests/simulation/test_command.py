@@ -13,6 +13,6 @@ def test_a_wrong_fault_is_answered_with_all_that_there_are() -> None:
     with pytest.raises(SetupError) as wrong:
         sim(fault=["bogus"])
 
-    shown = error_fields(wrong.value)["mend"]
+    shown = error_fields(wrong.value)["hint"]
     named = shown.removeprefix("There are: ").replace("\n", " ").split(", ")
     assert named == [*WORLDS[GROUPS].kinds, *WORLDS[CLAIMS].kinds]

@@ -108,7 +108,7 @@ class Crew(Processes[Member]):
     def __init__(self, folder: Path, topic: str, config: dict[str, Any]) -> None:
         super().__init__(folder)
         self._topic, self._config = topic, config
-        #: What was broken and mended: (boot time, fault or healed, what it was).
+        #: What was broken and fixed: (boot time, fault or healed, what it was).
         self.faults: list[tuple[int, str, str]] = []
         #: When processes had ended (boot time), and which.
         self.gone: list[tuple[int, str]] = []

@@ -169,11 +169,11 @@ for module in pkgutil.walk_packages(coordlib.__path__, "coordlib.", onerror=lamb
 def test_a_job_without_pyspark_says_what_to_install(
     command: list[str], for_commands: Installed
 ) -> None:
-    what, where, mend = for_commands.coord(*command, code=USAGE).splitlines()
+    what, where, hint = for_commands.coord(*command, code=USAGE).splitlines()
 
     assert what.startswith("The job needs packages that are not installed: pyspark, ")
     assert where.startswith(str(for_commands.prefix))
-    assert mend == "Run: pip install 'coordlib[cli,spark]'"
+    assert hint == "Run: pip install 'coordlib[cli,spark]'"
     assert list(for_commands.home.iterdir()) == []
 
 

@@ -181,7 +181,7 @@ def test_a_table_that_is_not_there_decides_nothing(
     with pytest.raises(CannotReach) as told:
         ask()
 
-    assert "coord transactions decide" in told.value.mend
+    assert "coord transactions decide" in told.value.hint
     assert not Path(path).exists()
 
 
@@ -200,7 +200,7 @@ def test_a_batch_that_was_taken_back_is_left_to_an_operator(
 
     with pytest.raises(CannotReach, match="taken back by a later RESTORE") as told:
         settle(seen(spark, table, how), 10, 20, 0)
-    assert "coord transactions decide" in told.value.mend
+    assert "coord transactions decide" in told.value.hint
     write(writer, table.rows(["the next one"]), 11)
     assert settle(seen(spark, table, how), 11, 20, 0) == "commit"
     table.rows(["new"]).write.format("delta").mode("overwrite").save(table.path)
@@ -334,7 +334,7 @@ def test_a_table_that_is_away_is_waited_for_and_never_made(
     with pytest.raises(CannotReach, match="no Delta table") as told:
         write(writer, table.rows(["third"]), 12)
     assert writer.written is not None
-    assert f'replaces="{writer.written.id}"' in told.value.mend
+    assert f'replaces="{writer.written.id}"' in told.value.hint
     assert not Path(table.path).exists()
 
 

@@ -1,4 +1,4 @@
-"""Bugs that a job may have: steps of one group raise, until a mended job is started (INV-42).
+"""Bugs that a job may have: steps of one group raise, until a fixed job is started (INV-42).
 
 Which step breaks is decided by the record that is being judged, and by nothing else: whoever
 judges it again, after a crash, on another executor or in the fold that the checks do, meets the
@@ -31,7 +31,7 @@ class Defect:
     of: str
     #: The first record that is judged with it.
     first: int
-    #: The first record that is judged without it again; None: nobody has mended it.
+    #: The first record that is judged without it again; None: nobody has fixed it.
     end: int | None = None
 
     def breaks(self, step: Step, of: str) -> bool:

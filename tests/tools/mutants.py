@@ -14,7 +14,7 @@ A mutant is a file `tests/mutants/NN-name.patch`: a header, an empty line, a uni
 What no world shows soon enough a test may catch: `test: tests/client/test_x.py::test_y` stands in
 place of faults and seeds.
 
-One that survives means that simulation or checks have become too weak: it is they that are mended.
+One that survives means that simulation or checks have become too weak: it is they that are fixed.
 The code as it is must pass the same seeds, so first it runs them.
 """
 

@@ -37,7 +37,7 @@ what it sends, or a word that nobody sends:
     batch             the batch ends, the next one begins from its blob
     rebuild           the same from the compacted topics alone
     break STEP NAME   from now on every JoinGroup, … or deadline of this group (g) or id raises;
-                      mend
+                      heal
     show              the group as it stands
     settings K=V…     bounds of groups, before the first record
 
@@ -275,7 +275,7 @@ class Session:
         self._defects.append(Defect(name[0] if name else "g", step, self.talk.next_offset))
         return []
 
-    def mend(self, _words: list[str]) -> list[str]:
+    def heal(self, _words: list[str]) -> list[str]:
         self._defects.clear()
         return []
 
@@ -296,7 +296,7 @@ _WORDS: dict[str, Callable[[Session, list[str]], list[str]]] = {
     "batch": Session.batch,
     "rebuild": Session.rebuild,
     "break": Session.break_,
-    "mend": Session.mend,
+    "heal": Session.heal,
     "show": Session.show,
     "settings": Session.settings,
 }

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CHECKED_MAX: Final = 100_000
 #: A sender's clock is wrong beyond this part of the heartbeat interval.
 SKEW_PARTS: Final = 4
-FINDINGS: Final = of_rows("TOPIC", "IS", "MUST-BE", "LEVEL", "MEND")
+FINDINGS: Final = of_rows("TOPIC", "IS", "MUST-BE", "LEVEL", "HINT")
 
 
 def create(
@@ -111,7 +111,7 @@ class _Seen:
 def check(*, where: WhereClaims = CLAIMS_HERE) -> int:
     """Check the coordination topic's settings and newest messages; exit code 3 if it is unusable.
 
-    Shown are settings with their mends, messages that no reader takes, clocks of senders that are
+    Shown are settings with their hints, messages that no reader takes, clocks of senders that are
     wrong, and client ids that two processes use at once.
     """
     from coordlib.kafka.coordination import check_coordination
@@ -120,7 +120,7 @@ def check(*, where: WhereClaims = CLAIMS_HERE) -> int:
     findings = check_coordination(where.client(), where.claims_topic)
     is_good = not any(each.is_fatal for each in findings)
     rows: list[tuple[object, ...]] = [
-        (f.topic, f.what, f.must, "error" if f.is_fatal else "warning", f.mend) for f in findings
+        (f.topic, f.what, f.must, "error" if f.is_fatal else "warning", f.hint) for f in findings
     ]
     seen = _look(where) if is_good else None
     if seen is not None:
@@ -160,9 +160,9 @@ def _rows_of(topic: str, seen: _Seen) -> list[tuple[object, ...]]:
         what = f"client {client} of {group}: its clock is {skew_ms / 1_000:+.0f} s off"
         rows.append((topic, what, "the time", "warning", "Set the clock of its machine."))
     for group, client in seen.twins():
-        mend = "Give each process a client.id of its own."
+        hint = "Give each process a client.id of its own."
         what = f"client {client} of {group}: several processes at once"
-        rows.append((topic, what, "one process", "warning", mend))
+        rows.append((topic, what, "one process", "warning", hint))
     return rows
 
 
@@ -516,13 +516,13 @@ def _since(where: WhereClaims, since_ms: int, bounds: "Bounds") -> "dict[TopicPa
     from coordlib.kafka.clients import open_admin, reaching
     from coordlib.kafka.logs import Place
 
-    what, mend = "The offsets of this time are not known.", "Try again."
+    what, hint = "The offsets of this time are not known.", "Try again."
     admin = open_admin(where.client())
-    with reaching(what, mend):
+    with reaching(what, hint):
         found = offsets_since(admin, [Place(*place) for place in bounds], since_ms)
     # The end is for those that have no record so new, and not for those that have not answered.
     if silent := [f"{p.topic}:{p.partition}" for p in bounds if Place(*p) not in found]:
-        raise CannotReach(what, ", ".join(silent), mend)
+        raise CannotReach(what, ", ".join(silent), hint)
     return {
         place: end if (at := found[Place(*place)]) is None else at
         for place, (_, end) in bounds.items()

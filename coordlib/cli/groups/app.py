@@ -375,7 +375,7 @@ def history(
     newest = asked.newest
     if newest is None:
         raise GroupError(
-            ErrorCode.GROUP_ID_NOT_FOUND, f"group {group} in {tables}", _mend(group, tables)
+            ErrorCode.GROUP_ID_NOT_FOUND, f"group {group} in {tables}", _hint(group, tables)
         )
     owned = _owners(asked.answers[3].rows, turns) if owners else {}
     rows = [_turn_row(turn, owned) for turn in turns]
@@ -402,7 +402,7 @@ def history(
     return 0
 
 
-def _mend(group: str, tables: str) -> str:
+def _hint(group: str, tables: str) -> str:
     """What to do about a group that the tables do not have."""
     from coordlib.history.sql import query_tables
 

@@ -174,9 +174,9 @@ def say(line: str) -> None:
     print(safe(without(line, _in_results)), file=sys.stderr, flush=True)
 
 
-def complain(what: str, where: str, mend: str) -> None:
+def complain(what: str, where: str, hint: str) -> None:
     """An error: what happened, where, what to do next; one line each."""
-    for part in (what, where, mend):
+    for part in (what, where, hint):
         for line in without(str(part), _in_errors).splitlines():
             if line.strip():
                 say(shortened(visible(line)))
@@ -213,7 +213,7 @@ def shortened(text: str) -> str:
 
 def error_fields(problem: CoordError) -> dict[str, str]:
     """An error as JSON has it."""
-    parts = {"what": problem.what, "where": problem.where, "mend": problem.mend}
+    parts = {"what": problem.what, "where": problem.where, "hint": problem.hint}
     return {
         key: "\n".join(shortened(line) for line in without(str(part), _in_errors).splitlines())
         for key, part in parts.items()

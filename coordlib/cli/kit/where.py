@@ -351,7 +351,7 @@ def of_a_group(where: Where, name: str) -> Iterator[None]:
     """A group that is not found may be a cluster: then the error says so.
 
     Raises:
-        GroupError: as the block raised it, perhaps with another mend.
+        GroupError: as the block raised it, perhaps with another hint.
     """
     try:
         yield

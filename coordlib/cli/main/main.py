@@ -61,7 +61,7 @@ def _run(arguments: list[str], tree: "Callable[[], App]") -> int:
         from coordlib.cli.kit.output import complain
 
         missing = _not_installed(problem)
-        complain(missing.what, missing.where, missing.mend)
+        complain(missing.what, missing.where, missing.hint)
         return exit_codes.USAGE
     _hide_secrets(arguments)
     app = tree()
@@ -132,7 +132,7 @@ def _tell(app: "App", arguments: list[str], problem: "CoordError") -> None:
     """On stderr for people; for programs that asked for JSON, also as the object on stdout."""
     from coordlib.cli.kit.output import complain, error_fields, print_json
 
-    complain(problem.what, problem.where, problem.mend)
+    complain(problem.what, problem.where, problem.hint)
     if _wants_json(arguments):
         print_json(" ".join(_command(app, arguments)) or "coord", error=error_fields(problem))
 

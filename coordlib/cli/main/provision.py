@@ -79,10 +79,10 @@ def check(*, claims: str | None = None, where: Where = HERE) -> int:
         if claims:
             raise
         findings.append(_not_seen(problem, followed))
-    rows = [(f.topic, f.what, f.must, f.is_fatal, f.mend) for f in findings]
+    rows = [(f.topic, f.what, f.must, f.is_fatal, f.hint) for f in findings]
     is_good = checked.layout is not None and (of_claims is None or of_claims.layout is not None)
     if where.format == "json":
-        keys = ("topic", "what", "must", "is_fatal", "mend")
+        keys = ("topic", "what", "must", "is_fatal", "hint")
         layout = checked.layout
         print_json(
             "topics check",
@@ -97,9 +97,9 @@ def check(*, claims: str | None = None, where: Where = HERE) -> int:
             findings=[dict(zip(keys, row, strict=True)) for row in rows],
         )
     elif rows:
-        headers = ("TOPIC", "IS", "MUST-BE", "LEVEL", "MEND")
+        headers = ("TOPIC", "IS", "MUST-BE", "LEVEL", "HINT")
         levels = {True: "error", False: "warning"}
-        print_table(headers, [(t, w, m, levels[fatal], mend) for t, w, m, fatal, mend in rows])
+        print_table(headers, [(t, w, m, levels[fatal], hint) for t, w, m, fatal, hint in rows])
     if checked.layout is not None:
         layout = checked.layout
         say(f"Topics of {prefix} are good: {layout.shards} shards, {layout.responses} responses")
@@ -114,7 +114,7 @@ def _not_seen(problem: NotAllowed, followed: str | None) -> "Finding":
     from coordlib.kafka.plans import Finding
 
     what = f"was not checked: {problem.what}"
-    return Finding(followed or "topics of claims", what, "visible", problem.mend, is_fatal=False)
+    return Finding(followed or "topics of claims", what, "visible", problem.hint, is_fatal=False)
 
 
 Names = Annotated[list[str] | None, Parameter(negative="")]

@@ -218,7 +218,7 @@ def status(
     for line in late_lines(found):
         say(line)
     for error in found.errors:
-        complain(error.what, error.where, error.mend)
+        complain(error.what, error.where, error.hint)
     return exit_code(found)
 
 

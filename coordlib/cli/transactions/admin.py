@@ -70,24 +70,24 @@ def _require_open(seen: "SeenId") -> None:
     """Raises GroupError: nothing can be aborted, as far as the topics tell."""
     where = f"transactional id {seen.name}"
     if seen.is_quarantined:
-        mend = f"Release it first: coord transactions release {seen.name}"
-        raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where, mend)
+        hint = f"Release it first: coord transactions release {seen.name}"
+        raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE, where, hint)
     if seen.value is None:
-        mend = f"It cannot be read: {seen.unreadable}. Install the version that the job has."
-        raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, where, mend)
+        hint = f"It cannot be read: {seen.unreadable}. Install the version that the job has."
+        raise GroupError(ErrorCode.UNKNOWN_SERVER_ERROR, where, hint)
     if seen.is_decided and seen.value.ended is not None:
         if seen.value.ended.result == "commit":
             raise _too_late(seen.name)
-        mend = f"It is aborted, and not all have been told: coord transactions describe {seen.name}"
-        raise GroupError(ErrorCode.INVALID_TXN_STATE, where, mend)
+        hint = f"It is aborted, and not all have been told: coord transactions describe {seen.name}"
+        raise GroupError(ErrorCode.INVALID_TXN_STATE, where, hint)
     if seen.pending_key is None:
-        mend = f"No transaction is open under it: coord transactions describe {seen.name}"
-        raise GroupError(ErrorCode.INVALID_TXN_STATE, where, mend)
+        hint = f"No transaction is open under it: coord transactions describe {seen.name}"
+        raise GroupError(ErrorCode.INVALID_TXN_STATE, where, hint)
 
 
 def _too_late(name: str) -> GroupError:
-    mend = f"It is committed, which nothing can change: coord transactions describe {name}"
-    return GroupError(ErrorCode.INVALID_TXN_STATE, f"transactional id {name}", mend)
+    hint = f"It is committed, which nothing can change: coord transactions describe {name}"
+    return GroupError(ErrorCode.INVALID_TXN_STATE, f"transactional id {name}", hint)
 
 
 def _what_is_aborted(seen: "SeenId") -> str:
@@ -158,8 +158,8 @@ def release(transactional_id: TransactionalId, /, *, yes: bool = False, where: W
 def _require_quarantined(seen: "SeenId") -> None:
     """Raises GroupError: there is nothing to release. What cannot be read may be quarantined."""
     if seen.value is not None and not seen.is_quarantined:
-        mend = f"It is not quarantined: coord transactions describe {seen.name}"
-        raise GroupError(ErrorCode.INVALID_REQUEST, f"transactional id {seen.name}", mend)
+        hint = f"It is not quarantined: coord transactions describe {seen.name}"
+        raise GroupError(ErrorCode.INVALID_REQUEST, f"transactional id {seen.name}", hint)
 
 
 def _what_is_released(seen: "SeenId") -> str:
@@ -246,19 +246,19 @@ def _require_undecidable(where: Where, found: "SeenPending") -> None:
 
     entry, at = found.entry, f"group {found.group}, key {found.key}"
     if entry.decision:
-        mend = f"It is decided ({entry.decision}): coord groups release {found.group}"
-        raise GroupError(ErrorCode.INVALID_TXN_STATE, at, mend)
+        hint = f"It is decided ({entry.decision}): coord groups release {found.group}"
+        raise GroupError(ErrorCode.INVALID_TXN_STATE, at, hint)
     if entry.decided_by == COORDINATOR:
-        mend = "The coordinator decides it: coord transactions list, then abort its id."
-        raise GroupError(ErrorCode.INVALID_REQUEST, at, mend)
+        hint = "The coordinator decides it: coord transactions list, then abort its id."
+        raise GroupError(ErrorCode.INVALID_REQUEST, at, hint)
     if entry.decided_by == KAFKA:
         starts = log_starts(where.client(), where.topic_prefix(), {found.shard})
         if not is_record_gone(found, starts):
-            mend = (
+            hint = (
                 "Kafka decides it, and the job finds out: coord transactions find-hanging names "
                 "what holds it up."
             )
-            raise GroupError(ErrorCode.INVALID_REQUEST, at, mend)
+            raise GroupError(ErrorCode.INVALID_REQUEST, at, hint)
 
 
 def _show(found: "SeenPending", result: str) -> None:
@@ -353,10 +353,10 @@ def _require_unwritten(seen: "SeenId") -> "EndedTransaction":
         and not seen.is_quarantined
     ):
         return value.ended
-    mend = f"It lacks no marker: coord transactions describe {seen.name}"
+    hint = f"It lacks no marker: coord transactions describe {seen.name}"
     if seen.is_quarantined:
-        mend = f"Release it first: coord transactions release {seen.name}"
-    raise GroupError(ErrorCode.INVALID_TXN_STATE, f"transactional id {seen.name}", mend)
+        hint = f"Release it first: coord transactions release {seen.name}"
+    raise GroupError(ErrorCode.INVALID_TXN_STATE, f"transactional id {seen.name}", hint)
 
 
 def _what_is_written(name: str, result: str, rows: "Sequence[TopicsOfCluster]") -> str:

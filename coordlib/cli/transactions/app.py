@@ -165,7 +165,7 @@ Longer = Annotated[Duration, Parameter(show_default=lambda _: "1m")]
 def find_hanging(
     *, topic: TopicName | None = None, longer_than: Longer = LONGER_THAN_MS, where: Where = HERE
 ) -> int:
-    """Find transactions that do not end, each with the command that mends it.
+    """Find transactions that do not end, each with the command that fixes it.
 
     Of the coordinator: decided, and not told for a minute to all groups and partitions. Of Kafka:
     open transactions that hold up readers and decisions, and offsets whose record was deleted

@@ -277,8 +277,8 @@ class Hanging:
     #: None: since when is not known.
     for_ms: int | None
     reason: str
-    #: The command that mends it.
-    mend: str
+    #: The command that fixes it.
+    hint: str
 
 
 HANGING: Final[Listing[Hanging]] = Listing(
@@ -286,7 +286,7 @@ HANGING: Final[Listing[Hanging]] = Listing(
     Column("WHAT", lambda each: each.what),
     Column("HANGS-FOR", lambda each: each.for_ms, duration_text),
     Column("REASON", lambda each: each.reason),
-    Column("MEND", lambda each: each.mend),
+    Column("HINT", lambda each: each.hint),
 )
 
 
@@ -306,12 +306,12 @@ def of_coordinator(
             reasons = [("it is quarantined", f"coord transactions release {each.name}")]
         elif value.ended is not None and each.is_decided:
             reasons = list(_incomplete(each, unheard(each)))
-        for reason, mend in reasons:
-            yield Hanging(COORDINATOR, each.name, for_ms, reason, mend)
+        for reason, hint in reasons:
+            yield Hanging(COORDINATOR, each.name, for_ms, reason, hint)
 
 
 def _incomplete(seen: SeenId, unheard: tuple[int, ...]) -> Iterator[tuple[str, str]]:
-    """Why a transaction that was decided is not complete, and what mends that."""
+    """Why a transaction that was decided is not complete, and what fixes that."""
     value = seen.value
     unwritten = 0 if value is None else count_of(value.unwritten)
     if unwritten:
@@ -378,9 +378,9 @@ def of_members(
             yield _of(each, for_ms, reason, _DECIDE.format(each.group, each.key))
 
 
-def _of(each: SeenPending, for_ms: int, reason: str, mend: str) -> Hanging:
+def _of(each: SeenPending, for_ms: int, reason: str, hint: str) -> Hanging:
     return Hanging(
-        each.entry.decided_by, f"group {each.group}, key {each.key}", for_ms, reason, mend
+        each.entry.decided_by, f"group {each.group}, key {each.key}", for_ms, reason, hint
     )
 
 
@@ -398,7 +398,7 @@ def of_held_up(
             f"; {first_record_of(each)}"
         )
         what = f"{topic}-{partition}"
-        yield Hanging(KAFKA, what, for_ms, reason, _mend_of(each, servers))
+        yield Hanging(KAFKA, what, for_ms, reason, _hint_of(each, servers))
 
 
 def first_record_of(each: HeldUp) -> str:
@@ -417,7 +417,7 @@ def first_record_of(each: HeldUp) -> str:
     )
 
 
-def _mend_of(each: HeldUp, servers: str) -> str:
+def _hint_of(each: HeldUp, servers: str) -> str:
     """By its id if that is known; else how it is found."""
     if each.transactional_id is not None:
         return f"coord transactions abort {each.transactional_id} --of-kafka"

@@ -61,9 +61,9 @@ class CoordinationTopicChanged(StartRefused):
     Where the log has lost its end, epochs that were given out would be given out again.
     """
 
-    def __init__(self, what: str, where: str, mend: str = "") -> None:
+    def __init__(self, what: str, where: str, hint: str = "") -> None:
         usual = "Stop all of its consumers, then start them again on the topic as it is now."
-        super().__init__(what, where, mend or usual)
+        super().__init__(what, where, hint or usual)
 
 
 def log_cut(topic: str, partition: int, known: int, now: str) -> CoordinationTopicChanged:

@@ -221,7 +221,7 @@ class KafkaOffsets:
                 "Positions are not copied to Kafka's group %s. %s %s; or set commit_to_kafka=False",
                 group,
                 denied.what,
-                denied.mend,
+                denied.hint,
             )
 
 
@@ -458,11 +458,11 @@ class KafkaClaims(FailingTransport[Handler]):
         """Nobody goes on. No other producer writes in the place of one that has failed for ever:
         the brokers may have lost the end of a log whose claims are judged once.  # INV-156"""
         if is_fatal(problem):
-            mend = (
+            hint = (
                 "Close these clients and open them anew: they read the log again. If others fail, "
                 "too, the brokers may have lost its end."
             )
-            self._change(self._failed(problem, mend))
+            self._change(self._failed(problem, hint))
         else:
             self._change(self._failed(problem))
 
@@ -531,6 +531,6 @@ def find_coordination(admin: Any, topic: str, options: Mapping[str, Any]) -> Coo
         raise SetupError(
             "The coordination topic cannot be used.",
             "; ".join(f"{each.topic}: {each.what}, must be {each.must}" for each in fatal),
-            " ".join(each.mend for each in fatal),
+            " ".join(each.hint for each in fatal),
         )
     return Coordination(topic, seen.partitions, seen.topic_id, interval_ms)

@@ -284,12 +284,12 @@ class ClaimingMember:
         """Stop for good. Claims end by themselves: no sign of life follows."""
         with self.changed:
             if self.failure is None:
-                mend = "Close the consumer, and make a new one. Its claims end by themselves."
+                hint = "Close the consumer, and make a new one. Its claims end by themselves."
                 if isinstance(problem, CoordError):
                     self.failure = problem
                 else:
                     what = f"The consumer has failed: {problem!r}"
-                    self.failure = CoordError(what, self.where, mend)
+                    self.failure = CoordError(what, self.where, hint)
                     self.failure.__cause__ = problem
             if self._has_left:  # nobody polls it any more
                 self._transport.detach(self)

@@ -121,9 +121,9 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     `auto.offset.reset` is `earliest` unless given, as in Marshal.
     """
     rest = dict(config)
-    for key, mend in _NOT_OFFERED.items():
+    for key, hint in _NOT_OFFERED.items():
         if key in rest:
-            raise SetupError(f"{key} is not offered with claims.", repr(rest[key]), mend)
+            raise SetupError(f"{key} is not offered with claims.", repr(rest[key]), hint)
     refuse_auto_commit(rest)
     reset = str(rest.pop("auto.offset.reset", "earliest"))
     if reset not in _RESETS:
@@ -159,8 +159,8 @@ def topics_wanted(topics: Sequence[str], options: ConsumerOptions) -> tuple[str,
         raise SetupError("Topics are given as a list.", repr(topics), f"Give [{topics!r}].")
     for each in topics:
         if not isinstance(each, str) or not is_topic(each):
-            what, mend = "No topic can have this name.", "Name topics; there are no expressions."
-            raise SetupError(what, repr(each)[:300], mend)
+            what, hint = "No topic can have this name.", "Name topics; there are no expressions."
+            raise SetupError(what, repr(each)[:300], hint)
     wanted = tuple(dict.fromkeys(topics))
     if not wanted:
         raise SetupError("A consumer needs a topic.", "topics", "Name at least one.")

@@ -98,7 +98,7 @@ class Beginnings:
                     "Claims are read from the beginning of the log, or from its newest part, and "
                     "not from the job's snapshots. %s %s",
                     problem.what,
-                    problem.mend,
+                    problem.hint,
                 )
             return None
 
@@ -320,7 +320,7 @@ class LogReader(LogConsumer):
             self._goals[partition] = (self._asked_ms, end)
 
     def _refuse(self, problem: BaseException | KafkaError | None) -> None:
-        """Raises NotAllowed if that is the reason: nobody here can mend it."""
+        """Raises NotAllowed if that is the reason: nobody here can fix it."""
         if denied := denial(problem, reading(self._topic), self._options):
             raise denied
 

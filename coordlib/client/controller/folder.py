@@ -186,8 +186,8 @@ class Folder:
         return f"{kernel}/{own_host()}/{status.st_dev}/{status.st_ino}"
 
     def _unusable(self, problem: OSError) -> SetupError:
-        mend = "Make it writable, free some space, or name another folder."
-        return SetupError(f"This broker's folder cannot be used: {problem}", str(self._path), mend)
+        hint = "Make it writable, free some space, or name another folder."
+        return SetupError(f"This broker's folder cannot be used: {problem}", str(self._path), hint)
 
 
 def _text_of(path: Path) -> str:

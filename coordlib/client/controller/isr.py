@@ -83,8 +83,8 @@ class InSync:
             where = self._where(event.place)
             self._refuse(event, GroupError(ErrorCode.INVALID_REQUEST, where, NO_ISR))
         elif event.place in self._waiting or event.place in self._sent:
-            mend = "Wait for its future."
-            self._refuse(event, CoordError(IN_FLIGHT, self._where(event.place), mend))
+            hint = "Wait for its future."
+            self._refuse(event, CoordError(IN_FLIGHT, self._where(event.place), hint))
         else:
             self._waiting[event.place] = event, row.leader_epoch
 

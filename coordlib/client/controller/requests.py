@@ -49,9 +49,9 @@ class MetadataRefused(GroupError):
     """
 
     def __init__(self, refusal: GroupError) -> None:
-        why = f"The cluster's metadata were refused: {refusal.mend}".rstrip(".")
-        mend = "Ask for topics by name (Admin.metadata), or read coord.metadata."
-        super().__init__(refusal.code, refusal.where, f"{why}. {mend}")
+        why = f"The cluster's metadata were refused: {refusal.hint}".rstrip(".")
+        hint = "Ask for topics by name (Admin.metadata), or read coord.metadata."
+        super().__init__(refusal.code, refusal.where, f"{why}. {hint}")
 
 
 class NotLeader(GroupError):

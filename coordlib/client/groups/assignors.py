@@ -510,13 +510,13 @@ def divide(
         check_size(rows)
         return rows
     except AssignorFailed as failed:
-        raise AssignorFailed(failed.what, f"assignor {assignor.name}", failed.mend) from failed
+        raise AssignorFailed(failed.what, f"assignor {assignor.name}", failed.hint) from failed
     except Exception as problem:  # it may be a user's own
         raise _raised(assignor, problem) from problem
 
 
 def _raised(assignor: Assignor, problem: Exception) -> AssignorFailed:
-    hint = "Mend it, or name another one. The group has no assignment while its leader has none."
+    hint = "Fix it, or name another one. The group has no assignment while its leader has none."
     failed = AssignorFailed(f"The assignor failed: {problem!r}", f"assignor {assignor.name}", hint)
     if isinstance(problem, GroupError) and problem.code in rq.ASSIGNMENT_ERRORS:
         failed.code = problem.code
@@ -554,7 +554,7 @@ def check_size(rows: Sequence[rq.MemberAssignment]) -> None:
         raise AssignorFailed(
             f"The shares of {len(rows)} members have {size_bytes:,} bytes, and a request can have "
             f"{SHARES_BYTES_MAX:,} of them.",
-            mend="Subscribe to fewer topics, or make several groups.",
+            hint="Subscribe to fewer topics, or make several groups.",
         )
 
 
@@ -569,7 +569,7 @@ def check_hand_overs(
             if new != member and each not in members[new].owned:
                 raise AssignorFailed(
                     f"It gave {each} to {new} while {member} owns it.",
-                    mend="A cooperative assignor leaves out what its owner must revoke first.",
+                    hint="A cooperative assignor leaves out what its owner must revoke first.",
                 )
 
 

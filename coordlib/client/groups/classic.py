@@ -204,7 +204,7 @@ SUBSCRIPTION_CHANGED = "subscription changed"
 REVOKED = "revoked partitions can go to others"
 NOT_DIVIDED = "the leader could not assign, and tries again"
 #: After which a leader whose assignor failed rejoins, so that the group tries again. Each attempt
-#: is a rebalance of everybody, and what was wrong is rarely mended sooner.
+#: is a rebalance of everybody, and what was wrong is rarely fixed sooner.
 RETRY_MS = 30_000
 
 
@@ -420,7 +420,7 @@ class ClassicMachine(MemberMachine):
         self._settle(asked, answer, now_ms, ())
         refused = refusal_of(answer, me.where)
         code = ErrorCode.UNKNOWN_SERVER_ERROR if why else refused.code
-        me.news = self._failed or AssignmentFailed(code, me.where, why or refused.mend)
+        me.news = self._failed or AssignmentFailed(code, me.where, why or refused.hint)
         if self._leads:
             self._retry_ms = now_ms + RETRY_MS
         self._topics_changed(SUBSCRIPTION_CHANGED)

@@ -14,7 +14,7 @@ from coordlib.errors import SetupError
 SHOWN_MAX = 300
 
 
-def require_name(what: str, given: object, bytes_max: int, mend: str = "") -> None:
+def require_name(what: str, given: object, bytes_max: int, hint: str = "") -> None:
     """Raises SetupError: this can be no name.
 
     Args:
@@ -22,7 +22,7 @@ def require_name(what: str, given: object, bytes_max: int, mend: str = "") -> No
     """
     if not isinstance(given, str) or not is_name(given, bytes_max):
         needed = f"{what} needs 1 to {bytes_max} bytes of UTF-8 without control characters."
-        raise SetupError(needed, repr(given)[:SHOWN_MAX], mend)
+        raise SetupError(needed, repr(given)[:SHOWN_MAX], hint)
 
 
 PREFIX: Final = "coord.prefix"

@@ -152,12 +152,12 @@ class FailingTransport(ABC, Generic[HandlerT]):
         if self._is_closed.is_set():
             raise CannotReach("The transport is closed.", self._topic, _ANEW)
 
-    def _failed(self, problem: Exception, mend: str = _ANEW) -> CoordError:
+    def _failed(self, problem: Exception, hint: str = _ANEW) -> CoordError:
         """What ended it, as `check` raises it."""
         if isinstance(problem, CoordError):
             return problem
         reason = reason_of(problem) if isinstance(problem, KafkaException) else repr(problem)
-        failed = CannotReach(f"The transport has failed: {reason}", self._topic, mend)
+        failed = CannotReach(f"The transport has failed: {reason}", self._topic, hint)
         failed.__cause__ = problem
         return failed
 

@@ -281,7 +281,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         if problem is not None and self._beginnings.explain(run.positions()):
             self._look_again("a query ended with a part of its log", problem)
             return
-        hint = "Mend the query"
+        hint = "Fix the query"
         if problem is not None and re.search(DISK_FULL, str(problem)):
             hint = (
                 f"A disk is full: make space in {self._queries.folder} (checkpoints), where the "

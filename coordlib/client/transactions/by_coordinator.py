@@ -290,8 +290,8 @@ class CoordinatorTransactions(NoFence):
                 return
             if time.monotonic() >= until_s:
                 self._transport.check()
-                mend = "Call it again: it goes on. Look whether the job runs: coord status."
-                raise TransactionError(Severity.RETRIABLE, self._missing(), self.where, mend)
+                hint = "Call it again: it goes on. Look whether the job runs: coord status."
+                raise TransactionError(Severity.RETRIABLE, self._missing(), self.where, hint)
             self._serve(_POLL_S)
 
     def _missing(self) -> str:

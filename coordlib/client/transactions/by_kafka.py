@@ -51,9 +51,9 @@ from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS
 
 _POLL_S: Final = 0.02
 _LATE: Final = "The coordinator has not answered yet."
-_LATE_MEND: Final = "Call it again: it goes on. Look whether the job runs: coord status."
+_LATE_HINT: Final = "Call it again: it goes on. Look whether the job runs: coord status."
 _FULL: Final = "The offsets could not be written yet: the producer's queue is full."
-_FULL_MEND: Final = "Call it again: it goes on. Produce less at once, or see that brokers are up."
+_FULL_HINT: Final = "Call it again: it goes on. Produce less at once, or see that brokers are up."
 
 
 class Produces(Protocol):
@@ -128,8 +128,8 @@ class OffsetsQuestion(NoFence):
             self._hear()
             if self.key is None and self._now_s() >= until:
                 transport.check()
-                what, mend = (_FULL, _FULL_MEND) if self._is_full else (_LATE, _LATE_MEND)
-                raise TransactionError(Severity.RETRIABLE, what, self.where, mend)
+                what, hint = (_FULL, _FULL_HINT) if self._is_full else (_LATE, _LATE_HINT)
+                raise TransactionError(Severity.RETRIABLE, what, self.where, hint)
         return self.key
 
     def close(self) -> None:
@@ -172,9 +172,9 @@ class OffsetsQuestion(NoFence):
         try:
             value = codec.encode_request(request)
         except ValueError as problem:
-            mend = "Abort. Then commit fewer partitions in one transaction, or shorter metadata."
+            hint = "Abort. Then commit fewer partitions in one transaction, or shorter metadata."
             what = f"The offsets cannot be written: {problem}."
-            raise TransactionError(Severity.ABORTABLE, what, self.where, mend) from problem
+            raise TransactionError(Severity.ABORTABLE, what, self.where, hint) from problem
         try:
             producer.produce(
                 f"{identity.prefix}.requests",
@@ -246,8 +246,8 @@ class KafkaTransactions:
         rest.pop(PREFIX, None)  # whose offsets these are, their metadata say
         brokers = rest.get(SERVERS)
         if rest.pop(_OURS + SERVERS, brokers) != brokers:
-            mend = f"Leave it out, or let the coordinator decide: {DECIDED_BY}."
-            raise SetupError("Kafka decides within one cluster.", _OURS + SERVERS, mend)
+            hint = f"Leave it out, or let the coordinator decide: {DECIDED_BY}."
+            raise SetupError("Kafka decides within one cluster.", _OURS + SERVERS, hint)
         how = str(rest.pop(NEW_EPOCH, "doubtful"))
         if how not in ("doubtful", "always"):
             raise SetupError(f"{NEW_EPOCH} is doubtful or always.", repr(how))
@@ -417,8 +417,8 @@ class KafkaTransactions:
 
     def _unanswered(self) -> TransactionError:
         what = "The group has not answered for two thirds of transaction.timeout.ms."
-        mend = "Abort, then begin another one. Look whether the job runs: coord status."
-        return TransactionError(Severity.ABORTABLE, what, self.where, mend)
+        hint = "Abort, then begin another one. Look whether the job runs: coord status."
+        return TransactionError(Severity.ABORTABLE, what, self.where, hint)
 
     @contextmanager
     def _noting(self, doing: str, ends_s: float = math.inf) -> Iterator[None]:

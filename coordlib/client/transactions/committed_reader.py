@@ -273,8 +273,8 @@ class CommittedReader(ClusterQueries, Closing):
 
     def subscribe(self, *_args: Any, **_named: Any) -> None:
         """Not offered. Raises CoordError."""
-        mend = "CoordinatedConsumer with coord.decided.by=coordinator; or call assign."
-        raise CoordError("A CommittedReader joins no group.", "", mend)
+        hint = "CoordinatedConsumer with coord.decided.by=coordinator; or call assign."
+        raise CoordError("A CommittedReader joins no group.", "", hint)
 
     @_changing
     def seek(self, partition: KafkaTopicPartition) -> None:

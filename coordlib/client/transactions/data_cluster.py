@@ -86,26 +86,26 @@ def transaction_error(problem: KafkaException, doing: str, where: str) -> Transa
     """What an error of the producer means for the transaction."""
     error = problem.args[0]
     if is_fatal(error) and error.code() in FENCED:
-        severity, mend = Severity.FATAL, "End: a newer process uses this transactional id."
+        severity, hint = Severity.FATAL, "End: a newer process uses this transactional id."
     elif is_fatal(error):
-        mend = "Close this producer. Make a new one unless a newer process has its id."
+        hint = "Close this producer. Make a new one unless a newer process has its id."
         severity = Severity.FATAL
     elif error.txn_requires_abort():
-        severity, mend = Severity.ABORTABLE, "Abort the transaction, then begin another one."
+        severity, hint = Severity.ABORTABLE, "Abort the transaction, then begin another one."
     elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # not written, so it cannot count
-        severity, mend = Severity.ABORTABLE, "Abort. Write less in one record."
+        severity, hint = Severity.ABORTABLE, "Abort. Write less in one record."
     elif error.retriable():
-        severity, mend = Severity.RETRIABLE, "Call it again: it goes on."
+        severity, hint = Severity.RETRIABLE, "Call it again: it goes on."
     else:
-        severity, mend = Severity.FATAL, "Close this producer, and make a new one."
-    return TransactionError(severity, f"{doing}: {error.str()}", where, mend)
+        severity, hint = Severity.FATAL, "Close this producer, and make a new one."
+    return TransactionError(severity, f"{doing}: {error.str()}", where, hint)
 
 
 def not_delivered(error: KafkaError, where: str) -> TransactionError:
     """A record of a transaction is lost, and so the transaction cannot be committed."""
     what = f"A record was not delivered: {error.str()}"
-    mend = "Abort the transaction, then begin another one."
-    return TransactionError(Severity.ABORTABLE, what, where, mend)
+    hint = "Abort the transaction, then begin another one."
+    return TransactionError(Severity.ABORTABLE, what, where, hint)
 
 
 METADATA_TIMEOUT_S: Final = 10.0
@@ -163,8 +163,8 @@ class DataCluster:
         self.options = {key: value for key, value in options.items() if key != PARTITIONER}
         how = options.get(PARTITIONER, _PARTITIONERS[0])
         if how not in _PARTITIONERS:
-            mend = "Leave it out, or name the partition of each record."
-            raise SetupError(f"{PARTITIONER} is {_PARTITIONERS[0]}.", repr(how), mend)
+            hint = "Leave it out, or name the partition of each record."
+            raise SetupError(f"{PARTITIONER} is {_PARTITIONERS[0]}.", repr(how), hint)
         self._open = open_producer
         self._producer = open_producer(self.options)
         self._id = ""

@@ -156,7 +156,7 @@ def newest_of(uri: str, metadata: Iterable[str]) -> Written | None:
     return max(filter(None, found), key=lambda each: (each.turn, each.version), default=None)
 
 
-def refuse_another(table: Table, known: Written | None, version: int, mend: str) -> None:
+def refuse_another(table: Table, known: Written | None, version: int, hint: str) -> None:
     """Raises AnotherTable: the table there is not the one that is known, or an old copy of it.
 
     An old copy may have grown since it was put back, so its number of versions says little: it has
@@ -169,20 +169,20 @@ def refuse_another(table: Table, known: Written | None, version: int, mend: str)
         return
     if (found := table.id()) != known.id:
         what = "Another Delta table is in the place of the one that was written to."
-        raise AnotherTable(what, f"{table.uri}: table {found}, and it was {known.id}", mend)
+        raise AnotherTable(what, f"{table.uri}: table {found}, and it was {known.id}", hint)
     if version < known.version:
         what = "The Delta table has lost its newest versions: an old copy was put in its place."
         where = f"{table.uri}: version {version}, and it was at {known.version}"
-        raise AnotherTable(what, where, mend)
+        raise AnotherTable(what, where, hint)
     text = table.commit_file(known.version) if known.digest else None
     if text is not None and digest_of(text) != known.digest:
         what = "The Delta table has other commits: an old copy was put in its place, and has grown."
         where = f"{table.uri}: version {known.version} has another content than it had"
-        raise AnotherTable(what, where, mend)
+        raise AnotherTable(what, where, hint)
     if known.behind and not _is_behind(table, known, version):
         what = "The Delta table lacks a batch that was committed: an old copy is in its place."
         where = f"{table.uri}: no commit of {known.behind} behind version {known.version}"
-        raise AnotherTable(what, where, mend)
+        raise AnotherTable(what, where, hint)
 
 
 def _is_behind(table: Table, known: Written, newest: int) -> bool:
@@ -221,8 +221,8 @@ def retention_ms(text: str | None) -> int | None:
     kept_ms = sum(int(number) * _UNITS_MS[unit.lower()] for number, unit in parts)
     if kept_ms < RETENTION_MIN_MS:
         what = "The table forgets too soon which batches it has."
-        mend = f"Unset the table property {RETENTION}, or set it to 'interval 7 days' or more."
-        raise SetupError(what, f"{RETENTION} = {text!r}", mend)
+        hint = f"Unset the table property {RETENTION}, or set it to 'interval 7 days' or more."
+        raise SetupError(what, f"{RETENTION} = {text!r}", hint)
     return kept_ms
 
 
@@ -248,8 +248,8 @@ def settle(
     kept_ms = retention_ms(table.retention())
     if kept_ms is not None and age_ms > kept_ms - DAY_MS:
         what = "The table may have forgotten by now whether it has the batch."
-        mend = "Look for the batch's rows, then: coord transactions decide"
-        raise CannotReach(what, f"{RETENTION} = {table.retention()!r}", mend)
+        hint = "Look for the batch's rows, then: coord transactions decide"
+        raise CannotReach(what, f"{RETENTION} = {table.retention()!r}", hint)
     if known is not None:
         known = known._replace(behind="")  # whether this very commit is there is the question
     below = -1
@@ -274,8 +274,8 @@ def _committed(table: Table, entry: int, at: int, newest: int) -> Result:
     how = table.taken_back(version) if version < newest else ""
     if how:
         what = f"The batch is version {version} of the table, and was taken back by a later {how}."
-        mend = "Look whether its rows are to count, then: coord transactions decide"
-        raise CannotReach(what, "Delta table", mend)
+        hint = "Look whether its rows are to count, then: coord transactions decide"
+        raise CannotReach(what, "Delta table", hint)
     return COMMIT
 
 
@@ -298,8 +298,8 @@ def _version_at(table: Table, at: int) -> int | None:
         return table.app_version(at)
     except Unreadable as problem:
         what = f"Version {at} of the table is removed, and with it what could be known."
-        mend = "Look for the batch's rows, then: coord transactions decide"
-        raise CannotReach(what, "Delta table", mend) from problem
+        hint = "Look for the batch's rows, then: coord transactions decide"
+        raise CannotReach(what, "Delta table", hint) from problem
 
 
 def _before_claims(table: Table, entry: int, below: int, above: int) -> tuple[int, int | None]:

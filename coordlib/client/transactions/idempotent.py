@@ -194,8 +194,8 @@ class _AskingForId(NoFence):
                 wait_ms = backoff_ms(self._attempt)
         finally:
             self._transport.detach(self)
-        mend = "Look whether the job runs: coord status"
-        raise CannotReach("The coordinator has given no producer id in time.", self._where, mend)
+        hint = "Look whether the job runs: coord status"
+        raise CannotReach("The coordinator has given no producer id in time.", self._where, hint)
 
     def feed(self, event: sg.Input) -> None:
         match event:

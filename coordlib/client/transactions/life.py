@@ -414,7 +414,7 @@ class TransactionMachine:
     def _fail(self, error: TransactionError) -> None:
         if error.txn_requires_abort() and self._now.is_decided:
             # There is nothing that could be aborted, and the next epoch is not known.
-            error = TransactionError(Severity.FATAL, error.what, error.where, error.mend)
+            error = TransactionError(Severity.FATAL, error.what, error.where, error.hint)
         if self.problem is None or (error.fatal() and not self.problem.fatal()):
             self.problem = error
 

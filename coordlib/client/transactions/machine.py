@@ -41,9 +41,9 @@ class Severity(Enum):
 class TransactionError(CoordError):
     """A call of a transactional producer has failed."""
 
-    def __init__(self, severity: Severity, what: str, where: str = "", mend: str = "") -> None:
+    def __init__(self, severity: Severity, what: str, where: str = "", hint: str = "") -> None:
         self.severity = severity
-        super().__init__(what, where, mend)
+        super().__init__(what, where, hint)
 
     def retriable(self) -> bool:
         """Whether the same call may be made again."""
@@ -64,7 +64,7 @@ class TransactionNotAllowed(TransactionError, NotAllowed):
     @classmethod
     def of(cls, severity: Severity, denied: NotAllowed) -> Self:
         """The same, with what the program can do."""
-        return cls(severity, denied.what, denied.where, denied.mend)
+        return cls(severity, denied.what, denied.where, denied.hint)
 
 
 class State(Enum):
@@ -233,16 +233,16 @@ class Machine:
             error = self.error
             is_denied = isinstance(error, TransactionNotAllowed)
             kind = TransactionNotAllowed if is_denied else TransactionError
-            severity, mend = error.severity, error.mend
+            severity, hint = error.severity, error.hint
             if self.state is State.FATAL_ERROR and severity is not Severity.FATAL:
                 # Nothing was open that an abort could end: a program that aborts would loop.
-                severity, mend = Severity.FATAL, _MENDS[self.state]
-            return kind(severity, error.what, error.where, mend)
+                severity, hint = Severity.FATAL, _HINTS[self.state]
+            return kind(severity, error.what, error.where, hint)
         what = f"{call.value} is not allowed in the state {self.state.value}."
-        return TransactionError(Severity.WRONG_STATE, what, self._where, _MENDS[self.state])
+        return TransactionError(Severity.WRONG_STATE, what, self._where, _HINTS[self.state])
 
 
-_MENDS: Final[Mapping[State, str]] = {
+_HINTS: Final[Mapping[State, str]] = {
     State.UNINIT: "Call init_transactions first.",
     State.INITIALIZING: "Call init_transactions again: it has not ended.",
     State.READY: "Call begin_transaction first.",

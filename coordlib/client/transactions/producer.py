@@ -152,8 +152,8 @@ class CoordinatedProducer(Closing):
         if waiting := self._backend.unaccepted:
             what = "The group has not accepted the offsets of this transaction."
             where = f"{self._backend.where}, {waiting}"
-            mend = "Call send_offsets_to_transaction again, or abort_transaction."
-            raise TransactionError(Severity.WRONG_STATE, what, where, mend)
+            hint = "Call send_offsets_to_transaction again, or abort_transaction."
+            raise TransactionError(Severity.WRONG_STATE, what, where, hint)
         with self._calling(Call.COMMIT):
             self._may_be_committed = True
             self._backend.commit(timeout)

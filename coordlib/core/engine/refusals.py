@@ -220,7 +220,7 @@ def refused_release(row: Row | None) -> dict[str, Any]:
         row.kind.check(row.value)
         check_writable(row.kind, row.value, None)
     except BrokenInvariant as broken:
-        why = f"Mend the job first, its state is unsound: {broken}."
+        why = f"Fix the job first, its state is unsound: {broken}."
         return refusal(ErrorCode.INVALID_REQUEST, why)
     return {}
 

@@ -180,7 +180,7 @@ class DecisionWatch(BackgroundThread):
 
     A question that fails is the trouble "decisions", and what it can never decide is the trouble
     "decisions of removed records": both leave the job running. A defect ends the thread, and then
-    the job (`check`): without the thread the offsets of all groups wait, and the next start mends
+    the job (`check`): without the thread the offsets of all groups wait, and the next start fixes
     that.
     """
 

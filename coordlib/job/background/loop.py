@@ -56,7 +56,7 @@ class BackgroundLoop(BackgroundThread):
 
     Args:
         name: of the thread, and in messages: a plural.
-        without: what a job without it would lack, and that the next start mends it.
+        without: what a job without it would lack, and that the next start fixes it.
     """
 
     def __init__(self, turning: Periodic, name: str, without: str) -> None:

@@ -214,7 +214,7 @@ class ClaimsQuery:
         layout, settings = _layout_of(found), self._settings(found)
         query.sink.read_progress()
         refuse_other_topics(query.sink.layout, layout, self._pipeline.prefix)
-        log = JudgedLog(self._pipeline, KafkaInputs(client, self._pipeline), mend=_CUT)
+        log = JudgedLog(self._pipeline, KafkaInputs(client, self._pipeline), hint=_CUT)
         log.settle(query.sink, layout)  # before a checkpoint is removed
         letter = next(iter(self._pipeline.inputs))
         replay = Replay.of(settings, KafkaInput(client, letter, options.topic, found.shards))

@@ -184,7 +184,7 @@ def test_who_cannot_undo_it_says_what_stands_and_how_to_end_it(
     assert isinstance(told.value.__cause__, KeyboardInterrupt)
     assert told.value.what == "Positions were not set, and the group may still be paused."
     assert told.value.where == f"group {GROUP}, for at most 84 s"
-    assert told.value.mend.startswith(f"End the pause: coord claims resume {GROUP}. Claims of this")
+    assert told.value.hint.startswith(f"End the pause: coord claims resume {GROUP}. Claims of this")
     assert of_command(told.value) == FAILED
 
 

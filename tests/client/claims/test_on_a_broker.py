@@ -38,7 +38,7 @@ def test_a_topic_whose_times_are_the_clients_is_refused_with_the_command(broker:
 
     with pytest.raises(SetupError) as refused:
         Marshaler(config, coordination_topic=name)
-    assert "message.timestamp.type=LogAppendTime" in refused.value.mend
+    assert "message.timestamp.type=LogAppendTime" in refused.value.hint
     # B7: Marshal's constructor leaked its cluster, or dereferenced nothing.
     assert threading.active_count() <= threads + 1
 
@@ -82,7 +82,7 @@ def test_a_snapshot_of_another_number_of_partitions_is_refused(place: Place) -> 
 
     with pytest.raises(StartRefused, match="has 1 partitions now, and had 4") as refused:
         place.consumer()
-    assert "another coordination topic" in refused.value.mend  # nothing else would help: it stays
+    assert "another coordination topic" in refused.value.hint  # nothing else would help: it stays
 
 
 def test_a_snapshot_of_a_topic_of_before_is_left_alone(place: Place) -> None:

@@ -46,7 +46,7 @@ class Life(World):
         acts = [self.cut, self.deafen, self.hang, self.stop, self.twin, self.operate, self.job]
         for number in range(turns):
             if number % 5 == 0:  # else soon nobody is left who could be asked for anything
-                self.mend()
+                self.hint()
                 self.log.stumble(12_000, self.luck, self.turn)
                 self.log.append(0, c.elect("preferred", group=CLUSTER))
                 self.stop()
@@ -121,13 +121,13 @@ class Life(World):
 
     # ---- at rest --------------------------------------------------------------------------------
 
-    def mend(self) -> None:
+    def hint(self) -> None:
         self.log.job_is_up = True
         for store in self.stores:
             store.transport.is_cut = store.transport.is_deaf = store.is_busy = False
 
     def heal(self) -> None:
-        self.mend()
+        self.hint()
         self.run(60_000, step_ms=500)
         for store in list(self.stores):
             if store.is_over or any(isinstance(e, BrokerReplaced) for e in store.errors):

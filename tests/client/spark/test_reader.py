@@ -122,7 +122,7 @@ def test_a_batch_that_hangs_is_told_and_its_partitions_go_to_others(world: Reade
         query.hangs_until.set()
 
     assert told.value.where.startswith("group orders, member spark-")
-    assert told.value.mend
+    assert told.value.hint
     assert not query.share.may_work()
     assert len(world.users[0].owns) == 4
 
@@ -205,7 +205,7 @@ def test_a_query_that_fails_makes_the_reader_leave_and_tell_why(world: ReaderWor
 
     assert told.value.what == "The query failed: no such column"
     assert "member spark-" in told.value.where
-    assert "Mend the query" in told.value.mend
+    assert "Fix the query" in told.value.hint
     assert set(world.committed("spark")[-1].values()) == {5}
     assert isinstance([e for e in world.requests if e.client == "spark"][-1], rq.LeaveGroup)
     assert len(user.owns) == 4
@@ -224,7 +224,7 @@ def test_a_full_disk_is_told_with_the_places_that_may_be_full(world: ReaderWorld
         world.run(500)
     world.stop(reader)
 
-    assert f"make space in {world.folder} (checkpoints)" in told.value.mend
+    assert f"make space in {world.folder} (checkpoints)" in told.value.hint
     assert set(world.committed("spark")[-1].values()) == {5}
 
 
@@ -454,7 +454,7 @@ def test_a_strict_reader_ends_before_it_passes_over_what_is_gone(world: ReaderWo
         world.read(kafka={"failondataloss": "TRUE"})
     world.stop(world.readers[0])
 
-    assert "failOnDataLoss=false" in e.value.mend
+    assert "failOnDataLoss=false" in e.value.hint
     assert world.spark.queries == []
 
 

@@ -34,4 +34,4 @@ def test_a_table_that_is_not_known_is_told_of_with_what_to_do(answer: sg.Answer 
     with pytest.raises(CannotReach, match="not known which table") as failed:
         Tables(member, ids).of("file:/t", lambda: False)
 
-    assert "coord status" in failed.value.mend
+    assert "coord status" in failed.value.hint

@@ -398,7 +398,7 @@ def test_markers_in_a_cluster_that_is_not_named_are_for_the_operator(
         heir.producer.init_transactions(PATIENCE_S)
 
     assert told.value.fatal()
-    assert "coord transactions finish a" in told.value.mend
+    assert "coord transactions finish a" in told.value.hint
 
 
 def test_an_operator_writes_missing_markers(one: Copier, cluster: FakeCluster) -> None:

@@ -896,15 +896,15 @@ def test_a_record_that_is_refused_at_once_is_an_error_of_the_transaction(
 
 
 @pytest.mark.parametrize(
-    ("code", "mend"),
+    ("code", "hint"),
     [
         (KafkaError._FENCED, "End: a newer process uses this transactional id."),
         (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "Close this producer. Make a new one unless"),
     ],
 )
-def test_only_a_fenced_producer_is_told_of_a_newer_process(code: int, mend: str) -> None:
+def test_only_a_fenced_producer_is_told_of_a_newer_process(code: int, hint: str) -> None:
     """INV-156. Whatever ended it, the program was told to end for a process that was not there."""
     error = transaction_error(KafkaException(KafkaError(code, fatal=True)), "commit", "id a")
 
     assert error.fatal()
-    assert error.mend.startswith(mend)
+    assert error.hint.startswith(hint)

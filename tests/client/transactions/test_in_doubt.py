@@ -230,7 +230,7 @@ def test_what_delta_has_removed_is_not_guessed() -> None:
     with pytest.raises(CannotReach, match="removed") as told:
         settle(table, 7, 20, 0)
 
-    assert "coord transactions decide" in told.value.mend
+    assert "coord transactions decide" in told.value.hint
 
 
 @pytest.mark.parametrize("claims", [[], [9], [9, 12]])
@@ -247,7 +247,7 @@ def test_a_batch_that_was_taken_back_is_left_to_an_operator(claims: list[int]) -
         settle(table, 7, 20, 0)
 
     assert "version 1 of the table" in told.value.what
-    assert "coord transactions decide" in told.value.mend
+    assert "coord transactions decide" in told.value.hint
 
 
 @pytest.mark.parametrize("others", [0, 40])

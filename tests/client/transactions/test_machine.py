@@ -29,7 +29,7 @@ _PATHS: dict[State, tuple[Call | Severity, ...]] = {
 
 
 def error(severity: Severity) -> TransactionError:
-    return TransactionError(severity, "why", "where", "mend")
+    return TransactionError(severity, "why", "where", "hint")
 
 
 def in_state(state: State) -> Machine:
@@ -121,7 +121,7 @@ def test_an_error_with_nothing_to_abort_is_fatal_to_all_later_calls() -> None:
         with pytest.raises(TransactionError) as told:
             machine.call(call)
         assert told.value.fatal()
-        assert "new one" in told.value.mend
+        assert "new one" in told.value.hint
 
 
 def test_the_first_reason_of_a_fatal_error_stays() -> None:

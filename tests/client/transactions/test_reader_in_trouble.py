@@ -198,12 +198,12 @@ def test_a_marker_beyond_what_may_wait_is_not_waited_for(
     reader = open_reader(log, cluster)
     with pytest.raises(UndecidedTransaction) as early:
         reader.poll(PATIENCE_S)
-    assert "Call again to wait for its marker" in early.value.mend
+    assert "Call again to wait for its marker" in early.value.hint
 
     cluster.records["out", 0] += [("plain", None)] * 20
     with pytest.raises(UndecidedTransaction, match="cannot be waited for") as full:
         reader.poll(PATIENCE_S)
-    assert "Call again" not in full.value.mend
+    assert "Call again" not in full.value.hint
 
 
 def test_a_consumer_of_a_group_gives_up_a_torn_transaction(

@@ -362,7 +362,7 @@ def test_a_quarantined_group_has_no_deadlines(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_released_group_goes_on_with_full_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect was mended, hours later: nobody is expelled for the time in between."""
+    """The defect was fixed, hours later: nobody is expelled for the time in between."""
     talk = preparing()
     with monkeypatch.context() as broken:
         break_heartbeats(broken)

@@ -115,7 +115,7 @@ def test_which_step_that_is_does_not_depend_on_the_batch() -> None:
 
 @pytest.mark.usefixtures("small_records")
 def test_a_group_that_is_too_large_is_not_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be set aside again at its next step: the operator is told to mend the job first."""
+    """It would be set aside again at its next step: the operator is told to fix the job first."""
     talk = Conversation(PRODUCTION)
     for each in growing():
         talk.send(each)
@@ -269,7 +269,7 @@ def test_a_defect_beside_a_step_sets_its_group_aside(
 
 
 def test_a_defect_in_a_release_leaves_the_group_set_aside() -> None:
-    """The operator hears that it is not available, and may try again when the job is mended."""
+    """The operator hears that it is not available, and may try again when the job is fixed."""
     talk = Conversation(PRODUCTION)
     talk.send(join("a"))
     with unwritable(CLASSIC, "cover"):

@@ -61,7 +61,7 @@ def test_a_failure_after_work_is_a_first_one() -> None:
 
 
 @pytest.mark.parametrize("kind", [DriverFenced, StartRefused, SetupError])
-def test_what_another_start_cannot_mend_is_not_begun_again(kind: type[CoordError]) -> None:
+def test_what_another_start_cannot_fix_is_not_begun_again(kind: type[CoordError]) -> None:
     """A newer driver runs the query in a job of its own: two would fence each other for ever."""
     watch, health = watch_of(kind("Not here.", "there", "Add --rebuild."))
 

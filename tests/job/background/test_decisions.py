@@ -351,7 +351,7 @@ def test_a_defect_ends_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
     with pytest.raises(CannotReach, match="a defect") as told:
         coordinator.check()
-    assert "Start the job again" in told.value.mend
+    assert "Start the job again" in told.value.hint
 
 
 def test_a_broker_that_is_away_ends_nothing() -> None:

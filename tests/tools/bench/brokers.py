@@ -298,8 +298,8 @@ def run(
 ) -> int:
     """All parts in turn. Raises CannotReach, SetupError."""
     if not REPLICAS_MIN <= replicas <= brokers:
-        mend = "Say --replicas 2 or more, and at least as many --brokers."
-        raise SetupError("Nobody could lead after a death.", f"--replicas {replicas}", mend)
+        hint = "Say --replicas 2 or more, and at least as many --brokers."
+        raise SetupError("Nobody could lead after a death.", f"--replicas {replicas}", hint)
     tell_machine(BENCH)
     killed, stopped = chosen(brokers, repeats)
     size = {"brokers": brokers, "partitions": partitions, "replicas": replicas}

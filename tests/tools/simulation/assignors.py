@@ -11,7 +11,7 @@ from typing import Any, Final
 from coordlib.client import ClassicMember
 from coordlib.client.groups.assignors import Assignor
 from coordlib.client.groups.classic import RETRY_MS
-from tests.tools.simulation.late import Mend, join, somebody
+from tests.tools.simulation.late import Heal, join, somebody
 from tests.tools.simulation.plan import CLASSIC
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.world import World
@@ -19,7 +19,7 @@ from tests.tools.simulation.world import World
 KIND: Final = "assignor-raises"
 
 
-def raises(world: World, luck: Random, for_ms: int) -> Mend | None:
+def raises(world: World, luck: Random, for_ms: int) -> Heal | None:
     """Some assignors raise whenever they are to divide; and there is something to divide."""
     program = somebody(world, luck)
     if world.protocol != CLASSIC or program is None:
@@ -35,11 +35,11 @@ def raises(world: World, luck: Random, for_ms: int) -> Mend | None:
         vars(assignor)["assign"] = fail
     join(world, luck, for_ms)
 
-    def mend() -> None:
+    def heal() -> None:
         for assignor in broken:
             vars(assignor).pop("assign", None)
 
-    return mend
+    return heal
 
 
 def _assignors_of(programs: Iterable[Program]) -> Iterable[Assignor]:

@@ -5,7 +5,7 @@ from random import Random
 
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.defects import Defect
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC, MODES, STRATEGIES
 from tests.tools.simulation.poison import release
 from tests.tools.simulation.strangers import name_in
@@ -68,7 +68,7 @@ def unless_healing(world: World, action: Callable[[], None]) -> Callable[[], Non
     return lambda: None if world.is_healing else action()
 
 
-def aside_and_rebuilt(world: World, luck: Random, for_ms: int) -> Mend | None:
+def aside_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A server-assigned group is set aside, a topic of its grows, and the checkpoint is lost.
 
     The group that is set aside does not hear of the topic. What the rebuilt shard knows of it, it
@@ -101,9 +101,9 @@ def aside_and_rebuilt(world: World, luck: Random, for_ms: int) -> Mend | None:
     for at_ms, action in ((4_500, break_it), (6_500, grow), (11_500, lose)):
         world.scheduler.after(at_ms, unless_healing(world, action))
 
-    def mend() -> None:
+    def heal() -> None:
         if defect.end is None:
             defect.end = records.end
         release(world, luck, team.name, shard)
 
-    return mend
+    return heal

@@ -9,7 +9,7 @@ import msgspec
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.positions import ask
 from tests.tools.simulation.strangers import ELSEWHERE, name_in
 from tests.tools.simulation.world import GROUP, INCARNATION, PREFIX, World
@@ -43,7 +43,7 @@ class Answers:
                 yield value
 
 
-def new_groups(world: World, luck: Random, for_ms: int) -> Mend:
+def new_groups(world: World, luck: Random, for_ms: int) -> Heal:
     """Ever-new groups that only keep positions: many at once, then fewer than a shard makes.
 
     Whoever is refused waits for the answer, and a while longer, and tries again.
@@ -85,7 +85,7 @@ def new_groups(world: World, luck: Random, for_ms: int) -> Mend:
     return lambda: is_on.__setitem__(0, False)
 
 
-def shard_fills(world: World, luck: Random, for_ms: int) -> Mend:
+def shard_fills(world: World, luck: Random, for_ms: int) -> Heal:
     """Somebody fills the readers' shard with metadata of offsets; in the end it is taken away."""
     shard, numbers, is_on = _readers_shard(world), count(), [True]
     name = f"{FILLER}-{luck.getrandbits(24)}"
@@ -97,7 +97,7 @@ def shard_fills(world: World, luck: Random, for_ms: int) -> Mend:
         ask(world, luck, rq.OffsetCommit, groups[number % len(groups)], offsets=(row,))
         return is_on[0]
 
-    def mend() -> None:
+    def heal() -> None:
         is_on[0] = False
         world.scheduler.after(500, take_away)
 
@@ -106,10 +106,10 @@ def shard_fills(world: World, luck: Random, for_ms: int) -> Mend:
             ask(world, luck, rq.DeleteGroup, group)
 
     world.every(200, fill)
-    return mend
+    return heal
 
 
-def hoarder(world: World, luck: Random, for_ms: int) -> Mend:
+def hoarder(world: World, luck: Random, for_ms: int) -> Heal:
     """A member changes its wish again and again, and keeps all that it was ever given."""
     shard = _readers_shard(world)
     group = name_in(world, shard, HOARDER)
@@ -135,7 +135,7 @@ def hoarder(world: World, luck: Random, for_ms: int) -> Mend:
         member[0] = member[0] or f"{client}-{INCARNATION}-{shard}-{offset}"
         return is_on[0]
 
-    def mend() -> None:
+    def heal() -> None:
         is_on[0] = False
         world.cluster.elsewhere.clear()
         leaver = (rq.Leaver(member=member[0]),)
@@ -143,7 +143,7 @@ def hoarder(world: World, luck: Random, for_ms: int) -> Mend:
 
     # When the driver has told of the topics; the shard knows them by then.
     world.scheduler.after(4_000, lambda: world.every(700, wish) if is_on[0] else None)
-    return mend
+    return heal
 
 
 def _family(number: int) -> list[str]:

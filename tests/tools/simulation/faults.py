@@ -1,4 +1,4 @@
-"""How each kind of fault is brought about, and mended. F numbers are those of reliability."""
+"""How each kind of fault is brought about, and healed. F numbers are those of reliability."""
 
 from collections.abc import Callable
 from random import Random
@@ -24,7 +24,7 @@ from tests.tools.simulation import (
 )
 from tests.tools.simulation.engine import CRASH_POINTS
 from tests.tools.simulation.lake import faults as lake_faults
-from tests.tools.simulation.late import Mend, join, somebody
+from tests.tools.simulation.late import Heal, join, somebody
 from tests.tools.simulation.plan import CLASSIC, Fault
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.transactions import courier_faults
@@ -35,17 +35,17 @@ HOUR_MS = 3_600_000
 
 
 def bring(world: World, fault: Fault) -> None:
-    """Break it now; what lasts is mended after its time."""
+    """Break it now; what lasts is healed after its time."""
     world.note("fault", fault.kind, str(fault.for_ms))
-    mend = _FAULTS[fault.kind](world, Random(f"{world.plan.seed} {fault.dice}"), fault.for_ms)
-    if mend is not None:
-        world.lasting(fault.kind, fault.for_ms, mend)
+    heal = _FAULTS[fault.kind](world, Random(f"{world.plan.seed} {fault.dice}"), fault.for_ms)
+    if heal is not None:
+        world.lasting(fault.kind, fault.for_ms, heal)
 
 
 # ---- members ----------------------------------------------------------------------------------
 
 
-def _pause(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _pause(world: World, luck: Random, for_ms: int) -> Heal | None:
     program = somebody(world, luck)
     if program is None:
         return None
@@ -54,17 +54,17 @@ def _pause(world: World, luck: Random, for_ms: int) -> Mend | None:
     return program.resume
 
 
-def _busy(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _busy(world: World, luck: Random, for_ms: int) -> Heal | None:
     program = somebody(world, luck)
     if program is None:
         return None
     world.perturbations += 1
     program.habits.is_busy = True
 
-    def mend() -> None:
+    def heal() -> None:
         program.habits.is_busy = False
 
-    return mend
+    return heal
 
 
 def _kill(world: World, luck: Random, for_ms: int) -> None:
@@ -112,8 +112,8 @@ def _twin(world: World, luck: Random, for_ms: int) -> None:
 # ---- the network between members and brokers --------------------------------------------------
 
 
-def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
-    def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _switch(name: str) -> Callable[[World, Random, int], Heal | None]:
+    def bring(world: World, luck: Random, for_ms: int) -> Heal | None:
         program = somebody(world, luck)
         if program is None:
             return None
@@ -125,7 +125,7 @@ def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
     return bring
 
 
-def _slow(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _slow(world: World, luck: Random, for_ms: int) -> Heal | None:
     program = somebody(world, luck)
     if program is None:
         return None
@@ -151,7 +151,7 @@ def _duplicate(world: World, luck: Random, for_ms: int) -> None:
             world.cluster.append(place, again.key, again.value)
 
 
-def _late_commits(world: World, luck: Random, for_ms: int) -> Mend:
+def _late_commits(world: World, luck: Random, for_ms: int) -> Heal:
     """Commits of earlier generations come once more, from wherever they were held up (F-04)."""
     place, is_on = reassigned.place_of(world), [True]
     pick = late.commit_of_old if world.plan.kind == CLASSIC else reassigned.late_commit
@@ -198,7 +198,7 @@ def _crash_twice(world: World, luck: Random, for_ms: int) -> None:
     world.every(50, again)
 
 
-def _away(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _away(world: World, luck: Random, for_ms: int) -> Heal | None:
     if not world.is_supervised:
         return None
     world.perturbations += 1
@@ -206,14 +206,14 @@ def _away(world: World, luck: Random, for_ms: int) -> Mend | None:
     if world.driver is not None:
         world.driver.kill()
 
-    def mend() -> None:
+    def heal() -> None:
         world.is_supervised = True
         world.require_driver(0)
 
-    return mend
+    return heal
 
 
-def _driver_paused(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _driver_paused(world: World, luck: Random, for_ms: int) -> Heal | None:
     driver = world.driver
     if driver is None:
         return None
@@ -222,7 +222,7 @@ def _driver_paused(world: World, luck: Random, for_ms: int) -> Mend | None:
     return driver.resume
 
 
-def _slow_batches(world: World, luck: Random, for_ms: int) -> Mend:
+def _slow_batches(world: World, luck: Random, for_ms: int) -> Heal:
     engine = world.engine
     slow_ms = luck.choice([2_000, 5_000, 9_000])
     world.perturbations += 1
@@ -230,21 +230,21 @@ def _slow_batches(world: World, luck: Random, for_ms: int) -> Mend:
     return lambda: engine.extra_ms.remove(slow_ms)
 
 
-def _ticks_lost(world: World, luck: Random, for_ms: int) -> Mend:
+def _ticks_lost(world: World, luck: Random, for_ms: int) -> Heal:
     world.are_ticks_lost = True
     for driver in world.drivers:
         driver.control.is_mute = True
 
-    def mend() -> None:
+    def heal() -> None:
         world.are_ticks_lost = False
         for driver in world.drivers:
             driver.control.is_mute = False
 
-    return mend
+    return heal
 
 
-def _switch_engine(name: str) -> Callable[[World, Random, int], Mend]:
-    def bring(world: World, luck: Random, for_ms: int) -> Mend:
+def _switch_engine(name: str) -> Callable[[World, Random, int], Heal]:
+    def bring(world: World, luck: Random, for_ms: int) -> Heal:
         setattr(world.engine, name, True)
         return lambda: setattr(world.engine, name, False)
 
@@ -296,16 +296,16 @@ def _corrupt(world: World, luck: Random, for_ms: int) -> None:
 # ---- brokers ----------------------------------------------------------------------------------
 
 
-def _broker_away(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _broker_away(world: World, luck: Random, for_ms: int) -> Heal | None:
     if not world.cluster.is_up:
         return None
     world.perturbations += 1
     world.cluster.is_up = False
 
-    def mend() -> None:
+    def heal() -> None:
         world.cluster.is_up = True
 
-    return mend
+    return heal
 
 
 def _clock_jumps(world: World, luck: Random, for_ms: int) -> None:
@@ -318,7 +318,7 @@ def _leaders_move(world: World, luck: Random, for_ms: int) -> None:
     world.cluster.move_leaders()
 
 
-_FAULTS: dict[str, Callable[[World, Random, int], Mend | None]] = {
+_FAULTS: dict[str, Callable[[World, Random, int], Heal | None]] = {
     "duplicate-request": _duplicate,
     "late-consent": late.late_consent,
     "late-commits": _late_commits,

@@ -19,7 +19,7 @@ from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force
 from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.evidence import Evidence
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.reassigned import place_of
 from tests.tools.simulation.signing import controls, effective, first_signed, genuine
 from tests.tools.simulation.world import PREFIX, Violation, World
@@ -39,7 +39,7 @@ SITUATIONS: Final = (
 # ---- faults -------------------------------------------------------------------------------------
 
 
-def forged_ticks(world: World, luck: Random, for_ms: int) -> Mend | None:
+def forged_ticks(world: World, luck: Random, for_ms: int) -> Heal | None:
     """All that was asked can be heard, says somebody who wants others' time to run out."""
     place = place_of(world)
 
@@ -50,7 +50,7 @@ def forged_ticks(world: World, luck: Random, for_ms: int) -> Mend | None:
     return _again_and_again(world, luck, 300, tick)
 
 
-def forged_listings(world: World, luck: Random, for_ms: int) -> Mend | None:
+def forged_listings(world: World, luck: Random, for_ms: int) -> Heal | None:
     """There are no topics, or others: whoever believes it takes partitions away from everybody."""
 
     def listing() -> rq.TopicMetadata:
@@ -61,7 +61,7 @@ def forged_listings(world: World, luck: Random, for_ms: int) -> Mend | None:
     return _again_and_again(world, luck, 1_000, listing)
 
 
-def copied_control(world: World, luck: Random, for_ms: int) -> Mend | None:
+def copied_control(world: World, luck: Random, for_ms: int) -> Heal | None:
     """Bytes of the driver's own once more: behind newer ones of the shard, or in another shard."""
     if world.engine.signatures is None:
         return None
@@ -82,7 +82,7 @@ def copied_control(world: World, luck: Random, for_ms: int) -> Mend | None:
 
 def _again_and_again(
     world: World, luck: Random, pause_ms: int, made: Callable[[], rq.Control]
-) -> Mend | None:
+) -> Heal | None:
     """Unless drivers are of before: then nothing tells theirs from others'."""
     if world.engine.signatures is None:
         return None

@@ -13,7 +13,7 @@ from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.world import GROUP, MEMBERS_MAX, PREFIX, World
 
-Mend = Callable[[], None]
+Heal = Callable[[], None]
 
 
 def somebody(world: World, luck: Random) -> Program | None:
@@ -29,20 +29,20 @@ def join(world: World, luck: Random, for_ms: int) -> None:
         world.start_program()
 
 
-def job_away(world: World, then: Mend = lambda: None) -> Mend:
-    """All drivers end, and no other starts until it is mended; `then` happens before that."""
+def job_away(world: World, then: Heal = lambda: None) -> Heal:
+    """All drivers end, and no other starts until it is healed; `then` happens before that."""
     world.kill_drivers()
     world.is_supervised = False
 
-    def mend() -> None:
+    def heal() -> None:
         then()
         world.is_supervised = True
         world.require_driver(0)
 
-    return mend
+    return heal
 
 
-def late_consent(world: World, luck: Random, for_ms: int) -> Mend | None:
+def late_consent(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A member's old JoinGroup comes once more when a join phase is open, and it is not (rule 12).
 
     Its user is stuck in something, so it goes on working; its heartbeats go on, too.
@@ -69,11 +69,11 @@ def late_consent(world: World, luck: Random, for_ms: int) -> Mend | None:
                 world.cluster.append(place, joins[0].key, joins[0].value)
         return is_on[0]
 
-    def mend() -> None:
+    def heal() -> None:
         is_on[0] = program.habits.is_busy = False
 
     world.every(50, look)
-    return mend
+    return heal
 
 
 def _open_join_phase(told: list[Record]) -> int:
@@ -110,7 +110,7 @@ def commit_of_old(world: World, records: list[Record], luck: Random) -> Record |
     return luck.choice(older) if older else None
 
 
-def deaf_while_joining(world: World, luck: Random, for_ms: int) -> Mend | None:
+def deaf_while_joining(world: World, luck: Random, for_ms: int) -> Heal | None:
     """Its next JoinGroup is written, and then it hears nothing of what comes of it."""
     program = somebody(world, luck)
     if program is None:
@@ -120,13 +120,13 @@ def deaf_while_joining(world: World, luck: Random, for_ms: int) -> Mend | None:
     network.goes_deaf_at_join = True
     join(world, luck, for_ms)
 
-    def mend() -> None:
+    def heal() -> None:
         network.goes_deaf_at_join = network.is_deaf = False
 
-    return mend
+    return heal
 
 
-def late_and_mute(world: World, luck: Random, for_ms: int) -> Mend | None:
+def late_and_mute(world: World, luck: Random, for_ms: int) -> Heal | None:
     """It reads late that it must react, and then cannot write (rule 10)."""
     program = somebody(world, luck)
     if program is None:
@@ -139,14 +139,14 @@ def late_and_mute(world: World, luck: Random, for_ms: int) -> Mend | None:
     def hear() -> None:
         network.is_deaf = False
 
-    def mend() -> None:
+    def heal() -> None:
         network.is_deaf = network.is_mute = False
 
     world.scheduler.after(luck.uniform(0.5, 0.75) * world.plan.rebalance_timeout_ms, hear)
-    return mend
+    return heal
 
 
-def removed(world: World, luck: Random, for_ms: int) -> Mend | None:
+def removed(world: World, luck: Random, for_ms: int) -> Heal | None:
     """An operator removes a member (rule 14): one that works, or one that is parked in a rebalance.
 
     Half of them hear nothing for a while, so that only their own fence can stop them.
@@ -173,8 +173,8 @@ def removed(world: World, luck: Random, for_ms: int) -> Mend | None:
         world.cluster.append(place, GROUP.encode(), codec.encode(request))
         return False
 
-    def mend() -> None:
+    def heal() -> None:
         is_on[0] = network.is_deaf = False
 
     world.every(20, look)
-    return mend
+    return heal

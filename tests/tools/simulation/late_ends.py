@@ -7,16 +7,16 @@ is answered. The first arrives while the next transaction is open, and would end
 
 from random import Random
 
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.world import World
 
 
-def comes_late(world: World, luck: Random, for_ms: int) -> Mend:
+def comes_late(world: World, luck: Random, for_ms: int) -> Heal:
     """Half of all transactions are such ones. No member notices anything."""
     resends = world.engine.resends
     resends.luck = luck
 
-    def mend() -> None:
+    def heal() -> None:
         resends.luck = None
 
-    return mend
+    return heal

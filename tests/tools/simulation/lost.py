@@ -9,7 +9,7 @@ from typing import Final
 from coordlib.core.wire.stored import EVENT_REQUESTS_LOST
 from coordlib.kafka.logs import Why
 from tests.tools.simulation.evidence import Evidence, newest_marker
-from tests.tools.simulation.late import Mend, job_away
+from tests.tools.simulation.late import Heal, job_away
 from tests.tools.simulation.world import PREFIX, World
 
 #: What is counted of a run.
@@ -29,7 +29,7 @@ CUT_MAX: Final = 40
 # ---- faults -----------------------------------------------------------------------------------
 
 
-def requests_removed(world: World, luck: Random, for_ms: int) -> Mend | None:
+def requests_removed(world: World, luck: Random, for_ms: int) -> Heal | None:
     """The job is away, and for longer than the topics keep what members write."""
     if not world.is_supervised or not world.has_history():
         return None
@@ -53,7 +53,7 @@ def _remove(world: World, luck: Random) -> None:
                 log.remove(luck.randint(first + 1, log.end), first)
 
 
-def log_cut(world: World, luck: Random, for_ms: int) -> Mend | None:
+def log_cut(world: World, luck: Random, for_ms: int) -> Heal | None:
     """An unclean election: another broker leads, which lacks the end of the log.
 
     The driver may be away, asleep until the log has grown again, or at work.

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from coordlib import limits
-from tests.tools.simulation.late import Mend, job_away
+from tests.tools.simulation.late import Heal, job_away
 from tests.tools.simulation.world import World
 
 #: What is counted of a run.
@@ -20,7 +20,7 @@ SITUATIONS: Final = (
 MEMORY_BYTES: Final = (4 * limits.KIB, 8 * limits.KIB)
 
 
-def memory_short(world: World, luck: Random, for_ms: int) -> Mend | None:
+def memory_short(world: World, luck: Random, for_ms: int) -> Heal | None:
     """The job is away for a while, and comes back with little memory: what waits is too much."""
     if not world.is_supervised or not world.has_history():
         return None

@@ -6,7 +6,7 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.defects import DEADLINE, Defect
-from tests.tools.simulation.late import Mend, join, somebody
+from tests.tools.simulation.late import Heal, join, somebody
 from tests.tools.simulation.plan import CLASSIC
 from tests.tools.simulation.strangers import name_in, neighbour
 from tests.tools.simulation.world import GROUP, PREFIX, World
@@ -24,8 +24,8 @@ STEPS = ("JoinGroup", "SyncGroup", "OffsetCommit", "OffsetFetch", "LeaveGroup", 
 OPERATOR = "operator"
 
 
-def poison_step(world: World, luck: Random, for_ms: int) -> Mend:
-    """One kind of step of a group raises; when the job is mended, the group is released.
+def poison_step(world: World, luck: Random, for_ms: int) -> Heal:
+    """One kind of step of a group raises; when the job is healed, the group is released.
 
     Mostly it is the members' group, else a neighbour in its shard, which may stay set aside for
     good. Sometimes the operator is too early: the group goes on, and breaks once more.
@@ -46,13 +46,13 @@ def poison_step(world: World, luck: Random, for_ms: int) -> Mend:
         world.scheduler.after(for_ms / 2, lambda: release(world, luck, defect.group, shard))
     is_released = is_theirs or luck.random() < 0.5
 
-    def mend() -> None:
+    def heal() -> None:
         is_on[0] = False
         defect.end = records.end
         if is_released:
             release(world, luck, defect.group, shard)
 
-    return mend
+    return heal
 
 
 def release(world: World, luck: Random, group: str, shard: int) -> None:

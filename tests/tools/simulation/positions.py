@@ -9,7 +9,7 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.company import unless_healing
-from tests.tools.simulation.late import Mend, somebody
+from tests.tools.simulation.late import Heal, somebody
 from tests.tools.simulation.strangers import ELSEWHERE, FAR, name_in
 from tests.tools.simulation.world import GROUP, PREFIX, World
 
@@ -61,7 +61,7 @@ def _goes_on(
     world.every(every_ms, step)
 
 
-def query_positions(world: World, luck: Random, for_ms: int) -> Mend:
+def query_positions(world: World, luck: Random, for_ms: int) -> Heal:
     """A Spark query keeps its positions; sometimes one of them is none that can be kept."""
     is_on = [True]
     _goes_on(world, luck, a_query(world, luck), lambda: is_on[0], luck.choice([300, 900]))
@@ -77,20 +77,20 @@ def query_positions(world: World, luck: Random, for_ms: int) -> Mend:
     return lambda: is_on.__setitem__(0, False)
 
 
-def query_deleted(world: World, luck: Random, for_ms: int) -> Mend:
+def query_deleted(world: World, luck: Random, for_ms: int) -> Heal:
     """A query has ended, and an administrator deletes what it has kept."""
     is_on, group = [True], a_query(world, luck)
     _goes_on(world, luck, group, lambda: is_on[0], 250)
 
-    def mend() -> None:
+    def heal() -> None:
         is_on[0] = False
         after_ms = luck.choice([300, 1_000, 4_000])
         world.scheduler.after(after_ms, lambda: ask(world, luck, rq.DeleteGroup, group))
 
-    return mend
+    return heal
 
 
-def of_members(world: World, luck: Random, for_ms: int) -> Mend:
+def of_members(world: World, luck: Random, for_ms: int) -> Heal:
     """Somebody commits for the readers who is none, under the name of one that lives.
 
     Of a topic that nobody reads: while nobody is in the group, what he says is taken.
@@ -136,7 +136,7 @@ def offsets_deleted(world: World, luck: Random, for_ms: int) -> None:
     ask(world, luck, rq.OffsetDelete, team.name, topics=rows)
 
 
-def group_described(world: World, luck: Random, for_ms: int) -> Mend:
+def group_described(world: World, luck: Random, for_ms: int) -> Heal:
     """An administrator looks at groups, again and again."""
     is_on = [True]
 

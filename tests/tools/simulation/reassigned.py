@@ -7,7 +7,7 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.cluster import Place, Record
-from tests.tools.simulation.late import Mend, join, somebody
+from tests.tools.simulation.late import Heal, join, somebody
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC
 from tests.tools.simulation.rest import saved_group
 from tests.tools.simulation.world import GROUP, INCARNATION, PREFIX, TOPICS, World
@@ -34,7 +34,7 @@ def topic_appears(world: World, luck: Random, for_ms: int) -> None:
         world.topics = (*world.topics, missing[0])
 
 
-def topic_vanishes(world: World, luck: Random, for_ms: int) -> Mend | None:
+def topic_vanishes(world: World, luck: Random, for_ms: int) -> Heal | None:
     """The brokers tell of a topic no more, and it cannot be read; then it is back, with all."""
     topic = luck.choice(world.topics)
     if topic in world.cluster.hidden:
@@ -64,7 +64,7 @@ def wish_changes(world: World, luck: Random, for_ms: int) -> None:
         program.say(world.draw_wish(luck))
 
 
-def late_words(world: World, luck: Random, for_ms: int) -> Mend:
+def late_words(world: World, luck: Random, for_ms: int) -> Heal:
     """What members wanted before, and what they have let go of, comes once more (rule 12)."""
     place, is_on = place_of(world), [True]
 
@@ -117,7 +117,7 @@ def late_commit(world: World, records: list[Record], luck: Random) -> Record | N
     return luck.choice(back or found) if found else None
 
 
-def never_lets_go(world: World, luck: Random, for_ms: int) -> Mend | None:
+def never_lets_go(world: World, luck: Random, for_ms: int) -> Heal | None:
     """Somebody heartbeats, and keeps all that he is asked for; others come and have a right to it.
 
     Nobody works on what he owns, so he must be out one rebalance timeout after he was asked.

@@ -17,20 +17,20 @@ class Stage:
     def note(self, what: str, member: str = "", detail: str = "") -> None:
         self.history.append(Happened(self.scheduler.now_ms, what, member=member, detail=detail))
 
-    def lasting(self, kind: str, for_ms: int, mend: Callable[[], None]) -> None:
+    def lasting(self, kind: str, for_ms: int, heal: Callable[[], None]) -> None:
         """A fault lasts until its time is over, or until peace is made."""
         is_over: list[bool] = []
 
         def end() -> None:
             if not is_over:
                 is_over.append(True)
-                mend()
+                heal()
                 self.note("healed", kind)
 
         self._lasting.append(end)
         self.scheduler.after(for_ms, end)
 
-    def mend_all(self) -> None:
+    def end_faults(self) -> None:
         """Peace is made: no fault lasts longer."""
         for end in self._lasting:
             end()

@@ -8,11 +8,11 @@ from coordlib.core.wire import api as rq
 from coordlib.core.wire.controller import CLUSTER
 from tests.tools.simulation import store_moments
 from tests.tools.simulation.fleet import UNCLEAN, Fleet
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.store import Store
 from tests.tools.simulation.world import PREFIX, World
 
-Bring = Callable[[World, Random, int], Mend | None]
+Bring = Callable[[World, Random, int], Heal | None]
 
 
 def _somebody(world: World, luck: Random, leads: bool = False) -> Store | None:
@@ -42,7 +42,7 @@ def stops(world: World, luck: Random, for_ms: int) -> None:
         store.stop_in_order()
 
 
-def stops_not(world: World, luck: Random, for_ms: int) -> Mend | None:
+def stops_not(world: World, luck: Random, for_ms: int) -> Heal | None:
     """It wants to stop, and is killed before it may."""
     store = _somebody(world, luck, leads=True)
     if store is None:
@@ -51,7 +51,7 @@ def stops_not(world: World, luck: Random, for_ms: int) -> Mend | None:
     return store.kill
 
 
-def paused(world: World, luck: Random, for_ms: int) -> Mend | None:
+def paused(world: World, luck: Random, for_ms: int) -> Heal | None:
     store = _somebody(world, luck, leads=luck.random() < 0.5)
     if store is None:
         return None
@@ -62,7 +62,7 @@ def paused(world: World, luck: Random, for_ms: int) -> Mend | None:
 def switched(name: str) -> Bring:
     """Something about how a store behaves."""
 
-    def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
+    def bring(world: World, luck: Random, for_ms: int) -> Heal | None:
         store = _somebody(world, luck)
         if store is None:
             return None
@@ -75,7 +75,7 @@ def switched(name: str) -> Bring:
 def network(name: str) -> Bring:
     """Something about the network between a store and the log."""
 
-    def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
+    def bring(world: World, luck: Random, for_ms: int) -> Heal | None:
         store = _somebody(world, luck)
         if store is None:
             return None
@@ -86,7 +86,7 @@ def network(name: str) -> Bring:
     return bring
 
 
-def mute(world: World, luck: Random, for_ms: int) -> Mend | None:
+def mute(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A store, rather one that leads, reads everything, and nothing that it writes arrives."""
     store = _somebody(world, luck, leads=True)
     if store is None:
@@ -95,13 +95,13 @@ def mute(world: World, luck: Random, for_ms: int) -> Mend | None:
     between.is_mute = True
     store_moments.watch_mute(world, store, between)
 
-    def mend() -> None:
+    def heal() -> None:
         between.is_mute = False
 
-    return mend
+    return heal
 
 
-def slow(world: World, luck: Random, for_ms: int) -> Mend | None:
+def slow(world: World, luck: Random, for_ms: int) -> Heal | None:
     store = _somebody(world, luck)
     if store is None:
         return None
@@ -143,7 +143,7 @@ def forgotten(world: World, luck: Random, for_ms: int) -> None:
         world.scheduler.after(after_ms, ask)
 
 
-def words_again(world: World, luck: Random, for_ms: int) -> Mend:
+def words_again(world: World, luck: Random, for_ms: int) -> Heal:
     """What stores wrote comes once more, from wherever it was held up (rule 12, rule 16)."""
     fleet, is_on = _fleet(world), [True]
     place = (f"{PREFIX}.requests", fleet.shard)

@@ -10,7 +10,7 @@ from coordlib.core.wire import codec
 from coordlib.core.wire.controller import CLUSTER
 from tests.tools.simulation.disks import Place
 from tests.tools.simulation.fleet import Fleet
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.store import Store
 from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import PREFIX, World
@@ -20,7 +20,7 @@ LOOKS_MS = 20
 GIVES_UP_MS = 25_000
 
 
-def asked_while_deaf(world: World, luck: Random, for_ms: int) -> Mend | None:
+def asked_while_deaf(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A leader hears nothing, or late; then what it leads is to go to others."""
     found = _leading(world, luck)
     if found is None or world.fleet is None:
@@ -37,16 +37,16 @@ def asked_while_deaf(world: World, luck: Random, for_ms: int) -> Mend | None:
         move = rq.Reassignment(*place, others)
         world.fleet.ask(rq.AlterPartitionReassignments, partitions=(move,))
 
-    def mend() -> None:
+    def heal() -> None:
         if slow_ms:
             network.extra_ms.remove(slow_ms)
         else:
             network.is_deaf = False
 
-    return mend
+    return heal
 
 
-def asked_and_rebuilt(world: World, luck: Random, for_ms: int) -> Mend | None:
+def asked_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A leader that is busy is to let go, and the checkpoint is lost meanwhile (INV-38)."""
     found = _leading(world, luck)
     row = found[0].row(found[1]) if found is not None else None
@@ -60,13 +60,13 @@ def asked_and_rebuilt(world: World, luck: Random, for_ms: int) -> Mend | None:
         _fleet(world).ask(rq.AlterPartitionReassignments, partitions=(move,))
     world.scheduler.after(2_000, lambda: _rebuild(world))
 
-    def mend() -> None:
+    def heal() -> None:
         store.habits.is_busy = False
 
-    return mend
+    return heal
 
 
-def asked_while_busy(world: World, luck: Random, for_ms: int) -> Mend | None:
+def asked_while_busy(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A leader that is busy is to let go, and a follower leaves its ISR meanwhile."""
     found = _leading(world, luck)
     row = found[0].row(found[1]) if found is not None else None
@@ -82,13 +82,13 @@ def asked_while_busy(world: World, luck: Random, for_ms: int) -> Mend | None:
     follower = stores[others[1]]
     store.habits.is_busy = follower.habits.is_apart = True
 
-    def mend() -> None:
+    def heal() -> None:
         store.habits.is_busy = follower.habits.is_apart = False
 
-    return mend
+    return heal
 
 
-def elected_outside(world: World, luck: Random, for_ms: int) -> Mend | None:
+def elected_outside(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A preferred leader is to lead, and has just left the ISR."""
     stores = {each.broker: each for each in _fleet(world).living}
     for leader in stores.values():
@@ -100,19 +100,19 @@ def elected_outside(world: World, luck: Random, for_ms: int) -> Mend | None:
     return None
 
 
-def _elect_outside(world: World, leader: Store, head: Store, place: Place) -> Mend:
+def _elect_outside(world: World, leader: Store, head: Store, place: Place) -> Heal:
     head.habits.is_apart = True
     name = rq.PartitionName(*place)
     ask = partial(_fleet(world).ask, rq.ElectLeaders, election="preferred", partitions=(name,))
     _once(world, lambda: head.broker not in _isr(leader, place), ask)
 
-    def mend() -> None:
+    def heal() -> None:
         head.habits.is_apart = False
 
-    return mend
+    return heal
 
 
-def guarded_and_rebuilt(world: World, luck: Random, for_ms: int) -> Mend | None:
+def guarded_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A leader that hears nothing is removed, and the checkpoint is lost meanwhile (INV-38)."""
     found = _leading(world, luck)
     if found is None:
@@ -123,10 +123,10 @@ def guarded_and_rebuilt(world: World, luck: Random, for_ms: int) -> Mend | None:
     _fleet(world).ask(rq.LeaveGroup, members=(rq.Leaver(store.life.member),), space=CLUSTER)
     world.scheduler.after(2_000, lambda: _rebuild(world))
 
-    def mend() -> None:
+    def heal() -> None:
         network.is_deaf = False
 
-    return mend
+    return heal
 
 
 def _rebuild(world: World) -> None:
@@ -136,7 +136,7 @@ def _rebuild(world: World) -> None:
         world.rebuild_into_new_checkpoint()
 
 
-def dropped_without_one(world: World, luck: Random, for_ms: int) -> Mend | None:
+def dropped_without_one(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A topic is dropped while one of its stores is silent; it comes back as a new process."""
     found = _leading(world, luck)
     if found is None:

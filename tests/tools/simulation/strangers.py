@@ -10,7 +10,7 @@ import msgspec
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
-from tests.tools.simulation.late import Mend, somebody
+from tests.tools.simulation.late import Heal, somebody
 from tests.tools.simulation.world import GROUP, INCARNATION, PREFIX, World
 
 #: A topic that no member reads: an offset of it does no harm, should nobody be in the group.
@@ -43,7 +43,7 @@ def garbage(world: World, luck: Random, for_ms: int) -> None:
         world.cluster.append(place, None, value)
 
 
-def flood(world: World, luck: Random, for_ms: int) -> Mend:
+def flood(world: World, luck: Random, for_ms: int) -> Heal:
     """Ever-new members of another group that never sync (F-21)."""
     group = f"hostile-{luck.randrange(100)}"
     shard = shard_of(group, world.plan.shards)
@@ -72,7 +72,7 @@ def flood(world: World, luck: Random, for_ms: int) -> Mend:
 # ---- commits of those who are no members ------------------------------------------------------
 
 
-def commits(world: World, luck: Random, for_ms: int) -> Mend:
+def commits(world: World, luck: Random, for_ms: int) -> Heal:
     """Operators, zombies and members of other groups commit into the group (F-35).
 
     Those without a generation may do so while nobody is in it, so they name a topic that nobody

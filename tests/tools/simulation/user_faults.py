@@ -6,7 +6,7 @@ from random import Random
 from coordlib.core.wire import api as rq
 from coordlib.core.wire import codec
 from tests.tools.simulation import reassigned, wishes
-from tests.tools.simulation.late import Mend, join, somebody
+from tests.tools.simulation.late import Heal, join, somebody
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.user import CLOSES, PATIENCE_S, RAISES
 from tests.tools.simulation.wishes import Wish
@@ -33,7 +33,7 @@ def _restart(world: World, luck: Random, program: Program) -> None:
 # ---- reading ------------------------------------------------------------------------------------
 
 
-def bulk_reader(world: World, luck: Random, for_ms: int) -> Mend | None:
+def bulk_reader(world: World, luck: Random, for_ms: int) -> Heal | None:
     """It takes many messages at once, and works on them one after another."""
     program = somebody(world, luck)
     if program is None:
@@ -51,7 +51,7 @@ def seeks(world: World, luck: Random, for_ms: int) -> None:
         program.rewind(place, luck.randint(max(0, done - 10), done))
 
 
-def pauses(world: World, luck: Random, for_ms: int) -> Mend | None:
+def pauses(world: World, luck: Random, for_ms: int) -> Heal | None:
     """Somebody fetches nothing of what it has for a while; meanwhile the group may rebalance."""
     program = _somebody_free(world, luck)
     if program is None:
@@ -62,17 +62,17 @@ def pauses(world: World, luck: Random, for_ms: int) -> Mend | None:
     if luck.random() < 0.5:
         join(world, luck, for_ms)
 
-    def mend() -> None:
+    def heal() -> None:
         if program.is_alive and not program.is_done:
             program.consumer.resume(paused)
 
-    return mend
+    return heal
 
 
 # ---- subscriptions ------------------------------------------------------------------------------
 
 
-def unsubscribes(world: World, luck: Random, for_ms: int) -> Mend | None:
+def unsubscribes(world: World, luck: Random, for_ms: int) -> Heal | None:
     """Somebody leaves the group and keeps its consumer; it is back at once, or later."""
     program = _somebody_free(world, luck)
     if program is None:
@@ -82,15 +82,15 @@ def unsubscribes(world: World, luck: Random, for_ms: int) -> Mend | None:
     program.tell("unsubscribed")
     back_ms = luck.choice([0, for_ms])
 
-    def mend() -> None:
+    def heal() -> None:
         if program.is_alive and not program.is_done:
             program.begin()
             program.tell("subscribed")
 
     if back_ms == 0:
-        mend()
+        heal()
         return None
-    return mend
+    return heal
 
 
 def subscription_changes(world: World, luck: Random, for_ms: int) -> None:
@@ -114,7 +114,7 @@ def topic_created(world: World, luck: Random, for_ms: int) -> None:
 # ---- commits ------------------------------------------------------------------------------------
 
 
-def commit_waits(world: World, luck: Random, for_ms: int) -> Mend | None:
+def commit_waits(world: World, luck: Random, for_ms: int) -> Heal | None:
     """It waits for the answer to each commit, in its callbacks too."""
     program = somebody(world, luck)
     if program is None:
@@ -123,7 +123,7 @@ def commit_waits(world: World, luck: Random, for_ms: int) -> Mend | None:
     return lambda: setattr(program.habits, "waits", False)
 
 
-def commit_cancelled(world: World, luck: Random, for_ms: int) -> Mend | None:
+def commit_cancelled(world: World, luck: Random, for_ms: int) -> Heal | None:
     """It gives up the futures of its commits, as `asyncio.wait_for` does on a time-out."""
     program = somebody(world, luck)
     if program is None:
@@ -135,8 +135,8 @@ def commit_cancelled(world: World, luck: Random, for_ms: int) -> Mend | None:
 # ---- callbacks ----------------------------------------------------------------------------------
 
 
-def _next_callback(does: str) -> Callable[[World, Random, int], Mend | None]:
-    def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _next_callback(does: str) -> Callable[[World, Random, int], Heal | None]:
+    def bring(world: World, luck: Random, for_ms: int) -> Heal | None:
         program = somebody(world, luck)
         if program is None:
             return None
@@ -144,7 +144,7 @@ def _next_callback(does: str) -> Callable[[World, Random, int], Mend | None]:
         program.habits.next_callback = does
         join(world, luck, for_ms)
 
-        def mend() -> None:
+        def heal() -> None:
             program.habits.next_callback = ""
 
         def look() -> bool:
@@ -153,7 +153,7 @@ def _next_callback(does: str) -> Callable[[World, Random, int], Mend | None]:
             return not program.is_done and bool(program.habits.next_callback)
 
         world.every(AGAIN_MS, look)
-        return mend
+        return heal
 
     return bring
 
@@ -183,7 +183,7 @@ def members_share(world: World, luck: Random, for_ms: int) -> None:
 # ---- answers that nobody expects ----------------------------------------------------------------
 
 
-def odd_answers(world: World, luck: Random, for_ms: int) -> Mend:
+def odd_answers(world: World, luck: Random, for_ms: int) -> Heal:
     """Somebody who may write responses, and knows a member's token, answers what nobody asked."""
     is_on = [True]
 
@@ -206,7 +206,7 @@ def odd_answers(world: World, luck: Random, for_ms: int) -> Mend:
     return lambda: is_on.__setitem__(0, False)
 
 
-def release_refused(world: World, luck: Random, for_ms: int) -> Mend:
+def release_refused(world: World, luck: Random, for_ms: int) -> Heal:
     """Somebody closes while its Release is not answered, and hears that it is refused for good."""
     is_on = [True]
     join(world, luck, for_ms)

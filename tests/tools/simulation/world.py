@@ -364,7 +364,7 @@ class World(Stage):
         self.engine.crash_at = None
         self.cluster.hidden.clear()
         self.cluster.listing_errs = 0.0
-        self.mend_all()
+        self.end_faults()
         for team in self.teams:
             self._cover_topics(team)
         self.require_driver(1_000)

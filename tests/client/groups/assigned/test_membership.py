@@ -258,7 +258,7 @@ def test_a_wish_that_cannot_be_met_is_raised_by_every_poll(
         (out,) = play.say(sg.Polled(now_ms))
         assert isinstance(out, sg.Raise)
         assert isinstance(out.error, GroupError)
-        assert (out.error.code, out.error.mend) == (code, "Say something else.")
+        assert (out.error.code, out.error.hint) == (code, "Say something else.")
 
 
 @pytest.mark.parametrize("error", ["UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION"])

@@ -98,7 +98,7 @@ def test_a_late_duplicate_of_the_announcing_join_announces_nobody() -> None:
 
 
 def test_an_announced_id_stays_after_a_bad_offer() -> None:
-    """testJoinGroupSecondJoinInconsistentProtocol: a client that mends its offer need not ask for
+    """testJoinGroupSecondJoinInconsistentProtocol: a client that fixes its offer need not ask for
     another id."""
     talk = announcing(Conversation())
     talk.send(join("x", "x1"))

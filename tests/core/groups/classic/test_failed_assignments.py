@@ -109,7 +109,7 @@ def test_the_next_rebalance_begins_as_any_other_and_the_error_is_over() -> None:
 
 
 def test_when_the_leader_joins_again_its_next_assignment_is_given() -> None:
-    """The assignor was mended, or the member that it could not read has left."""
+    """The assignor was fixed, or the member that it could not read has left."""
     talk = failed()
     talk.send(sync("b", 2, FOLLOWER))
     talk.send_all(

@@ -100,7 +100,7 @@ def test_what_is_due_behind_the_newest_check_waits_for_the_next() -> None:
 
 
 def test_offsets_of_a_group_that_was_left_count_from_the_last_member() -> None:
-    """testOffsetExpirationSemantics: nobody commits while an application is idle, or is mended."""
+    """testOffsetExpirationSemantics: nobody commits while an application is idle, or is fixed."""
     talk = settled(HOW)
     talk.send(commit("a", 2, LEADER))
     for _ in range(11 * 60 // 2):

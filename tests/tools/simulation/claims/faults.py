@@ -1,4 +1,4 @@
-"""How each kind of fault of a world of claims is brought about, and mended."""
+"""How each kind of fault of a world of claims is brought about, and healed."""
 
 from collections.abc import Callable
 from random import Random
@@ -19,17 +19,17 @@ from tests.tools.simulation.scheduler import Process
 from tests.tools.simulation.transport import Network
 
 HOUR_MS: Final = 3_600_000
-Mend = Callable[[], None]
+Heal = Callable[[], None]
 #: How often a fault that waits for its moment looks, and for how long at most, in HI.
 LOOK_MS, PATIENCE = 10, 3
 
 
 def bring(world: ClaimsWorld, fault: Fault) -> None:
-    """Break it now; what lasts is mended after its time."""
+    """Break it now; what lasts is healed after its time."""
     world.note("fault", fault.kind, str(fault.for_ms))
-    mend = _FAULTS[fault.kind](world, Random(f"{world.plan.seed} {fault.dice}"), fault.for_ms)
-    if mend is not None:
-        world.lasting(fault.kind, fault.for_ms, mend)
+    heal = _FAULTS[fault.kind](world, Random(f"{world.plan.seed} {fault.dice}"), fault.for_ms)
+    if heal is not None:
+        world.lasting(fault.kind, fault.for_ms, heal)
 
 
 def somebody(world: ClaimsWorld, luck: Random) -> Program | None:
@@ -59,7 +59,7 @@ def _when(world: ClaimsWorld, holds: Callable[[], bool], action: Callable[[], No
 # ---- consumers --------------------------------------------------------------------------------
 
 
-def _stopped(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend | None:
+def _stopped(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
     program = _holder(world, luck)
     if program is None:
         return None
@@ -83,16 +83,16 @@ def _stopped_at_a_batch(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     _when(world, is_there if world.plan.is_at_most_once else lambda: True, stop)
 
 
-def _busy(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend | None:
+def _busy(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
     program = _holder(world, luck)
     if program is None:
         return None
     program.habits.is_busy = True
 
-    def mend() -> None:
+    def heal() -> None:
         program.habits.is_busy = False
 
-    return mend
+    return heal
 
 
 def _killed(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
@@ -142,8 +142,8 @@ def _topics_grow(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
 # ---- the network between consumers and brokers ------------------------------------------------
 
 
-def _switch(name: str) -> Callable[[ClaimsWorld, Random, int], Mend | None]:
-    def bring(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend | None:
+def _switch(name: str) -> Callable[[ClaimsWorld, Random, int], Heal | None]:
+    def bring(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
         program = _holder(world, luck)
         if program is None:
             return None
@@ -152,12 +152,12 @@ def _switch(name: str) -> Callable[[ClaimsWorld, Random, int], Mend | None]:
     return bring
 
 
-def _set(network: Network, name: str) -> Mend:
+def _set(network: Network, name: str) -> Heal:
     setattr(network, name, True)
     return lambda: setattr(network, name, False)
 
 
-def _slow(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend | None:
+def _slow(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
     program = _holder(world, luck)
     if program is None:
         return None
@@ -184,15 +184,15 @@ def _mute_at_a_win(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
 # ---- brokers and the log ----------------------------------------------------------------------
 
 
-def _broker_away(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend | None:
+def _broker_away(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
     if not world.cluster.is_up:
         return None
     world.cluster.is_up = False
 
-    def mend() -> None:
+    def heal() -> None:
         world.cluster.is_up = True
 
-    return mend
+    return heal
 
 
 def _step(world: ClaimsWorld, by_ms: int) -> None:
@@ -224,8 +224,8 @@ def _steps_at_a_fence(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     _wait_for(world, program)
 
     def cut() -> None:
-        mend = _set(network, "is_cut")
-        world.lasting("steps-at-a-fence", for_ms, mend)
+        heal = _set(network, "is_cut")
+        world.lasting("steps-at-a-fence", for_ms, heal)
 
     def step_twice(second: float) -> None:
         _step(world, HOUR_MS)
@@ -322,21 +322,21 @@ def _crash(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     world.engine.crash_at = luck.choice(CRASH_POINTS)
 
 
-def _away(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend | None:
+def _away(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
     if not world.is_supervised:
         return None
     world.kill_drivers()
     world.is_supervised = False
 
-    def mend() -> None:
+    def heal() -> None:
         world.is_supervised = True
         if world.driver is None:
             world.start_driver(0, world.checkpoint.identity() is None)
 
-    return mend
+    return heal
 
 
-def _driver_paused(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend | None:
+def _driver_paused(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
     driver = world.driver
     if driver is None:
         return None
@@ -355,15 +355,15 @@ def _checkpoint_lost(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
         world.rebuild(luck.uniform(0.1, 2) * world.plan.interval_ms)
 
 
-def _switch_engine(name: str) -> Callable[[ClaimsWorld, Random, int], Mend]:
-    def bring(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend:
+def _switch_engine(name: str) -> Callable[[ClaimsWorld, Random, int], Heal]:
+    def bring(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal:
         setattr(world.engine, name, True)
         return lambda: setattr(world.engine, name, False)
 
     return bring
 
 
-_FAULTS: Final[dict[str, Callable[[ClaimsWorld, Random, int], Mend | None]]] = {
+_FAULTS: Final[dict[str, Callable[[ClaimsWorld, Random, int], Heal | None]]] = {
     "consumer-stopped": _stopped,
     "consumer-busy": _busy,
     "consumer-killed": _killed,

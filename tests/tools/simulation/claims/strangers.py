@@ -19,7 +19,7 @@ from tests.tools.simulation.scheduler import Process
 HOUR_S: Final = 3_600
 #: A group of Marshal's own clients, beside ours.
 LEGACY: Final = "legacy"
-Mend = Callable[[], None]
+Heal = Callable[[], None]
 
 
 def _say(world: ClaimsWorld, message: claims.AnyMessage, partition: int | None = None) -> None:
@@ -38,7 +38,7 @@ def pause(world: ClaimsWorld, for_s: int) -> None:
         _say(world, made, number)
 
 
-def paused(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend:
+def paused(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal:
     ends_by_itself = luck.random() < 0.5
     pause(world, max(1, (for_ms if ends_by_itself else 10 * for_ms) // 1_000))
     return lambda: None if ends_by_itself else pause(world, 0)
@@ -78,7 +78,7 @@ def positions_set(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     world.every(50, look)
 
 
-def marshals_client(world: ClaimsWorld, luck: Random, for_ms: int) -> Mend:
+def marshals_client(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal:
     """A client of Marshal's own in a group of its own, with a clock that may be wrong."""
     skew_s, is_over = luck.choice([0, 0, 30, -30, HOUR_S]), list[bool]()
     client, topic = luck.choice(["go-1", "go-2"]), luck.choice(world.topics)

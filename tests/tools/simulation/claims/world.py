@@ -287,7 +287,7 @@ class ClaimsWorld(Stage):
         """Everything works from now on, and two are there for all that is to be claimed."""
         self.is_healing = True
         self.engine.crash_at = None
-        self.mend_all()
+        self.end_faults()
         for other in self.others:
             other.kill()
         wanted = [list(self.topics)] if self.plan.entire_topic else [[each] for each in self.topics]

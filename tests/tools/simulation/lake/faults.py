@@ -9,7 +9,7 @@ from tests.tools.simulation.lake.checks import committed_of
 from tests.tools.simulation.lake.member import LakeMember
 from tests.tools.simulation.lake.members import Lake
 from tests.tools.simulation.lake.table import DeltaLog
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.world import World
 
 #: Points of a batch, in its order.
@@ -86,7 +86,7 @@ def acts_late(world: World, luck: Random, for_ms: int) -> None:
         lake.traps.at[table.CLAIMING] = stall
 
 
-def cut_off(world: World, luck: Random, for_ms: int) -> Mend | None:
+def cut_off(world: World, luck: Random, for_ms: int) -> Heal | None:
     """From the brokers; the table it still reaches."""
     running = _lake(world).living
     if not running:
@@ -96,13 +96,13 @@ def cut_off(world: World, luck: Random, for_ms: int) -> Mend | None:
     return lambda: setattr(network, "is_cut", False)
 
 
-def joins(world: World, luck: Random, for_ms: int) -> Mend:
+def joins(world: World, luck: Random, for_ms: int) -> Heal:
     """One more, for a while: partitions are asked back in the middle of batches."""
     lake = _lake(world)
     return lake.one_more(f"d{len(lake.processes)}x")
 
 
-def fails(world: World, luck: Random, for_ms: int) -> Mend:
+def fails(world: World, luck: Random, for_ms: int) -> Heal:
     """Half of all calls of the store fail, some of them behind what they have done."""
     store = _lake(world).store
     store.fails = True
@@ -134,7 +134,7 @@ def table_goes(world: World, luck: Random, for_ms: int) -> None:
     world.every(LOOKS_MS, look)
 
 
-FAULTS: Final[dict[str, Callable[[World, Random, int], Mend | None]]] = {
+FAULTS: Final[dict[str, Callable[[World, Random, int], Heal | None]]] = {
     "lake-dies-inside": dies_inside,
     "lake-stalls-inside": stalls_inside,
     "lake-acts-late": acts_late,

@@ -5,7 +5,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.transactions.abroad import WRITING
 from tests.tools.simulation.transactions.courier import POINTS, Courier
 from tests.tools.simulation.transactions.couriers import AWAY, LIVES_ON_MS, Couriers
@@ -76,8 +76,8 @@ def wakes_late(world: World, luck: Random, for_ms: int) -> None:
     couriers.traps.at[WRITING] = stall
 
 
-def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
-    def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _switch(name: str) -> Callable[[World, Random, int], Heal | None]:
+    def bring(world: World, luck: Random, for_ms: int) -> Heal | None:
         courier = _somebody(_couriers(world), luck)
         if courier is None:
             return None
@@ -87,7 +87,7 @@ def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
     return bring
 
 
-def twin(world: World, luck: Random, for_ms: int) -> Mend | None:
+def twin(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A second process with the same transactional id: each fences the other in turn."""
     couriers = _couriers(world)
     courier = _somebody(couriers, luck)
@@ -97,8 +97,8 @@ def twin(world: World, luck: Random, for_ms: int) -> Mend | None:
     return courier.kill
 
 
-def _again(comes: Callable[[Couriers, Random], None]) -> Callable[[World, Random, int], Mend]:
-    def bring(world: World, luck: Random, for_ms: int) -> Mend:
+def _again(comes: Callable[[Couriers, Random], None]) -> Callable[[World, Random, int], Heal]:
+    def bring(world: World, luck: Random, for_ms: int) -> Heal:
         is_on = [True]
 
         def again() -> bool:
@@ -112,7 +112,7 @@ def _again(comes: Callable[[Couriers, Random], None]) -> Callable[[World, Random
     return bring
 
 
-def away(world: World, luck: Random, for_ms: int) -> Mend:
+def away(world: World, luck: Random, for_ms: int) -> Heal:
     """Nothing answers there."""
     couriers = _couriers(world)
     couriers.traps.sprung[AWAY] += 1
@@ -129,14 +129,14 @@ def reader_killed(world: World, luck: Random, for_ms: int) -> None:
         couriers.traps.at[HANDED_OUT] = couriers.begin_anew
 
 
-def reader_paused(world: World, luck: Random, for_ms: int) -> Mend:
+def reader_paused(world: World, luck: Random, for_ms: int) -> Heal:
     """It keeps what it knows."""
     reader = _couriers(world).reader
     reader.stop()
     return reader.resume
 
 
-FAULTS: Final[dict[str, Callable[[World, Random, int], Mend | None]]] = {
+FAULTS: Final[dict[str, Callable[[World, Random, int], Heal | None]]] = {
     "courier-killed": killed,
     "courier-dies-inside": dies_inside,
     "courier-stalls-inside": stalls_inside,

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from coordlib.kafka.layout import Place as Where
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.scheduler import Clock, rate_of
 from tests.tools.simulation.transport import Network
@@ -105,14 +105,14 @@ class Crew(Generic[ProcessT]):
         for process in self.processes:
             process.kill()
 
-    def one_more(self, name: str) -> Mend:
+    def one_more(self, name: str) -> Heal:
         """Beside the others, for a while: their group rebalances."""
         self.start(name)
 
-        def mend() -> None:
+        def heal() -> None:
             self.newest.pop(name).is_ending = True
 
-        return mend
+        return heal
 
     # ---- what each process has -----------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from tests.tools.defects import DEADLINE, Defect
-from tests.tools.simulation.late import Mend
+from tests.tools.simulation.late import Heal
 from tests.tools.simulation.poison import release
 from tests.tools.simulation.transactions import beside
 from tests.tools.simulation.transactions.copier import Copier
@@ -51,7 +51,7 @@ def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
     _copying(world).traps[luck.choice(POINTS)] = stall
 
 
-def paused(world: World, luck: Random, for_ms: int) -> Mend | None:
+def paused(world: World, luck: Random, for_ms: int) -> Heal | None:
     """Wherever it is."""
     copier = _somebody(_copying(world), luck)
     if copier is None:
@@ -60,8 +60,8 @@ def paused(world: World, luck: Random, for_ms: int) -> Mend | None:
     return copier.resume
 
 
-def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
-    def bring(world: World, luck: Random, for_ms: int) -> Mend | None:
+def _switch(name: str) -> Callable[[World, Random, int], Heal | None]:
+    def bring(world: World, luck: Random, for_ms: int) -> Heal | None:
         copier = _somebody(_copying(world), luck)
         if copier is None:
             return None
@@ -71,7 +71,7 @@ def _switch(name: str) -> Callable[[World, Random, int], Mend | None]:
     return bring
 
 
-def twin(world: World, luck: Random, for_ms: int) -> Mend | None:
+def twin(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A second process with the same transactional id: each fences the other in turn."""
     copying = _copying(world)
     copier = _somebody(copying, luck)
@@ -81,35 +81,35 @@ def twin(world: World, luck: Random, for_ms: int) -> Mend | None:
     return copier.kill
 
 
-def joins(world: World, luck: Random, for_ms: int) -> Mend:
+def joins(world: World, luck: Random, for_ms: int) -> Heal:
     """One more, for a while: the group rebalances, perhaps between acceptance and decision."""
     copying = _copying(world)
     return copying.one_more(f"k{len(copying.processes)}x")
 
 
-def ends_late(world: World, luck: Random, for_ms: int) -> Mend:
+def ends_late(world: World, luck: Random, for_ms: int) -> Heal:
     """Half of all ends are sent twice, and the first of the two arrives in the next transaction."""
     habits = _copying(world).habits
     habits.resends = True
     return lambda: setattr(habits, "resends", False)
 
 
-def aside(world: World, luck: Random, for_ms: int) -> Mend:
+def aside(world: World, luck: Random, for_ms: int) -> Heal:
     """A step of the copiers' group raises while offsets wait; decisions are noted meanwhile."""
     copying = _copying(world)
     records = world.cluster.partitions[f"{PREFIX}.requests", copying.shard]
     defect = Defect(GROUP, luck.choice(STEPS), records.end)
     world.engine.defects.append(defect)
 
-    def mend() -> None:
+    def heal() -> None:
         defect.end = records.end
         release(world, luck, GROUP, copying.shard)
 
-    return mend
+    return heal
 
 
-def _looks(name: str) -> Callable[[World, Random, int], Mend]:
-    def bring(world: World, luck: Random, for_ms: int) -> Mend:
+def _looks(name: str) -> Callable[[World, Random, int], Heal]:
+    def bring(world: World, luck: Random, for_ms: int) -> Heal:
         faults = _copying(world).faults
         setattr(faults, name, True)
         return lambda: setattr(faults, name, False)
@@ -148,7 +148,7 @@ def teller_killed(world: World, luck: Random, for_ms: int) -> None:
         luck.choice(running).kill()
 
 
-def teller_twin(world: World, luck: Random, for_ms: int) -> Mend | None:
+def teller_twin(world: World, luck: Random, for_ms: int) -> Heal | None:
     """A second process of its id starts while it stands still, and then it goes on."""
     tellers = _copying(world).tellers
     running = tellers.running()
@@ -160,7 +160,7 @@ def teller_twin(world: World, luck: Random, for_ms: int) -> Mend | None:
     return teller.resume
 
 
-def words_again(world: World, luck: Random, for_ms: int) -> Mend:
+def words_again(world: World, luck: Random, for_ms: int) -> Heal:
     """Requests of tellers come once more: commits, and ends of transactions that are over."""
     is_on = [True]
 
@@ -172,7 +172,7 @@ def words_again(world: World, luck: Random, for_ms: int) -> Mend:
     return lambda: is_on.__setitem__(0, False)
 
 
-FAULTS: Final[dict[str, Callable[[World, Random, int], Mend | None]]] = {
+FAULTS: Final[dict[str, Callable[[World, Random, int], Heal | None]]] = {
     "copier-killed": killed,
     "copier-dies-inside": dies_inside,
     "copier-stalls-inside": stalls_inside,
