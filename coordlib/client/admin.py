@@ -20,8 +20,7 @@ from coordlib.client.kit.offsets import rows_of_partitions
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.requests import Identity, backoff_ms, refusal_of, throttle_ms
 from coordlib.client.kit.transport import KafkaTransport, NoFence, Transport, identity_at
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.controller import CLUSTER
 from coordlib.core.wire.stored import GROUP_SPACE
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
@@ -89,19 +88,19 @@ class Admin(Closing):
                 state is unsound.
             CannotReach: no answer in time; the request may still be judged later.
         """
-        self._ask_shared(group, space, rq.ReleaseQuarantine, timeout_s)
+        self._ask_shared(group, space, api.ReleaseQuarantine, timeout_s)
 
     def describe_group(
         self, group: str, timeout_s: float = ANSWER_TIMEOUT_S, *, space: str = GROUP_SPACE
-    ) -> rs.DescribeGroupResponse:
+    ) -> api.DescribeGroupResponse:
         """State, generation and members; state "Dead" when there is no such group.
 
         Raises:
             GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
             CannotReach: no answer in time.
         """
-        (answer,) = self._ask_shared(group, space, rq.DescribeGroup, timeout_s)
-        assert isinstance(answer, rs.DescribeGroupResponse)
+        (answer,) = self._ask_shared(group, space, api.DescribeGroup, timeout_s)
+        assert isinstance(answer, api.DescribeGroupResponse)
         return answer
 
     def delete_group(
@@ -113,11 +112,11 @@ class Admin(Closing):
             GroupError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
             CannotReach: no answer in time; the request may still be judged later.
         """
-        self._ask_shared(group, space, rq.DeleteGroup, timeout_s)
+        self._ask_shared(group, space, api.DeleteGroup, timeout_s)
 
     def committed(
         self, group: str, timeout_s: float = ANSWER_TIMEOUT_S
-    ) -> tuple[rs.FetchedOffset, ...]:
+    ) -> tuple[api.FetchedOffset, ...]:
         """All committed offsets of a group; empty if the group does not exist.
 
         Raises:
@@ -125,7 +124,7 @@ class Admin(Closing):
                 the answer has more than 16 MiB.
             CannotReach: no answer in time.
         """
-        answers = self._ask_in_space(group, GROUP_SPACE, rq.OffsetFetch, timeout_s)
+        answers = self._ask_in_space(group, GROUP_SPACE, api.OffsetFetch, timeout_s)
         return tuple(row for answer in answers for row in getattr(answer, "offsets", ()))
 
     def delete_offsets(
@@ -133,7 +132,7 @@ class Admin(Closing):
         group: str,
         topics: Mapping[str, Sequence[int] | None],
         timeout_s: float = ANSWER_TIMEOUT_S,
-    ) -> tuple[int, tuple[rs.FailedPartition, ...]]:
+    ) -> tuple[int, tuple[api.FailedPartition, ...]]:
         """Delete committed offsets of these partitions; a topic with None means all of its offsets.
 
         Returns the number of partitions asked for, and the refused ones: members of the group
@@ -152,11 +151,11 @@ class Admin(Closing):
             whole = topics.keys() - named.keys()
             rows += [TopicPartition(e.topic, e.partition) for e in committed if e.topic in whole]
         rows = list(dict.fromkeys(rows))
-        failed: list[rs.FailedPartition] = []
+        failed: list[api.FailedPartition] = []
         # Asked once also for no partitions: the answer shows whether the group exists.
         for first in range(0, max(len(rows), 1), PARTITIONS_PER_REQUEST):
             some = rows_of_partitions(rows[first : first + PARTITIONS_PER_REQUEST])
-            kind = rq.OffsetDelete
+            kind = api.OffsetDelete
             (answer,) = self._ask_in_space(group, GROUP_SPACE, kind, timeout_s, topics=some)
             failed += getattr(answer, "failed", ())
         return len(rows), tuple(failed)
@@ -170,7 +169,7 @@ class Admin(Closing):
         timeout_s: float = ANSWER_TIMEOUT_S,
         *,
         space: str = GROUP_SPACE,
-    ) -> tuple[rs.LeftMember, ...]:
+    ) -> tuple[api.LeftMember, ...]:
         """Remove members from a group, by member id or by static instance id.
 
         As Kafka's removeMembersFromConsumerGroup. A member that still runs joins again, as a new
@@ -184,8 +183,8 @@ class Admin(Closing):
             GroupError: COORDINATOR_NOT_AVAILABLE, when it is quarantined.
             CannotReach: no answer in time; the request may still be judged later.
         """
-        leavers = [rq.Leaver(member) for member in dict.fromkeys(members)]
-        leavers += [rq.Leaver("", instance) for instance in dict.fromkeys(instances)]
+        leavers = [api.Leaver(member) for member in dict.fromkeys(members)]
+        leavers += [api.Leaver("", instance) for instance in dict.fromkeys(instances)]
         if not leavers:
             raise SetupError(
                 "No member is named.", f"{space} {group}", "Name some, or call remove_all_members."
@@ -199,7 +198,7 @@ class Admin(Closing):
         timeout_s: float = ANSWER_TIMEOUT_S,
         *,
         space: str = GROUP_SPACE,
-    ) -> tuple[rs.LeftMember, ...]:
+    ) -> tuple[api.LeftMember, ...]:
         """Like `remove_members`, for all members that the group has now; static ones by instance.
 
         Raises also: GroupError GROUP_ID_NOT_FOUND.
@@ -209,7 +208,7 @@ class Admin(Closing):
             raise GroupError(ErrorCode.GROUP_ID_NOT_FOUND, f"{space} {group}")
         found = described.members if isinstance(described.members, tuple) else ()
         leavers = [
-            rq.Leaver(each.member) if each.instance is None else rq.Leaver("", each.instance)
+            api.Leaver(each.member) if each.instance is None else api.Leaver("", each.instance)
             for each in found
         ]
         return self._remove(space, group, leavers, reason, timeout_s)
@@ -222,8 +221,8 @@ class Admin(Closing):
         Raises:
             CannotReach: no answer in time.
         """
-        (answer,) = self._ask_shared(group, space, rq.FindCoordinator, timeout_s)
-        assert isinstance(answer, rs.FindCoordinatorResponse)
+        (answer,) = self._ask_shared(group, space, api.FindCoordinator, timeout_s)
+        assert isinstance(answer, api.FindCoordinatorResponse)
         assert isinstance(answer.shard, int)
         return answer.shard
 
@@ -232,11 +231,11 @@ class Admin(Closing):
     def create_topics(
         self,
         cluster: str,
-        topics: Sequence[rq.NewTopic],
+        topics: Sequence[api.NewTopic],
         timeout_s: float = CLUSTER_TIMEOUT_S,
         *,
         validate_only: bool = False,
-    ) -> tuple[rs.TopicResult, ...]:
+    ) -> tuple[api.TopicResult, ...]:
         """Make topics, each with partitions and replicas or with an assignment.
 
         Args:
@@ -247,7 +246,7 @@ class Admin(Closing):
         brokers), INVALID_REPLICA_ASSIGNMENT, POLICY_VIOLATION (the cluster is full).
         """
         rows = {"topics": tuple(topics), "validate_only": validate_only}
-        return self._results(cluster, rq.CreateTopics, timeout_s, **rows)
+        return self._results(cluster, api.CreateTopics, timeout_s, **rows)
 
     def create_partitions(
         self,
@@ -257,7 +256,7 @@ class Admin(Closing):
         timeout_s: float = CLUSTER_TIMEOUT_S,
         *,
         assignment: Mapping[int, Sequence[int]] | None = None,
-    ) -> rs.TopicResult:
+    ) -> api.TopicResult:
         """Give a topic more partitions: `count` is how many it is to have.
 
         Args:
@@ -268,18 +267,18 @@ class Admin(Closing):
         if assignment is not None:
             given = {str(number): tuple(some) for number, some in assignment.items()}
         fields = {"topic": topic, "count": count, "assignment": given}
-        (row,) = self._results(cluster, rq.CreatePartitions, timeout_s, **fields)
+        (row,) = self._results(cluster, api.CreatePartitions, timeout_s, **fields)
         return row  # type: ignore[no-any-return]  # one row, of one topic
 
     def delete_topics(
         self, cluster: str, topics: Sequence[str], timeout_s: float = CLUSTER_TIMEOUT_S
-    ) -> tuple[rs.TopicResult, ...]:
+    ) -> tuple[api.TopicResult, ...]:
         """Delete topics; of one that is being deleted, try again what failed.
 
         Returns one row for each, in order; NONE: its deletion has begun. It ends when all replicas
         are deleted; `describe_group` names whom it waits for.
         """
-        return self._results(cluster, rq.DeleteTopics, timeout_s, topics=tuple(topics))
+        return self._results(cluster, api.DeleteTopics, timeout_s, topics=tuple(topics))
 
     def elect_leaders(
         self,
@@ -287,7 +286,7 @@ class Admin(Closing):
         election: Literal["preferred", "unclean"],
         partitions: Sequence[TopicPartition] | None = None,
         timeout_s: float = CLUSTER_TIMEOUT_S,
-    ) -> tuple[rs.PartitionResult, ...]:
+    ) -> tuple[api.PartitionResult, ...]:
         """Let the preferred replicas lead, or, where nobody else can, replicas not in sync.
 
         An unclean election loses what the new leader does not have.
@@ -297,25 +296,27 @@ class Admin(Closing):
 
         Returns one row for each, in order; NONE: elected, or its leader is asked to let go.
         """
-        rows = None if partitions is None else tuple(rq.PartitionName(*each) for each in partitions)
+        rows = (
+            None if partitions is None else tuple(api.PartitionName(*each) for each in partitions)
+        )
         fields = {"election": election, "partitions": rows}
-        return self._results(cluster, rq.ElectLeaders, timeout_s, **fields)
+        return self._results(cluster, api.ElectLeaders, timeout_s, **fields)
 
     def alter_partition_reassignments(
         self,
         cluster: str,
         replicas: Mapping[TopicPartition, Sequence[int] | None],
         timeout_s: float = CLUSTER_TIMEOUT_S,
-    ) -> tuple[rs.PartitionResult, ...]:
+    ) -> tuple[api.PartitionResult, ...]:
         """Move partitions to these replicas, the preferred leader first; None: stop the move.
 
         Returns one row for each, in order; NONE: it has begun, or is cancelled.
         """
         rows = tuple(
-            rq.Reassignment(*place, None if some is None else tuple(some))
+            api.Reassignment(*place, None if some is None else tuple(some))
             for place, some in replicas.items()
         )
-        return self._results(cluster, rq.AlterPartitionReassignments, timeout_s, partitions=rows)
+        return self._results(cluster, api.AlterPartitionReassignments, timeout_s, partitions=rows)
 
     def unregister_broker(
         self, cluster: str, broker: int, timeout_s: float = CLUSTER_TIMEOUT_S
@@ -325,7 +326,7 @@ class Admin(Closing):
         Raises GroupError: BROKER_ID_NOT_REGISTERED; NON_EMPTY_GROUP, while it has a session, or
         may still lead though it was removed.
         """
-        self._ask_in_space(cluster, CLUSTER, rq.UnregisterBroker, timeout_s, broker=broker)
+        self._ask_in_space(cluster, CLUSTER, api.UnregisterBroker, timeout_s, broker=broker)
 
     def metadata(
         self,
@@ -343,8 +344,8 @@ class Admin(Closing):
         """
         names = None if topics is None else tuple(topics)
         picture = Picture()
-        for part in self._ask_in_space(cluster, CLUSTER, rq.Metadata, timeout_s, topics=names):
-            assert isinstance(part, rs.MetadataResponse)
+        for part in self._ask_in_space(cluster, CLUSTER, api.Metadata, timeout_s, topics=names):
+            assert isinstance(part, api.MetadataResponse)
             if picture.answered(part):
                 picture.complete()
         shown = picture.show()
@@ -366,9 +367,9 @@ class Admin(Closing):
 
         Raises also: GroupError INVALID_TXN_STATE, where no transaction is open.
         """
-        space, kind = rq.AbortTransaction.SPACE, rq.AbortTransaction
+        space, kind = api.AbortTransaction.SPACE, api.AbortTransaction
         (answer,) = self._ask_in_space(transactional_id, space, kind, timeout_s, reason=reason)
-        assert isinstance(answer, rs.AbortTransactionResponse)
+        assert isinstance(answer, api.AbortTransactionResponse)
         return str(answer.result)
 
     def decide_pending(
@@ -387,21 +388,21 @@ class Admin(Closing):
         INVALID_REQUEST, where the coordinator itself decides, or no reason is given.
         """
         fields = {"pending": key, "result": result, "reason": reason}
-        self._ask_in_space(group, rq.DecidePending.SPACE, rq.DecidePending, timeout_s, **fields)
+        self._ask_in_space(group, api.DecidePending.SPACE, api.DecidePending, timeout_s, **fields)
 
     def markers_written(
         self,
         transactional_id: str,
         producer_id: int,
         epoch: int,
-        partitions: tuple[rq.TopicsOfCluster, ...],
+        partitions: tuple[api.TopicsOfCluster, ...],
         timeout_s: float = TRANSACTION_TIMEOUT_S,
     ) -> None:
         """Tell that these partitions have the marker of a transaction that has ended.
 
         Raises also: GroupError PRODUCER_FENCED, INVALID_PRODUCER_ID_MAPPING: it is another one.
         """
-        space, kind = rq.TxnMarkersWritten.SPACE, rq.TxnMarkersWritten
+        space, kind = api.TxnMarkersWritten.SPACE, api.TxnMarkersWritten
         fields = {"producer_id": producer_id, "epoch": epoch, "partitions": partitions}
         self._ask_in_space(transactional_id, space, kind, timeout_s, **fields)
 
@@ -411,27 +412,27 @@ class Admin(Closing):
         self,
         space: str,
         group: str,
-        leavers: Sequence[rq.Leaver],
+        leavers: Sequence[api.Leaver],
         reason: str | None,
         timeout_s: float,
-    ) -> tuple[rs.LeftMember, ...]:
-        rows: list[rs.LeftMember] = []
+    ) -> tuple[api.LeftMember, ...]:
+        rows: list[api.LeftMember] = []
         for first in range(0, len(leavers), LEAVERS_MAX):
             fields = {"members": tuple(leavers[first : first + LEAVERS_MAX]), "reason": reason}
-            (answer,) = self._ask_shared(group, space, rq.LeaveGroup, timeout_s, **fields)
-            assert isinstance(answer, rs.LeaveGroupResponse)
+            (answer,) = self._ask_shared(group, space, api.LeaveGroup, timeout_s, **fields)
+            assert isinstance(answer, api.LeaveGroupResponse)
             rows += answer.members if isinstance(answer.members, tuple) else ()
         return tuple(rows)
 
     def _ask_in_space(
-        self, name: str, space: str, kind: type[rq.Request], timeout_s: float, /, **fields: Any
-    ) -> list[rs.Response]:
+        self, name: str, space: str, kind: type[api.Request], timeout_s: float, /, **fields: Any
+    ) -> list[api.Response]:
         question = _Question(self._identity(name), space)
         return self._ask(question, kind(**question.envelope(), **fields), timeout_s)
 
     def _ask_shared(
-        self, name: str, space: str, kind: type[rq.Request], timeout_s: float, /, **fields: Any
-    ) -> list[rs.Response]:
+        self, name: str, space: str, kind: type[api.Request], timeout_s: float, /, **fields: Any
+    ) -> list[api.Response]:
         """The same for a request that several spaces share.
 
         Groups are not named as the space: a job that does not know the field refuses it.
@@ -440,7 +441,7 @@ class Admin(Closing):
         return self._ask_in_space(name, space, kind, timeout_s, **named, **fields)
 
     def _results(
-        self, cluster: str, kind: type[rq.Request], timeout_s: float, **fields: Any
+        self, cluster: str, kind: type[api.Request], timeout_s: float, **fields: Any
     ) -> tuple[Any, ...]:
         (answer,) = self._ask_in_space(cluster, CLUSTER, kind, timeout_s, **fields)
         rows = getattr(answer, "results", ())
@@ -450,8 +451,8 @@ class Admin(Closing):
         return identity_at(self._transport, name, self._client)
 
     def _ask(
-        self, question: "_Question", request: rq.Request, timeout_s: float
-    ) -> list[rs.Response]:
+        self, question: "_Question", request: api.Request, timeout_s: float
+    ) -> list[api.Response]:
         """All parts of the answer; most answers have one. `timeout_s` is per part.
 
         A request that was refused for the moment is repeated: it had no effect.
@@ -478,7 +479,7 @@ class Admin(Closing):
         return answers
 
 
-def _parts(answer: rs.Response) -> int:
+def _parts(answer: api.Response) -> int:
     parts = getattr(answer, "parts", 1)
     return parts if isinstance(parts, int) else 1
 
@@ -494,7 +495,7 @@ class _Question(NoFence):
         self.renew()
         #: Whether the coordinator has announced that it restores its state.
         self._is_loading = False
-        self._heard: queue.SimpleQueue[rs.Response | sg.NotWritten | Exception] = (
+        self._heard: queue.SimpleQueue[api.Response | sg.NotWritten | Exception] = (
             queue.SimpleQueue()
         )
 
@@ -511,12 +512,12 @@ class _Question(NoFence):
         match event:
             case sg.NotWritten():
                 self._heard.put(event)
-            case sg.Received(message=rs.Response() as answer) if answer.id == self._id:
+            case sg.Received(message=api.Response() as answer) if answer.id == self._id:
                 self._heard.put(answer)
-            case sg.Received(message=rs.CoordinatorLoading()):
+            case sg.Received(message=api.CoordinatorLoading()):
                 self._is_loading = True
 
-    def wait(self, timeout_s: float, check: Callable[[], None]) -> rs.Response:
+    def wait(self, timeout_s: float, check: Callable[[], None]) -> api.Response:
         try:
             heard = self._next(timeout_s, check)
         except queue.Empty:
@@ -541,7 +542,7 @@ class _Question(NoFence):
 
     def _next(
         self, timeout_s: float, check: Callable[[], None]
-    ) -> rs.Response | sg.NotWritten | Exception:
+    ) -> api.Response | sg.NotWritten | Exception:
         """What comes first; `check` raises when the transport has failed: then nothing comes."""
         deadline = time.monotonic() + timeout_s
         while True:

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from coordlib.core.engine.effects import EVENTS, RESPONSES, Output
 from coordlib.core.engine.fold import coordinate
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import cells, codec
+from coordlib.core.wire import api, cells, codec
 from coordlib.core.wire.api import Tick
 from coordlib.core.wire.control import BEHIND_ALL
 from coordlib.core.wire.stored import (
@@ -238,7 +237,7 @@ class JudgedLog:
         key = cells.key_of(cells.MARKER, pipeline.owned)
         row = Output("progress", 0, key, codec.encode(behind))
         sink.progress.note_marker(behind, pipeline.owned)
-        loading = codec.encode(rs.CoordinatorLoading(lost=_before(lost, pipeline)))
+        loading = codec.encode(api.CoordinatorLoading(lost=_before(lost, pipeline)))
         replies = [
             Output(RESPONSES, partition, b"", loading)
             for partition in range(layout.reply_partitions)

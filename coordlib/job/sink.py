@@ -16,8 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from coordlib import limits
 from coordlib.core.engine.effects import Output
 from coordlib.core.groups.group import learn_topic_ids
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import cells, codec, stored
+from coordlib.core.wire import api, cells, codec, stored
 from coordlib.core.wire.api import TopicMetadata
 from coordlib.core.wire.cells import CELL, KEYS, MARKER, SET_ASIDE, CellValue
 from coordlib.core.wire.stored import ControlKeys, Layout, Marker, SetAside
@@ -272,7 +271,7 @@ class TransactionalSink:
 
     def tell_loading(self, reply_partitions: int) -> None:
         """Notify waiting clients: the state is being restored, and answers will follow."""
-        loading = codec.encode(rs.CoordinatorLoading())
+        loading = codec.encode(api.CoordinatorLoading())
         self._transact([("responses", each, b"", loading) for each in range(reply_partitions)])
         self._settle()
 

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from coordlib.core.engine.effects import Output
 from coordlib.core.engine.fold import coordinate
 from coordlib.core.engine.state import InputRecord, ShardSettings
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.cells import Owned, read_by_all
 from coordlib.core.wire.stored import Layout, Marker
 from coordlib.errors import StartRefused
@@ -483,7 +482,7 @@ class Probing:
         """Whether the record that has ended the job is rejected from now on."""
         if at in self.sink.progress.set_aside:
             why = "it is set aside, and what its time brings about is too much"
-        elif isinstance(codec.decode_request(record.value), rq.Control):
+        elif isinstance(codec.decode_request(record.value), api.Control):
             why = "the job has written it, and goes on behind nothing of its own"
         else:
             _log.warning("the state of a shard is judged without a record", shard=shard)

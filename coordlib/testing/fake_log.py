@@ -24,9 +24,7 @@ from coordlib.core.engine.state import InputRecord, ShardSettings, Status
 from coordlib.core.groups.assignors.model import ReplicaRacks
 from coordlib.core.groups.group import GroupSettings
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.stored import GROUP_SPACE
 from coordlib.core.wire.topics import is_users, own_topics
 from coordlib.errors import NotAllowed
@@ -74,8 +72,8 @@ class FakeLog:
         self.responses: list[Output] = []
         self.outputs: list[Output] = []
         #: Members' requests, by the batch of the job that judged them.
-        self.batches: list[list[rq.Request]] = []
-        self._unjudged: list[rq.Request] = []
+        self.batches: list[list[api.Request]] = []
+        self._unjudged: list[api.Request] = []
         self._transports: list[FakeTransport] = []
         self._tokens = 0
 
@@ -89,7 +87,7 @@ class FakeLog:
         self._tokens += 1
         return f"{self._tokens:016x}"
 
-    def append(self, shard: int, request: rq.Request) -> int:
+    def append(self, shard: int, request: api.Request) -> int:
         """Write a request; its offset."""
         self._unjudged.append(request)
         return self._shards[shard].append(codec.encode(request), self.now_ms)
@@ -106,15 +104,15 @@ class FakeLog:
         """Write a listing of the topics, as the driver does for server-assigned groups."""
         own = own_topics(self.place.prefix)
         told = [name for name in sorted(self.topics) if is_users(name, own)]
-        rows = tuple(rq.Topic(name, self.topics[name], self.id_of(name)) for name in told)
+        rows = tuple(api.Topic(name, self.topics[name], self.id_of(name)) for name in told)
         for shard in self._shards:
-            shard.tell(rq.TopicMetadata(v=1, topics=rows), self.now_ms)
+            shard.tell(api.TopicMetadata(v=1, topics=rows), self.now_ms)
 
     def tell_ended(
         self, committed: Sequence[int] = (), aborted: Sequence[int] = (), shard: int = 0
     ) -> None:
         """Write how transactions ended, by the requests in them, as the driver does."""
-        ended = rq.TxnDecided(v=1, committed=tuple(committed), aborted=tuple(aborted))
+        ended = api.TxnDecided(v=1, committed=tuple(committed), aborted=tuple(aborted))
         self._shards[shard].tell(ended, self.now_ms)
 
     def pump(self) -> None:
@@ -176,7 +174,7 @@ class FakeLog:
         """Messages of shards, and what has become of them, as the driver writes them."""
         has_fed = False
         for (source, to), number, body in messages_of(made):
-            told = rq.FromShard(v=1, source=source, seq=number, body=Raw(body))
+            told = api.FromShard(v=1, source=source, seq=number, body=Raw(body))
             self._shards[to].tell(told, self.now_ms)
             has_fed = True
         for to, shard in enumerate(self._shards):
@@ -213,7 +211,7 @@ class _Shard:
         self._end, self._newest_ms = self._end + 1, now_ms
         return self._end - 1
 
-    def tell(self, record: rq.Control, now_ms: int) -> int:
+    def tell(self, record: api.Control, now_ms: int) -> int:
         """Write what only the driver may."""
         return self.append(self._signer.value(self._settings.shard, record), now_ms)
 
@@ -236,7 +234,7 @@ class _Shard:
     def tell_heard(self, by: int, number: int, now_ms: int) -> None:
         """A tick that says which of its messages another shard has judged."""
         judged = self._status.position.offset if self._status is not None else -1
-        self.tell(rq.Tick(v=1, published=judged, heard={by: number}), now_ms)
+        self.tell(api.Tick(v=1, published=judged, heard={by: number}), now_ms)
 
     def tick_if_silent(self, now_ms: int) -> None:
         """Rule 7."""
@@ -248,7 +246,7 @@ class _Shard:
 
     def _tick(self, now_ms: int) -> None:
         judged = self._status.position.offset if self._status is not None else -1
-        self.tell(rq.Tick(v=1, published=judged), now_ms)
+        self.tell(api.Tick(v=1, published=judged), now_ms)
 
 
 def refuse_as_kafka(topics: Iterable[str]) -> None:
@@ -275,7 +273,7 @@ class FakeTransport:
         self.fail_next = 0
         self.place, self.reply = log.place, 0
         self._handlers: dict[str, Handler] = {}
-        self._unwritten: deque[tuple[Handler, rq.Request, int]] = deque()
+        self._unwritten: deque[tuple[Handler, api.Request, int]] = deque()
         self._work: deque[Callable[[], None]] = deque()
         self._position = len(log.responses)
         self._read_ms = log.now_ms
@@ -293,7 +291,7 @@ class FakeTransport:
     def detach(self, handler: Handler) -> None:
         self._handlers.pop(handler.identity.token, None)
 
-    def send(self, handler: Handler, request: rq.Request) -> None:
+    def send(self, handler: Handler, request: api.Request) -> None:
         try:
             codec.encode_request(request)
         except ValueError as problem:
@@ -374,7 +372,7 @@ class FakeTransport:
             handler.feed(sg.ReadToEnd(self.now_ms(), asked_ms))
         return bool(fresh)
 
-    def _dispatch(self, message: rs.AnyResponse) -> None:
+    def _dispatch(self, message: api.AnyResponse) -> None:
         for handler in list(self._handlers.values()):
             if concerns(handler.identity, message):
                 handler.feed(sg.Received(self.now_ms(), message))

@@ -24,7 +24,7 @@ from coordlib.client import (
     TopicPartition,
 )
 from coordlib.client.kit.process import boottime_ns
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from examples.store.replica import Entry, Replica
 from examples.store.wire import UNKNOWN, Address, Connection, Refused
 
@@ -72,7 +72,7 @@ class Leader:
         #: Followers that have a thread.
         self._followed: set[int] = set()
         #: The newest AlterPartition.
-        self._asked: Future[rs.AlteredRow] | None = None
+        self._asked: Future[api.AlteredRow] | None = None
 
     # ---- for clients ----------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Leader:
                 # Also the ISR as it is: then one that it has named for nothing counts no more.
                 self._asked = self._agent.alter_isr(*self._place, wanted, row.recovering)
 
-    def _in_sync(self, known: ClusterMetadata, row: rs.ReplicaRow) -> dict[int, int]:
+    def _in_sync(self, known: ClusterMetadata, row: api.ReplicaRow) -> dict[int, int]:
         """Broker -> the incarnation that has everything."""
         found = {self._agent.broker: self._agent.incarnation}
         if row.recovering:

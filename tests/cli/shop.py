@@ -16,7 +16,7 @@ from coordlib.cli.transactions import view as transaction_view
 from coordlib.client import admin
 from coordlib.client.admin import Admin
 from coordlib.core.engine.effects import Output
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.kafka.reading import Stamped
 from coordlib.testing.fake_log import EPOCH_MS, FakeLog
 from tests.tools.background import judged
@@ -38,9 +38,9 @@ def newest(outputs: Iterable[Output], topic: str) -> dict[bytes, bytes]:
     return found
 
 
-def ask(client: Admin, kind: type[rq.Request], **fields: Any) -> Any:
+def ask(client: Admin, kind: type[api.Request], **fields: Any) -> Any:
     """A request of a broker; the whole answer, of one part."""
-    (answer,) = client._ask_in_space("shop", rq.RegisterBroker.SPACE, kind, 30.0, **fields)
+    (answer,) = client._ask_in_space("shop", api.RegisterBroker.SPACE, kind, 30.0, **fields)
     return answer
 
 
@@ -57,9 +57,9 @@ class Shop:
         for number in brokers:
             client = Admin(transport=self.log.transport(), client=f"b{number}")
             answer = ask(
-                *(client, rq.RegisterBroker),
+                *(client, api.RegisterBroker),
                 broker=number,
-                endpoints=(rq.Endpoint("in", f"host-{number}", 9092),),
+                endpoints=(api.Endpoint("in", f"host-{number}", 9092),),
                 session_timeout_ms=10_000,
                 release_timeout_ms=20_000,
                 storage=f"disk-{number}",
@@ -70,7 +70,7 @@ class Shop:
     def wants(self, number: int, target: str) -> None:
         known = self.known[number]
         answer = ask(
-            *(self.clients[number], rq.BrokerHeartbeat),
+            *(self.clients[number], api.BrokerHeartbeat),
             broker=number,
             incarnation=known.incarnation,
             since=known.since,

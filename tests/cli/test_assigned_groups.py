@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.cli.groups.view import SeenGroup, _group, _owners
 from coordlib.core.engine.effects import GROUPS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.testing.fake_log import FakeLog
 
@@ -18,7 +18,7 @@ def subscribed(log: FakeLog, client: str) -> None:
     """A new member for `orders`."""
     times = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 60_000}
     log.append(
-        0, rq.Subscribe(**ENVELOPE, id=f"s-{client}", client=client, topics=("orders",), **times)
+        0, api.Subscribe(**ENVELOPE, id=f"s-{client}", client=client, topics=("orders",), **times)
     )
     log.pump()
 
@@ -42,8 +42,8 @@ def removed() -> FakeLog:
     """An operator took x's place away, who may be at work still."""
     log = stable()
     (member,) = seen(log).members
-    leaver = rq.Leaver(member=member)
-    log.append(0, rq.LeaveGroup(**ENVELOPE, id="l1", client="ops", members=(leaver,)))
+    leaver = api.Leaver(member=member)
+    log.append(0, api.LeaveGroup(**ENVELOPE, id="l1", client="ops", members=(leaver,)))
     log.pump()
     return log
 
@@ -57,21 +57,21 @@ def seen(log: FakeLog) -> SeenGroup:
     return group
 
 
-def answered(log: FakeLog) -> rq.DescribeGroupResponse:
-    log.append(0, rq.DescribeGroup(**ENVELOPE, id="d1", client="ops"))
+def answered(log: FakeLog) -> api.DescribeGroupResponse:
+    log.append(0, api.DescribeGroup(**ENVELOPE, id="d1", client="ops"))
     log.pump()
     values = [output.value or b"" for output in log.responses]
     told = [msgspec.json.decode(value, type=dict) for value in values]
     (answer,) = [v for v, t in zip(values, told, strict=True) if t["type"] == "DescribeGroup"]
-    return msgspec.json.decode(answer, type=rq.DescribeGroupResponse)
+    return msgspec.json.decode(answer, type=api.DescribeGroupResponse)
 
 
 @pytest.mark.parametrize(
     ("make", "state", "awaited"),
     [
         (stable, "Stable", []),
-        (reconciling, "Reconciling", [("x", rq.NOT_RELEASED)]),
-        (removed, "Reconciling", [("x", rq.NOT_STOPPED)]),
+        (reconciling, "Reconciling", [("x", api.NOT_RELEASED)]),
+        (removed, "Reconciling", [("x", api.NOT_STOPPED)]),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -12,7 +12,7 @@ from coordlib.cli.controller.app import CLUSTERS, PARTITIONS, brokers_among
 from coordlib.cli.controller.view import NOT_BACK, NOT_IN_SYNC, SeenCluster, seen_clusters
 from coordlib.cli.kit.where import Where
 from coordlib.cli.main.main import main
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.exit_codes import FAILED, OK, USAGE
 from tests.cli.shop import REACHED, WHERE, Shop, newest, open_shop
 from tests.tools import clusters as c
@@ -34,7 +34,7 @@ def test_the_topics_tell_what_the_coordinator_answers(name: str) -> None:
     """The job may be down just when an operator wants to know what holds a cluster up."""
     talk = c.STATES[name]()
     talk.send(msgspec.structs.replace(describe("ops"), space="cluster"))
-    answer = msgspec.json.decode(talk.outputs[-1].value or b"", type=rs.DescribeGroupResponse)
+    answer = msgspec.json.decode(talk.outputs[-1].value or b"", type=api.DescribeGroupResponse)
     found = seen(talk)
 
     told = {} if answer.waits_for is msgspec.UNSET else answer.waits_for
@@ -51,10 +51,10 @@ def test_the_topics_tell_what_the_coordinator_answers(name: str) -> None:
 WAITS: dict[str, list[tuple[int, str, int]]] = {
     "Registered": [],
     "Active": [],
-    "Stopping": [(1, rs.NOT_RELEASED, 1)],
-    "Guarded": [(1, rs.NOT_STOPPED, 1)],
+    "Stopping": [(1, api.NOT_RELEASED, 1)],
+    "Guarded": [(1, api.NOT_STOPPED, 1)],
     "Leaderless": [(3, NOT_BACK, 1)],
-    "Deleting": [(1, rs.NOT_DELETED, 1), (2, rs.NOT_DELETED, 1), (3, rs.NOT_DELETED, 1)],
+    "Deleting": [(1, api.NOT_DELETED, 1), (2, api.NOT_DELETED, 1), (3, api.NOT_DELETED, 1)],
     "Moving": [(3, NOT_IN_SYNC, 1)],
 }
 
@@ -136,7 +136,7 @@ def test_describe_names_whom_somebody_waits_for(
     awaited = [line.split(maxsplit=4) for line in lines[lines.index("") + 1 :]]
     assert awaited == [
         ["WAITS-FOR", "MEMBER-ID", "CLIENT-ID", "PARTITIONS", "REASON"],
-        ["1", member, "b1", "orders:0", rs.NOT_RELEASED],
+        ["1", member, "b1", "orders:0", api.NOT_RELEASED],
         ["3", shop.known[3].member, "b3", "lone:0", NOT_BACK],
     ]
     found = objects(capsys, "describe", "shop")
@@ -146,7 +146,7 @@ def test_describe_names_whom_somebody_waits_for(
         "member-id": member,
         "client-id": "b1",
         "partitions": ["orders:0"],
-        "reason": rs.NOT_RELEASED,
+        "reason": api.NOT_RELEASED,
     }
 
 

@@ -12,7 +12,7 @@ from coordlib.cli.controller import admin
 from coordlib.cli.controller.view import NOT_DELETABLE, read_cluster
 from coordlib.cli.main.main import main
 from coordlib.core.controller.states import Partition
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.exit_codes import FAILED, OK, USAGE
 from tests.cli.shop import REACHED, WHERE, Shop, ask, open_shop
 
@@ -103,9 +103,9 @@ def test_a_topic_is_deleted_when_its_replicas_are(
     assert capsys.readouterr().out.count("has not deleted its replicas") == 2
 
     for broker in (1, 2):
-        gone = rq.DeletedReplica(topic="orders", topic_id=topic_id, partition=0)
+        gone = api.DeletedReplica(topic="orders", topic_id=topic_id, partition=0)
         known = shop.known[broker].incarnation
-        ask(shop.clients[broker], rq.ReplicasDeleted,
+        ask(shop.clients[broker], api.ReplicasDeleted,
             broker=broker, incarnation=known, results=(gone,))  # fmt: skip
     assert rows() == []
     assert run("delete-topic", "shop", "orders", "--yes") == FAILED
@@ -136,16 +136,16 @@ def test_a_deletion_that_failed_is_told_from_one_that_is_waited_for(
     shop.wants(3, "Inactive")
     assert run("delete-topic", "shop", "big", "--yes") == OK
     for broker, error in ((1, "NONE"), (2, "KAFKA_STORAGE_ERROR")):
-        told = rq.DeletedReplica(topic="big", topic_id=topic_id, partition=0, error=error)
+        told = api.DeletedReplica(topic="big", topic_id=topic_id, partition=0, error=error)
         known = shop.known[broker].incarnation
-        ask(shop.clients[broker], rq.ReplicasDeleted,
+        ask(shop.clients[broker], api.ReplicasDeleted,
             broker=broker, incarnation=known, results=(told,))  # fmt: skip
 
     capsys.readouterr()
     assert run("describe", "shop", "--format", "json") == OK
     awaited = json.loads(capsys.readouterr().out)["waits-for"]
     reasons = {each["waits-for"]: each["reason"] for each in awaited}
-    assert reasons == {2: NOT_DELETABLE, 3: rq.NOT_DELETED}
+    assert reasons == {2: NOT_DELETABLE, 3: api.NOT_DELETED}
     assert run("partitions", "shop", "--topic", "big") == OK
     assert "to be deleted on 2,3" in capsys.readouterr().out
     assert run("delete-topic", "shop", "big", "--yes") == OK
@@ -161,7 +161,7 @@ def let_go(shop: Shop, broker: int) -> None:
     head = read_cluster({}, REACHED, "coord", "shop").seen.brokers[broker]
     assert head.demand is not None
     ask(
-        *(shop.clients[broker], rq.Release),
+        *(shop.clients[broker], api.Release),
         generation=0, member=head.member, cause=head.demand.timer.cause, space="cluster",
     )  # fmt: skip
 
@@ -170,13 +170,13 @@ def test_the_preferred_leader_leads_again(shop: Shop, capsys: pytest.CaptureFixt
     """The one that leads is asked first: the command does not wait for it."""
     shop.wants(1, "Inactive")
     shop.wants(1, "Active")
-    isr = tuple(rq.InSyncReplica(each, shop.known[each].incarnation) for each in (1, 2))
-    wanted = rq.AlteredPartition(
+    isr = tuple(api.InSyncReplica(each, shop.known[each].incarnation) for each in (1, 2))
+    wanted = api.AlteredPartition(
         partition=0, leader_epoch=row().leader_epoch, partition_epoch=row().partition_epoch, isr=isr
     )
-    ask(shop.clients[2], rq.AlterPartition, broker=2,
+    ask(shop.clients[2], api.AlterPartition, broker=2,
         incarnation=shop.known[2].incarnation,
-        topics=(rq.AlteredTopic("orders", (wanted,)),))  # fmt: skip
+        topics=(api.AlteredTopic("orders", (wanted,)),))  # fmt: skip
 
     assert run("elect", "shop", "--preferred") == OK
     assert lines(capsys)[-1] == "1 partition of shop accepted"

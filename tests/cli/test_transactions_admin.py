@@ -10,7 +10,7 @@ import pytest
 
 from coordlib.cli.main.main import main
 from coordlib.cli.transactions.view import find_id
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.kafka import transactions
@@ -132,8 +132,8 @@ def test_an_id_that_is_not_there_is_not_aborted(
 def quarantine(till: Till) -> None:
     """One of the job's steps about the id fails."""
     with in_force([Defect("copier", "AddPartitionsToTxn", first=0)]), suppress(CoordError):
-        rows = (rq.TopicsOfCluster(cluster="c", topic="out", partitions=(7,)),)
-        till.ask("copier", rq.AddPartitionsToTxn, producer_id=0, epoch=0, partitions=rows)
+        rows = (api.TopicsOfCluster(cluster="c", topic="out", partitions=(7,)),)
+        till.ask("copier", api.AddPartitionsToTxn, producer_id=0, epoch=0, partitions=rows)
 
 
 def is_quarantined() -> bool:

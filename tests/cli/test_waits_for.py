@@ -9,7 +9,7 @@ import pytest
 from coordlib.cli.groups import app
 from coordlib.cli.groups.view import GroupView, _group, _named
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from tests.tools import static_groups
 from tests.tools.driving import (
     FOLLOWER,
@@ -51,12 +51,12 @@ def half_synced() -> Conversation:
 
 WAITING: dict[str, tuple[Callable[[], Conversation], list[tuple[str, str]]]] = {
     "quiet": (settled, []),
-    "announced": (announced, [("x-t-0-9", rs.NOT_JOINED)]),
-    "replaced": (static_groups.guarded, [(FOLLOWER, rs.NOT_STOPPED)]),
-    "removed": (removed, [(FOLLOWER, rs.NOT_STOPPED)]),
-    "preparing": (STATES["Preparing"], [(LEADER, rs.NOT_REJOINED), (FOLLOWER, rs.NOT_REJOINED)]),
-    "completing": (completing, [(LEADER, rs.NOT_SYNCED), (FOLLOWER, rs.NOT_SYNCED)]),
-    "half synced": (half_synced, [(FOLLOWER, rs.NOT_SYNCED)]),
+    "announced": (announced, [("x-t-0-9", api.NOT_JOINED)]),
+    "replaced": (static_groups.guarded, [(FOLLOWER, api.NOT_STOPPED)]),
+    "removed": (removed, [(FOLLOWER, api.NOT_STOPPED)]),
+    "preparing": (STATES["Preparing"], [(LEADER, api.NOT_REJOINED), (FOLLOWER, api.NOT_REJOINED)]),
+    "completing": (completing, [(LEADER, api.NOT_SYNCED), (FOLLOWER, api.NOT_SYNCED)]),
+    "half synced": (half_synced, [(FOLLOWER, api.NOT_SYNCED)]),
 }
 
 
@@ -69,7 +69,7 @@ def test_the_topic_tells_what_the_coordinator_answers(name: str) -> None:
     seen = _group(b"g", CLASSIC.save(talk.group()))
     assert seen is not None
     talk.send(describe("ops"))
-    answer = msgspec.json.decode(talk.outputs[-1].value or b"", type=rs.DescribeGroupResponse)
+    answer = msgspec.json.decode(talk.outputs[-1].value or b"", type=api.DescribeGroupResponse)
 
     assert [(each.member, each.reason) for each in seen.waits_for] == expected
     assert seen.waits_for == answer.waits_for

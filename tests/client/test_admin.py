@@ -10,7 +10,7 @@ from coordlib.client.kit import events as sg
 from coordlib.core.engine import effects
 from coordlib.core.engine.effects import Answered, Asked
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 from coordlib.testing.fake_log import INCARNATION, FakeLog
@@ -28,32 +28,32 @@ def commit_as(admin: Admin, group: str, *places: tuple[str, int]) -> None:
     """As a tool that is no member."""
     for first in range(0, len(places), 2_000):
         asked = _Question(admin._identity(group))
-        rows = [rq.CommittedOffset(*place, 7, -1, "m") for place in places[first : first + 2_000]]
-        admin._ask(asked, rq.OffsetCommit(**asked.envelope(), offsets=tuple(rows)), 10)
+        rows = [api.CommittedOffset(*place, 7, -1, "m") for place in places[first : first + 2_000]]
+        admin._ask(asked, api.OffsetCommit(**asked.envelope(), offsets=tuple(rows)), 10)
 
 
 def join_as(admin: Admin, group: str, *topics: str, instance: str | None = None) -> str:
     """Become a consumer of these topics, and answer nothing any more; returns its member id."""
     asked = _Question(admin._identity(group))
     wanted = cp.encode_subscription(cp.Subscription(topics=topics))
-    request = rq.JoinGroup(
+    request = api.JoinGroup(
         **asked.envelope(),
         session_timeout_ms=10_000,
         rebalance_timeout_ms=10_000,
         protocol_type="consumer",
-        protocols=(rq.Protocol("range", wanted),),
+        protocols=(api.Protocol("range", wanted),),
         instance=instance,
     )
     (answer,) = admin._ask(asked, request, 10)
-    assert isinstance(answer, rq.JoinGroupResponse)
+    assert isinstance(answer, api.JoinGroupResponse)
     return str(answer.member)
 
 
 def sync_as(admin: Admin, group: str, member: str) -> None:
     """Lead a group of one, and own something from then on."""
     asked = _Question(admin._identity(group))
-    rows = (rq.MemberAssignment(member, b"all"),)
-    request = rq.SyncGroup(**asked.envelope(), generation=1, member=member, assignments=rows)
+    rows = (api.MemberAssignment(member, b"all"),)
+    request = api.SyncGroup(**asked.envelope(), generation=1, member=member, assignments=rows)
     admin._ask(asked, request, 10)
 
 
@@ -136,13 +136,13 @@ def test_a_member_that_hangs_is_removed_by_its_id(log: FakeLog) -> None:
     rows = operator.remove_members("g", members=[member, "nobody", member], reason="stuck since 3")
 
     assert rows == (
-        rq.LeftMember(member, None, "NONE"),
-        rq.LeftMember("nobody", None, "UNKNOWN_MEMBER_ID"),
+        api.LeftMember(member, None, "NONE"),
+        api.LeftMember("nobody", None, "UNKNOWN_MEMBER_ID"),
     )
     assert removals(log) == [(member, "removed by operator: stuck since 3")]
     described = operator.describe_group("g")
     assert described.members == ()
-    assert described.waits_for == (rq.AwaitedMember(member, "app", rq.NOT_STOPPED),)
+    assert described.waits_for == (api.AwaitedMember(member, "app", api.NOT_STOPPED),)
 
 
 def test_a_static_member_is_removed_by_its_instance(log: FakeLog) -> None:
@@ -154,8 +154,8 @@ def test_a_static_member_is_removed_by_its_instance(log: FakeLog) -> None:
     rows = operator.remove_members("g", instances=["till-1", "till-2"])
 
     assert rows == (
-        rq.LeftMember("", "till-1", "NONE"),
-        rq.LeftMember("", "till-2", "UNKNOWN_MEMBER_ID"),
+        api.LeftMember("", "till-1", "NONE"),
+        api.LeftMember("", "till-2", "UNKNOWN_MEMBER_ID"),
     )
     assert removals(log) == [(member, "removed by operator")]
 
@@ -169,7 +169,7 @@ def test_all_members_are_removed_and_the_group_stays(log: FakeLog, instance: str
     rows = operator.remove_all_members("g")
 
     named = ("", instance) if instance else (member, None)
-    assert rows == (rq.LeftMember(*named, "NONE"),)
+    assert rows == (api.LeftMember(*named, "NONE"),)
     assert operator.describe_group("g").state == "Empty"
     assert operator.remove_all_members("g") == ()
     with pytest.raises(GroupError) as unknown:
@@ -181,8 +181,8 @@ def test_removing_members_of_an_unknown_group_finds_none_of_them(log: FakeLog) -
     operator = Admin(transport=log.transport())
 
     assert operator.remove_members("nobody", members=["m"], instances=["i"]) == (
-        rq.LeftMember("m", None, "UNKNOWN_MEMBER_ID"),
-        rq.LeftMember("", "i", "UNKNOWN_MEMBER_ID"),
+        api.LeftMember("m", None, "UNKNOWN_MEMBER_ID"),
+        api.LeftMember("", "i", "UNKNOWN_MEMBER_ID"),
     )
 
 
@@ -224,16 +224,16 @@ def test_no_answer_while_the_job_is_down(log: FakeLog) -> None:
 def test_a_quarantined_group_is_released(log: FakeLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A defect met one request; after the fix was deployed the group goes on."""
     admin = Admin(transport=log.transport())
-    row = rq.CommittedOffset(topic="t", partition=0, offset=1)
+    row = api.CommittedOffset(topic="t", partition=0, offset=1)
 
     def commit() -> str:
         asked = _Question(admin._identity("g"))
-        admin._ask(asked, rq.OffsetCommit(**asked.envelope(), offsets=(row,)), 10)
+        admin._ask(asked, api.OffsetCommit(**asked.envelope(), offsets=(row,)), 10)
         return "stored"
 
     commit()
     with monkeypatch.context() as broken:
-        broken.setitem(CLASSIC.handlers, rq.OffsetCommit, lambda *_, **__: 1 / 0)
+        broken.setitem(CLASSIC.handlers, api.OffsetCommit, lambda *_, **__: 1 / 0)
         with pytest.raises(GroupError) as unavailable:
             commit()
     assert unavailable.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -250,7 +250,7 @@ def test_a_question_to_a_coordinator_that_reads_its_state_back_says_so() -> None
     log = FakeLog({"t": 1})
     with Admin(transport=log.transport()) as admin:
         asked = _Question(admin._identity("g"))
-        asked.feed(sg.Received(0, rq.CoordinatorLoading()))
+        asked.feed(sg.Received(0, api.CoordinatorLoading()))
 
         with pytest.raises(GroupError) as told:
             asked.wait(0.01, lambda: None)
@@ -267,7 +267,7 @@ def test_a_question_that_has_to_wait_is_asked_again(
     whole, refused = Answered.must_wait, []
 
     def at_first(self: Answered, asked: Asked, size_bytes: int, is_unread: bool) -> bool:
-        if isinstance(asked.request, rq.OffsetFetch) and len(refused) < 2:
+        if isinstance(asked.request, api.OffsetFetch) and len(refused) < 2:
             refused.append(asked.request.id)
             return True
         return whole(self, asked, size_bytes, is_unread)

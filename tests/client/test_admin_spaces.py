@@ -10,7 +10,7 @@ import pytest
 from coordlib.client.admin import Admin
 from coordlib.core.engine.protocol import Registry
 from coordlib.core.groups.protocol import Groups
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode, GroupError, SetupError
 from coordlib.testing import fake_log
 from coordlib.testing.fake_log import FakeLog, FakeTransport
@@ -20,12 +20,12 @@ from tests.core.engine.test_least_kinds import ClubFamily, Count, CounterFamily,
 __all__ = ["log"]
 
 #: What operators ask of anything that has a name; each as the admin client offers it.
-QUESTIONS: dict[type[rq.Request], Callable[..., Any]] = {
-    rq.DescribeGroup: Admin.describe_group,
-    rq.DeleteGroup: Admin.delete_group,
-    rq.FindCoordinator: Admin.find_coordinator,
-    rq.ReleaseQuarantine: Admin.release_quarantine,
-    rq.LeaveGroup: lambda *args, **named: Admin.remove_members(*args, ["m"], **named),
+QUESTIONS: dict[type[api.Request], Callable[..., Any]] = {
+    api.DescribeGroup: Admin.describe_group,
+    api.DeleteGroup: Admin.delete_group,
+    api.FindCoordinator: Admin.find_coordinator,
+    api.ReleaseQuarantine: Admin.release_quarantine,
+    api.LeaveGroup: lambda *args, **named: Admin.remove_members(*args, ["m"], **named),
 }
 
 
@@ -36,12 +36,12 @@ def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[rq.Request]]:
+def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[api.Request]]:
     """All requests that were given to a transport."""
-    requests: list[rq.Request] = []
+    requests: list[api.Request] = []
     send = FakeTransport.send
 
-    def kept(self: FakeTransport, handler: Any, request: rq.Request) -> None:
+    def kept(self: FakeTransport, handler: Any, request: api.Request) -> None:
         requests.append(request)
         send(self, handler, request)
 
@@ -49,7 +49,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[rq.Request]]:
     return requests
 
 
-def make(log: FakeLog, type_: type[rq.Request]) -> None:
+def make(log: FakeLog, type_: type[api.Request]) -> None:
     """Something with the name of a group, before any client reads: none knows such an answer."""
     log.append(0, asks(type_))
     until = time.monotonic() + 60
@@ -60,7 +60,7 @@ def make(log: FakeLog, type_: type[rq.Request]) -> None:
 
 @pytest.mark.parametrize("type_", QUESTIONS, ids=lambda type_: type_.__name__)
 def test_a_space_is_named_where_it_is_not_the_groups(
-    log: FakeLog, sent: list[rq.Request], type_: type[rq.Request]
+    log: FakeLog, sent: list[api.Request], type_: type[api.Request]
 ) -> None:
     """A job that does not know the field refuses it, so who asks for groups leaves it out."""
     admin = Admin(transport=log.transport())

@@ -17,7 +17,7 @@ from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, Partitions
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client import cooperative
@@ -52,7 +52,7 @@ def closing(log: FakeLog, in_callback: str, **config: Any) -> Program:
     return program
 
 
-def requests_of(log: FakeLog, client: str) -> list[rq.Request]:
+def requests_of(log: FakeLog, client: str) -> list[api.Request]:
     return [each for batch in log.batches for each in batch if each.client == client]
 
 
@@ -80,7 +80,7 @@ def test_close_in_on_assign_lets_go_and_leaves(log: FakeLog, mode: str) -> None:
     log.pump()
 
     assert a.told == [("assign", [0, 1]), ("revoke", [0, 1]), ("closed", [])]
-    (left,) = [each for each in requests_of(log, "a") if isinstance(each, rq.LeaveGroup)]
+    (left,) = [each for each in requests_of(log, "a") if isinstance(each, api.LeaveGroup)]
     assert left is requests_of(log, "a")[-1]
     assert a.consumer.member._machine.state is State.LEFT
     assert a.reader.started == []
@@ -103,8 +103,8 @@ def test_close_in_on_revoke_leaves(log: FakeLog, mode: str) -> None:
     assert [what for what, _ in a.told][-1] == "closed"
     told = [each for what, some in a.told if what == "revoke" for each in some]
     assert sorted(told) == [0, 1]
-    assert isinstance(requests_of(log, "a")[-1], rq.LeaveGroup)
-    joins = [each for each in requests_of(log, "a") if isinstance(each, rq.JoinGroup)]
+    assert isinstance(requests_of(log, "a")[-1], api.LeaveGroup)
+    joins = [each for each in requests_of(log, "a") if isinstance(each, api.JoinGroup)]
     # A cooperative member has joined before it is asked to let go.
     expected = {"eager": 1, "cooperative": 2, "assigned": 0}
     assert len(joins) == expected[mode], "it joins no generation that it then leaves"
@@ -123,7 +123,7 @@ def test_close_in_on_lost_leaves(log: FakeLog) -> None:
     assert a.told == [("assign", [0, 1]), ("lost", [0, 1]), ("closed", [])]
     a.transport.is_cut = False
     log.pump()
-    assert isinstance(requests_of(log, "a")[-1], rq.LeaveGroup)
+    assert isinstance(requests_of(log, "a")[-1], api.LeaveGroup)
 
 
 def test_the_poll_that_it_was_closed_in_returns_nothing_and_the_next_one_raises(
@@ -201,7 +201,7 @@ def test_what_was_committed_in_the_callback_stands_before_the_leave(log: FakeLog
     log.pump()
 
     kinds = [type(each) for each in requests_of(log, "a")[-2:]]
-    assert kinds == [rq.OffsetCommit, rq.LeaveGroup]
+    assert kinds == [api.OffsetCommit, api.LeaveGroup]
     assert len(commits) == 1, "its outcome is told, known or not"
     run(log, b, until=lambda: bool(b.reader.started))
     assert (0, 1) in b.reader.started[0]
@@ -239,7 +239,7 @@ def test_close_waits_for_the_answers_of_commits_also_in_a_callback(log: FakeLog)
 class OwnTransport(FakeTransport):
     """What a member opens for itself, and closes at its end."""
 
-    unsent_at_close: list[rq.Request] | None = None
+    unsent_at_close: list[api.Request] | None = None
 
     def close(self) -> None:
         self.unsent_at_close = [request for _, request, _ in self._unwritten]
@@ -259,7 +259,7 @@ def test_the_leave_is_given_to_the_producer_before_its_transport_is_closed(
         a.poll()
 
     assert transport.unsent_at_close is not None
-    assert [type(each) for each in transport.unsent_at_close] == [rq.LeaveGroup]
+    assert [type(each) for each in transport.unsent_at_close] == [api.LeaveGroup]
 
 
 def test_close_by_another_thread_waits_for_the_callback(log: FakeLog) -> None:
@@ -270,7 +270,7 @@ def test_close_by_another_thread_waits_for_the_callback(log: FakeLog) -> None:
         inside.set()
         assert go_on.wait(LONG_S)
         log.pump()
-        seen.extend(each for each in requests_of(log, "a") if isinstance(each, rq.LeaveGroup))
+        seen.extend(each for each in requests_of(log, "a") if isinstance(each, api.LeaveGroup))
 
     a = ClassicMember(
         "g", transport=log.transport(), client="a", timing=TIMING, on_assigned=on_assigned
@@ -288,7 +288,7 @@ def test_close_by_another_thread_waits_for_the_callback(log: FakeLog) -> None:
     log.pump()
 
     assert seen == []
-    assert isinstance(requests_of(log, "a")[-1], rq.LeaveGroup)
+    assert isinstance(requests_of(log, "a")[-1], api.LeaveGroup)
 
 
 def test_a_callback_that_closes_twice_leaves_once(log: FakeLog) -> None:
@@ -309,7 +309,7 @@ def test_a_callback_that_closes_twice_leaves_once(log: FakeLog) -> None:
         log.pump()
         a.poll()
 
-    leaves = [each for each in requests_of(log, "a") if isinstance(each, rq.LeaveGroup)]
+    leaves = [each for each in requests_of(log, "a") if isinstance(each, api.LeaveGroup)]
     assert len(leaves) == 1
 
 
@@ -327,7 +327,7 @@ def test_a_callback_that_raises_after_close_has_left(log: FakeLog) -> None:
         a.poll()
     log.pump()
 
-    assert isinstance(requests_of(log, "a")[-1], rq.LeaveGroup)
+    assert isinstance(requests_of(log, "a")[-1], api.LeaveGroup)
 
 
 def test_of_a_demand_the_commit_is_written_before_the_leave() -> None:
@@ -342,5 +342,5 @@ def test_of_a_demand_the_commit_is_written_before_the_leave() -> None:
     assert outputs == [commit("cafe-4", (1, 7)), revoked(0)]
     (left,) = play.say(sg.CalledBack(230, Callback.REVOKED))
     assert isinstance(left, sg.Send)
-    assert isinstance(left.request, rq.LeaveGroup)
+    assert isinstance(left.request, api.LeaveGroup)
     assert play.member.assignment(230) == t()

@@ -18,7 +18,7 @@ from confluent_kafka import (
 from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.groups.settings import read_settings
 from coordlib.client.kit.fence import MemberFenced
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative
@@ -539,8 +539,8 @@ def test_requests_that_the_producer_gave_up_are_written_again(log: FakeLog) -> N
 
     assert a.poll() == (0, 0)
     written = [type(each) for batch in log.batches for each in batch]
-    assert written.count(rq.JoinGroup) == 1
-    assert rq.Heartbeat in written
+    assert written.count(api.JoinGroup) == 1
+    assert api.Heartbeat in written
 
 
 def test_consume_returns_a_list_that_the_next_commit_covers(log: FakeLog) -> None:

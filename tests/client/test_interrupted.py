@@ -12,7 +12,7 @@ from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.kit.events import Polled
 from coordlib.client.kit.events import TopicPartition as Place
 from coordlib.client.transactions.committed_reader import CommittedReader
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.data_headers import Marker, Stamp, header_of
 from coordlib.testing.fake_log import FakeLog
 from tests.client import cooperative
@@ -182,7 +182,7 @@ def test_a_close_in_a_callback_that_is_interrupted_goes_on(kind: str) -> None:
             a.consumer.poll(0)
         a.consumer.close(0)
         log.pump()
-        assert isinstance(requests_of(log, "a")[-1], rq.LeaveGroup)
+        assert isinstance(requests_of(log, "a")[-1], api.LeaveGroup)
 
     interrupt_everywhere(course, FakeReader, least=5)
 

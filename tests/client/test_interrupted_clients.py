@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 
 from coordlib.client.admin import Admin
 from coordlib.client.transactions.committed_reader import CommittedReader
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import GroupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.controller.world import CLUSTER, World
@@ -98,7 +98,7 @@ def test_a_broker_that_is_interrupted_leads_and_leaves(what: str) -> None:
             interrupted(lambda: agent.close(timeout_s=0))
         agent.close(timeout_s=0)
         world.log.pump()
-        (left,) = [r for b in world.log.batches for r in b if isinstance(r, rq.LeaveGroup)]
+        (left,) = [r for b in world.log.batches for r in b if isinstance(r, api.LeaveGroup)]
         assert left
         assert "fenced" in store.kinds()
 

@@ -15,8 +15,7 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.reading import Mark, Proofs
 from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.layout import Place
 from coordlib.kafka.producer import LastingProducer
@@ -98,7 +97,7 @@ class BareTransport(KafkaTransport):
         return self._clock_ms
 
 
-NOTICE = (b"g", codec.encode(rs.RebalanceInProgress(group="g", cause="r0-1", generation=1)))
+NOTICE = (b"g", codec.encode(api.RebalanceInProgress(group="g", cause="r0-1", generation=1)))
 
 
 @pytest.mark.parametrize("breaks", [sg.Received, sg.ReadToEnd])
@@ -277,7 +276,7 @@ def test_an_answer_with_an_odd_id_is_nobodys(odd: str) -> None:
     world = World({"t": 2})
     (a,) = world.join("a")
     token = a.member.identity.token
-    forged = rs.HeartbeatResponse(
+    forged = api.HeartbeatResponse(
         id=f"{token}-{odd}", client="a", group="orders", cause="r0-1", error="UNKNOWN_MEMBER_ID"
     )
     a.member.feed(sg.Received(world.log.now_ms, forged))

@@ -9,20 +9,20 @@ import pytest
 from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode, GroupError
 from tests.client import cooperative
 from tests.client.groups.classic.test_membership import MEMBER, T0, T1, Play, stopped
 from tests.client.world import User, World, remove, t
 
 ALL = t(0, 1, 2, 3)
-REMOVED = rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="whatever")
+REMOVED = api.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="whatever")
 
 
-def leaves(world: World, user: User) -> list[rq.LeaveGroup]:
+def leaves(world: World, user: User) -> list[api.LeaveGroup]:
     name = user.member.identity.client
     found = [each for each in world.requests if each.client == name]
-    return [each for each in found if isinstance(each, rq.LeaveGroup)]
+    return [each for each in found if isinstance(each, api.LeaveGroup)]
 
 
 # ---- with the real core ---------------------------------------------------------------------
@@ -171,11 +171,11 @@ def test_a_removed_static_member_asks_under_its_id() -> None:
 
     assert said == stopped("cafe-5", instance="till-7")
     assert isinstance(again, sg.Send)
-    assert isinstance(again.request, rq.JoinGroup)
+    assert isinstance(again.request, api.JoinGroup)
     assert (again.request.member, again.request.generation) == (MEMBER, -1)
-    (fresh,) = play.answer(220, rq.JoinGroupResponse, error="UNKNOWN_MEMBER_ID", member=MEMBER)
+    (fresh,) = play.answer(220, api.JoinGroupResponse, error="UNKNOWN_MEMBER_ID", member=MEMBER)
     assert isinstance(fresh, sg.Send)
-    assert isinstance(fresh.request, rq.JoinGroup)
+    assert isinstance(fresh.request, api.JoinGroup)
     assert fresh.request.member == ""
 
 
@@ -189,8 +189,8 @@ def test_it_is_said_once_however_often_it_is_told() -> None:
     play.say(sg.Polled(3_200))
     play.say(sg.CalledBack(3_210, Callback.LOST))
     refusal = {"error": "FENCED_INSTANCE_ID"}
-    play.say(sg.Received(3_220, play.response(heartbeat, rq.HeartbeatResponse, **refusal)))
-    play.answer(3_230, rq.JoinGroupResponse, member=MEMBER, **refusal)
+    play.say(sg.Received(3_220, play.response(heartbeat, api.HeartbeatResponse, **refusal)))
+    play.answer(3_230, api.JoinGroupResponse, member=MEMBER, **refusal)
     play.say(sg.Polled(3_240))
     play.say(sg.Close(3_250))
 
@@ -203,7 +203,7 @@ def test_close_waits_until_it_is_written_that_it_stopped() -> None:
     play = Play(instance="till-7")
     play.stable()
     play.say(sg.Elapsed(3_000))
-    play.answer(3_100, rq.HeartbeatResponse, error="FENCED_INSTANCE_ID")
+    play.answer(3_100, api.HeartbeatResponse, error="FENCED_INSTANCE_ID")
     play.say(sg.Polled(3_200))
     play.say(sg.CalledBack(3_210, Callback.LOST))
 
@@ -216,14 +216,14 @@ def test_what_could_not_be_written_is_said_at_the_end() -> None:
     play = Play(instance="till-7")
     play.stable()
     play.say(sg.Elapsed(3_000))
-    play.answer(3_100, rq.HeartbeatResponse, error="FENCED_INSTANCE_ID")
+    play.answer(3_100, api.HeartbeatResponse, error="FENCED_INSTANCE_ID")
     play.say(sg.Polled(3_200))
     play.say(sg.CalledBack(3_210, Callback.LOST))
     play.say(sg.NotWritten(3_220, play.sent[-1].id, "timed out", is_final=True))
 
     (again,) = play.say(sg.Close(3_300))
     assert isinstance(again, sg.Send)
-    assert isinstance(again.request, rq.LeaveGroup)
+    assert isinstance(again.request, api.LeaveGroup)
     assert play.written(3_310) == [sg.Left()]
 
 
@@ -236,7 +236,7 @@ def test_a_leave_that_was_lost_unread_is_written_again() -> None:
     play.say(sg.Polled(200))
     said, _ = play.say(sg.CalledBack(210, Callback.LOST))
     assert isinstance(said, sg.Send)
-    assert isinstance(said.request, rq.LeaveGroup)
+    assert isinstance(said.request, api.LeaveGroup)
     play.say(sg.Acknowledged(220, said.request.id, 17, 210))
 
     lost = sg.NotWritten(300, said.request.id, "it was lost before it was judged")
@@ -259,7 +259,7 @@ def test_a_lost_leave_is_not_written_again_for_an_id_that_may_live(instance: str
         play.say(sg.Polled(200))
         said, _ = play.say(sg.CalledBack(210, Callback.LOST))
     assert isinstance(said, sg.Send)
-    assert isinstance(said.request, rq.LeaveGroup)
+    assert isinstance(said.request, api.LeaveGroup)
     play.say(sg.Acknowledged(220, said.request.id, 17, 210))
 
     assert play.say(sg.NotWritten(300, said.request.id, "it was lost before it was judged")) == []
@@ -269,11 +269,11 @@ def test_who_is_closing_writes_its_lost_leave_again() -> None:
     """It still waits for the answer to a commit.  # INV-145"""
     play = Play()
     play.stable()
-    play.say(sg.CommitOffsets(100, 1, (rq.CommittedOffset("t", 0, 7),)))
+    play.say(sg.CommitOffsets(100, 1, (api.CommittedOffset("t", 0, 7),)))
     play.say(sg.Close(200))
     said = play.say(sg.CalledBack(210, Callback.REVOKED))[-1]
     assert isinstance(said, sg.Send)
-    assert isinstance(said.request, rq.LeaveGroup)
+    assert isinstance(said.request, api.LeaveGroup)
     assert play.written(220) == []
     assert play.say(sg.NotWritten(300, said.request.id, "lost")) == [said]
 
@@ -287,8 +287,8 @@ def test_closed_before_it_was_told_it_still_says_so() -> None:
     assert play.say(sg.Close(200)) == [sg.Call(Callback.LOST, (T0, T1))]
     (said,) = play.say(sg.CalledBack(210, Callback.LOST))
     assert isinstance(said, sg.Send)
-    assert isinstance(said.request, rq.LeaveGroup)
-    assert said.request.members == (rq.Leaver(MEMBER),)
+    assert isinstance(said.request, api.LeaveGroup)
+    assert said.request.members == (api.Leaver(MEMBER),)
     assert play.written(220) == [sg.Left()]
 
 
@@ -297,9 +297,9 @@ def test_an_older_generation_is_not_out() -> None:
     play = Play()
     play.stable()
     play.say(sg.Elapsed(3_000))
-    play.answer(3_100, rq.HeartbeatResponse, error="ILLEGAL_GENERATION")
+    play.answer(3_100, api.HeartbeatResponse, error="ILLEGAL_GENERATION")
     play.say(sg.Polled(3_200))
 
     (again,) = play.say(sg.CalledBack(3_210, Callback.LOST))
     assert isinstance(again, sg.Send)
-    assert isinstance(again.request, rq.JoinGroup)
+    assert isinstance(again.request, api.JoinGroup)

@@ -20,7 +20,7 @@ from coordlib.client.groups.assignors import (
 )
 from coordlib.client.groups.classic import RETRY_MS
 from coordlib.client.kit.fence import AssignmentFailed
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.client import cooperative
 from tests.client.world import User, World
 from tests.tools.examples import seeds
@@ -123,8 +123,8 @@ class Course:
     def remove(self, user: User) -> None:
         """An operator thinks that it hangs. Who comes back is one change more."""
         self.events += 2
-        leaver = rq.Leaver(user.member.member_id or "nobody")
-        request = rq.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,))
+        leaver = api.Leaver(user.member.member_id or "nobody")
+        request = api.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,))
         self.world.log.append(user.member.identity.shard, request)
 
     def close(self, user: User) -> None:

@@ -5,7 +5,7 @@ import pytest
 from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, TopicPartition
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode, GroupError
 from tests.client.groups.classic.test_membership import (
     IDENTITY,
@@ -29,7 +29,7 @@ def static_play() -> Play:
 def test_the_instance_id_is_in_every_request_of_a_membership() -> None:
     play = static_play()
     play.say(sg.Elapsed(3_000))
-    play.say(sg.CommitOffsets(3_010, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    play.say(sg.CommitOffsets(3_010, 1, (api.CommittedOffset(topic="t", partition=0, offset=1),)))
 
     kinds = [type(each).__name__ for each in play.sent]
     assert kinds == ["JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit"]
@@ -44,9 +44,9 @@ def test_close_says_that_it_stopped_and_keeps_its_place() -> None:
     assert play.say(sg.Close(100)) == [sg.Call(Callback.REVOKED, (T0, T1))]
     (remains,) = play.say(sg.CalledBack(110, Callback.REVOKED))
     assert isinstance(remains, sg.Send)
-    assert isinstance(remains.request, rq.LeaveGroup)
+    assert isinstance(remains.request, api.LeaveGroup)
     assert remains.request.remain
-    assert remains.request.members == (rq.Leaver(member=MEMBER, instance="till-7"),)
+    assert remains.request.members == (api.Leaver(member=MEMBER, instance="till-7"),)
     assert play.written(120) == [sg.Left()]
     assert play.member.state is State.LEFT
 
@@ -54,12 +54,12 @@ def test_close_says_that_it_stopped_and_keeps_its_place() -> None:
 def test_close_waits_for_the_answers_to_commits() -> None:
     play = static_play()
     play.say(sg.Close(100))
-    play.say(sg.CommitOffsets(105, 3, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    play.say(sg.CommitOffsets(105, 3, (api.CommittedOffset(topic="t", partition=0, offset=1),)))
     commit = play.sent[-1]
     play.say(sg.CalledBack(110, Callback.REVOKED))
     assert play.written(130) == []
 
-    answered = play.response(commit, rq.OffsetCommitResponse, failed=())
+    answered = play.response(commit, api.OffsetCommitResponse, failed=())
 
     assert play.say(sg.Received(140, answered)) == [sg.Answer(3), sg.Left()]
 
@@ -77,7 +77,7 @@ def test_one_that_is_not_polled_stops_silently_and_comes_back_under_its_id() -> 
     assert play.say(sg.Polled(13_000)) == [sg.Call(Callback.LOST, (T0, T1))]
     (again,) = play.say(sg.CalledBack(13_010, Callback.LOST))
     assert isinstance(again, sg.Send)
-    assert isinstance(again.request, rq.JoinGroup)
+    assert isinstance(again.request, api.JoinGroup)
     assert (again.request.member, again.request.generation) == (MEMBER, -1)
 
 
@@ -85,7 +85,7 @@ def test_one_that_was_replaced_loses_everything_and_says_so_for_ever() -> None:
     """Two processes were started with one instance id; the older must stop."""
     play = static_play()
     play.say(sg.Elapsed(3_000))
-    play.answer(3_100, rq.HeartbeatResponse, error="FENCED_INSTANCE_ID")
+    play.answer(3_100, api.HeartbeatResponse, error="FENCED_INSTANCE_ID")
 
     assert play.member.assignment(3_100) == ()
     assert play.say(sg.Polled(3_200)) == [sg.Call(Callback.LOST, (T0, T1))]
@@ -97,7 +97,7 @@ def test_one_that_was_replaced_loses_everything_and_says_so_for_ever() -> None:
     assert isinstance(out.error, GroupError)
     assert out.error.code is ErrorCode.FENCED_INSTANCE_ID
     (refused,) = play.say(
-        sg.CommitOffsets(3_350, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),))
+        sg.CommitOffsets(3_350, 1, (api.CommittedOffset(topic="t", partition=0, offset=1),))
     )
     assert refused == sg.Answer(1, error=out.error), "not only that it holds nothing: for ever"
     assert play.say(sg.Close(3_400)) == []
@@ -155,7 +155,7 @@ def test_one_whose_place_was_given_up_joins_anew() -> None:
 def test_a_replaced_joiner_is_told_by_its_join() -> None:
     play = Play(instance="till-7")
     play.say(sg.WantTopics(0, ("t",)))
-    play.answer(10, rq.JoinGroupResponse, error="FENCED_INSTANCE_ID", member="")
+    play.answer(10, api.JoinGroupResponse, error="FENCED_INSTANCE_ID", member="")
 
     (out,) = play.say(sg.Polled(20))
     assert isinstance(out, sg.Raise)
@@ -166,15 +166,15 @@ def test_a_leader_that_returns_divides_nothing_and_watches_the_topics() -> None:
     play = Play(instance="till-7")
     play.say(sg.ReadToEnd(0, 0))
     play.say(sg.WantTopics(0, ("t",)))
-    others = (rq.JoinedMember(MEMBER, "till-7", b""),)
+    others = (api.JoinedMember(MEMBER, "till-7", b""),)
     fields = join_fields(leader=MEMBER, members=others, skip_assignment=True)
 
     task = sg.Divide(1, "range", others, is_kept=True, member=MEMBER)
-    assert play.answer(10, rq.JoinGroupResponse, **fields) == [task]
+    assert play.answer(10, api.JoinGroupResponse, **fields) == [task]
     sync, look = play.say(sg.Divided(15, 1, (), ("t",), {"t": 2}))
     assert isinstance(sync, sg.Send)
     assert look == sg.LookUp(), "nobody watched while it was away"
-    play.answer(20, rq.SyncGroupResponse, **sync_fields())
+    play.answer(20, api.SyncGroupResponse, **sync_fields())
     play.say(sg.Polled(20))
     play.say(sg.CalledBack(20, Callback.ASSIGNED))
     assert play.say(sg.TopicsSeen(30, {"t": 2})) == []
@@ -186,12 +186,14 @@ def test_a_leader_that_returns_notices_what_came_while_it_was_away() -> None:
     play = Play(instance="till-7")
     play.say(sg.ReadToEnd(0, 0))
     play.say(sg.WantTopics(0, ("t",)))
-    others = (rq.JoinedMember(MEMBER, "till-7", b""),)
+    others = (api.JoinedMember(MEMBER, "till-7", b""),)
     play.answer(
-        10, rq.JoinGroupResponse, **join_fields(leader=MEMBER, members=others, skip_assignment=True)
+        10,
+        api.JoinGroupResponse,
+        **join_fields(leader=MEMBER, members=others, skip_assignment=True),
     )
     play.say(sg.Divided(15, 1, (), ("t",), {"t": 2}))
-    play.answer(20, rq.SyncGroupResponse, **sync_fields())
+    play.answer(20, api.SyncGroupResponse, **sync_fields())
     play.say(sg.Polled(20))
     play.say(sg.CalledBack(20, Callback.ASSIGNED))
 
@@ -199,7 +201,7 @@ def test_a_leader_that_returns_notices_what_came_while_it_was_away() -> None:
     assert play.say(sg.Polled(40)) == [sg.Call(Callback.REVOKED, (T0, T1))]
     (again,) = play.say(sg.CalledBack(50, Callback.REVOKED))
     assert isinstance(again, sg.Send)
-    assert isinstance(again.request, rq.JoinGroup)
+    assert isinstance(again.request, api.JoinGroup)
     assert again.request.reason == "metadata changed"
 
 
@@ -252,7 +254,7 @@ def test_its_late_rejoin_takes_nothing_out_of_its_hands() -> None:
         world.run(500)
     busy.is_busy = False
     world.run(2_000)
-    back = [each for each in world.requests if isinstance(each, rq.JoinGroup)][-1]
+    back = [each for each in world.requests if isinstance(each, api.JoinGroup)][-1]
     assert (back.client, back.generation, back.member) == ("busy", -1, busy.member.member_id)
     mine = busy.owns
 

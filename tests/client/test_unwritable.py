@@ -6,8 +6,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.client.kit.events import TopicPartition
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program
@@ -20,8 +19,8 @@ BAD: dict[str, dict[str, Any]] = {
 }
 
 
-def row(partition: int, **fields: Any) -> rq.CommittedOffset:
-    return rq.CommittedOffset(**{"topic": "t", "partition": partition, "offset": 5} | fields)
+def row(partition: int, **fields: Any) -> api.CommittedOffset:
+    return api.CommittedOffset(**{"topic": "t", "partition": partition, "offset": 5} | fields)
 
 
 def program(log: FakeLog, client: str = "a", **config: Any) -> Program:
@@ -104,8 +103,8 @@ def test_a_subscription_that_cannot_be_written_fails_in_poll(log: FakeLog) -> No
 # ---- what is larger than a request -----------------------------------------------------------
 
 
-def commits_of(log: FakeLog) -> list[rq.OffsetCommit]:
-    return [each for batch in log.batches for each in batch if isinstance(each, rq.OffsetCommit)]
+def commits_of(log: FakeLog) -> list[api.OffsetCommit]:
+    return [each for batch in log.batches for each in batch if isinstance(each, api.OffsetCommit)]
 
 
 @pytest.mark.parametrize("kind", ["classic", "assigned"])
@@ -198,7 +197,7 @@ def test_offsets_of_more_partitions_than_a_request_names_are_fetched() -> None:
     answer = asked.result(0)
     assert answer.error is None
     assert {(each.topic, each.partition) for each in answer.offsets} == set(named)
-    fetches = [each for batch in log.batches for each in batch if isinstance(each, rq.OffsetFetch)]
+    fetches = [each for batch in log.batches for each in batch if isinstance(each, api.OffsetFetch)]
     assert all(len(codec.encode(each)) <= limits.REQUEST_BYTES_MAX for each in fetches)
 
 

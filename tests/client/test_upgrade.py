@@ -4,7 +4,7 @@ from typing import Any
 
 from coordlib.client.groups.assignors import FunctionAssignor
 from coordlib.core.groups.assignors import range_roundrobin as range_assignor
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.client import cooperative
 from tests.client.world import User, World, t
 
@@ -57,7 +57,7 @@ def test_a_member_that_offers_both_runs_eagerly_whatever_the_group_chose() -> No
 
     assert protocol_of(world) == {"cooperative-sticky"}
     assert a.told[1] == ("revoked", t(0, 1, 2, 3, 4, 5))
-    joins = [each for each in world.requests if isinstance(each, rq.JoinGroup)]
+    joins = [each for each in world.requests if isinstance(each, api.JoinGroup)]
     assert [p.name for p in joins[0].protocols] == ["cooperative-sticky", "range"]
 
 

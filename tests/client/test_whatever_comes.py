@@ -11,7 +11,7 @@ import pytest
 from coordlib.client.groups.assignors import AssignorFailed
 from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import ErrorCode
 from tests.client import cooperative
@@ -28,15 +28,15 @@ USUAL = (
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
 )
-ANSWER_TO: dict[type[rq.Request], type[rq.Response]] = {
-    rq.JoinGroup: rq.JoinGroupResponse,
-    rq.SyncGroup: rq.SyncGroupResponse,
-    rq.Subscribe: rq.SubscribeResponse,
-    rq.Release: rq.ReleaseResponse,
-    rq.Heartbeat: rq.HeartbeatResponse,
-    rq.LeaveGroup: rq.LeaveGroupResponse,
-    rq.OffsetCommit: rq.OffsetCommitResponse,
-    rq.OffsetFetch: rq.OffsetFetchResponse,
+ANSWER_TO: dict[type[api.Request], type[api.Response]] = {
+    api.JoinGroup: api.JoinGroupResponse,
+    api.SyncGroup: api.SyncGroupResponse,
+    api.Subscribe: api.SubscribeResponse,
+    api.Release: api.ReleaseResponse,
+    api.Heartbeat: api.HeartbeatResponse,
+    api.LeaveGroup: api.LeaveGroupResponse,
+    api.OffsetCommit: api.OffsetCommitResponse,
+    api.OffsetFetch: api.OffsetFetchResponse,
 }
 
 
@@ -47,7 +47,7 @@ class World:
         self.play, self.luck, self.now_ms = play, luck, 0
         self.calls: list[sg.Call] = []
         self.work: list[sg.Divide | sg.LookUp] = []
-        self.unwritten: list[rq.Request] = []
+        self.unwritten: list[api.Request] = []
         self.states: set[State] = set()
 
     def say(self, event: sg.Input) -> None:
@@ -93,7 +93,7 @@ class World:
         if self.calls and self.luck.random() < 0.8:
             self.say(sg.CalledBack(self.now_ms, self.calls.pop(0).callback))
             return
-        offsets = (rq.CommittedOffset("t", 0, 5),)
+        offsets = (api.CommittedOffset("t", 0, 5),)
         events: list[Any] = [
             sg.Polled(self.now_ms),
             sg.Polled(self.now_ms),
@@ -127,12 +127,12 @@ class World:
             )
         )
 
-    def answer(self) -> rq.Response:
+    def answer(self) -> api.Response:
         """To something that it sent, mostly what fits."""
         luck = self.luck
         request = luck.choice(self.play.sent[-4:] if luck.random() < 0.8 else self.play.sent)
         fits = ANSWER_TO[type(request)]
-        kind = fits if luck.random() < 0.9 else luck.choice([*ANSWER_TO.values(), rq.Rejected])
+        kind = fits if luck.random() < 0.9 else luck.choice([*ANSWER_TO.values(), api.Rejected])
         id_ = request.id if luck.random() < 0.95 else luck.choice(("cafe-x", "cafe-99", "cafe-"))
         code = luck.choice((*[ErrorCode.NONE] * 12, *USUAL, *USUAL, luck.choice(list(ErrorCode))))
         error = code.name if luck.random() < 0.98 else "OF_TOMORROW"
@@ -141,15 +141,15 @@ class World:
             fields |= self.own_fields(kind)
         return kind(**fields, error=error, **({"message": "m"} if error != "NONE" else {}))
 
-    def own_fields(self, kind: type[rq.Response]) -> dict[str, Any]:
+    def own_fields(self, kind: type[api.Response]) -> dict[str, Any]:
         luck = self.luck
         if luck.random() < 0.1:
             return {}
-        joined = rq.JoinedMember(MEMBER, None, WANTS)
-        fences = rq.GrantedPartitions("t", (0,), 41)
-        asked = rq.DemandedRelease(luck.choice((44, 45)), (rq.OwnedPartitions("t", (1,)),))
+        joined = api.JoinedMember(MEMBER, None, WANTS)
+        fences = api.GrantedPartitions("t", (0,), 41)
+        asked = api.DemandedRelease(luck.choice((44, 45)), (api.OwnedPartitions("t", (1,)),))
         return {
-            rq.JoinGroupResponse: {
+            api.JoinGroupResponse: {
                 "generation": luck.randint(1, 9),
                 "protocol": "cooperative-sticky",
                 "leader": luck.choice((MEMBER, "other")),
@@ -157,9 +157,9 @@ class World:
                 "members": (joined,),
                 "skip_assignment": luck.random() < 0.1,
             },
-            rq.SyncGroupResponse: {"assignment": luck.choice((SHARE, b"", b"\0")), "fence": 41},
-            rq.SubscribeResponse: self.picture((fences,), (asked,)),
-            rq.OffsetFetchResponse: {"offsets": (), "part": 0, "parts": luck.choice((1, 2))},
+            api.SyncGroupResponse: {"assignment": luck.choice((SHARE, b"", b"\0")), "fence": 41},
+            api.SubscribeResponse: self.picture((fences,), (asked,)),
+            api.OffsetFetchResponse: {"offsets": (), "part": 0, "parts": luck.choice((1, 2))},
         }.get(kind, {})
 
     def picture(self, granted: tuple[Any, ...], asked: tuple[Any, ...]) -> dict[str, Any]:
@@ -175,13 +175,13 @@ class World:
     def notice(self) -> Any:
         luck, about = self.luck, {"group": "orders", "cause": "r1-8"}
         generation = self.play.member.generation if luck.random() < 0.8 else 3
-        granted = (rq.GrantedPartitions("t", (0, 1), 41),)
+        granted = (api.GrantedPartitions("t", (0, 1), 41),)
         return luck.choice(
             (
-                rq.RebalanceInProgress(**about, generation=generation),
-                rq.MemberRemoved(**about, member=self.play.member.member or MEMBER, reason="why"),
-                rq.AssignmentChanged(**about, **self.picture(granted, ())),
-                rq.Progress(shard=1, offset=self.play.offset, time_ms=1),
+                api.RebalanceInProgress(**about, generation=generation),
+                api.MemberRemoved(**about, member=self.play.member.member or MEMBER, reason="why"),
+                api.AssignmentChanged(**about, **self.picture(granted, ())),
+                api.Progress(shard=1, offset=self.play.offset, time_ms=1),
             )
         )
 
@@ -211,13 +211,13 @@ def of_classic(kind: str) -> Play:
 
 def test_the_alphabet_knows_all_answers() -> None:
     """A new answer must come up here, too."""
-    known = {*ANSWER_TO.values(), rq.Rejected}
+    known = {*ANSWER_TO.values(), api.Rejected}
     asked_by_others = {
-        *(rq.DescribeGroupResponse, rq.DeleteGroupResponse, rq.OffsetDeleteResponse),
-        *(rq.FindCoordinatorResponse, rq.ApiVersionsResponse, rq.ReleaseQuarantineResponse),
-        *(rq.PendingCommitResponse, rq.DecidePendingResponse),
+        *(api.DescribeGroupResponse, api.DeleteGroupResponse, api.OffsetDeleteResponse),
+        *(api.FindCoordinatorResponse, api.ApiVersionsResponse, api.ReleaseQuarantineResponse),
+        *(api.PendingCommitResponse, api.DecidePendingResponse),
     }
-    answers = {each for each in rq.AnyResponse.__args__ if issubclass(each, rq.Response)}
+    answers = {each for each in api.AnyResponse.__args__ if issubclass(each, api.Response)}
     of_other_clients = {
         each for each in answers if each.__module__.endswith(("controller", "transactions"))
     }

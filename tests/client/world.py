@@ -10,7 +10,7 @@ from coordlib.client.groups.assignors import Assignor
 from coordlib.client.groups.member import ClassicMember, Member
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.requests import Timing
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 
@@ -128,7 +128,7 @@ class World:
         self.log.advance(for_ms, self.poll_all, step_ms)
 
     @property
-    def requests(self) -> list[rq.Request]:
+    def requests(self) -> list[api.Request]:
         """All that members wrote, in the order of the log."""
         return [request for batch in self.log.batches for request in batch]
 
@@ -138,10 +138,10 @@ class World:
             (number, request)
             for number, batch in enumerate(self.log.batches)
             for request in batch
-            if request.client == client and not isinstance(request, rq.Heartbeat)
+            if request.client == client and not isinstance(request, api.Heartbeat)
         ]
-        last = max(at for at, (_, each) in enumerate(sent) if isinstance(each, rq.OffsetCommit))
-        assert isinstance(sent[last + 1][1], rq.JoinGroup | rq.LeaveGroup)
+        last = max(at for at, (_, each) in enumerate(sent) if isinstance(each, api.OffsetCommit))
+        assert isinstance(sent[last + 1][1], api.JoinGroup | api.LeaveGroup)
         return sent[last + 1][0] - sent[last][0]
 
     @property
@@ -152,8 +152,8 @@ class World:
 
 def remove(world: World, user: User) -> None:
     """An operator thinks that it hangs."""
-    leaver = rq.Leaver(user.member.member_id)
-    request = rq.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,))
+    leaver = api.Leaver(user.member.member_id)
+    request = api.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,))
     world.log.append(user.member.identity.shard, request)
     world.log.pump()
 

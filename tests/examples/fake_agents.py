@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from coordlib.client import BrokerFenced, Following, Leadership
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from examples.store.server import Store
 
 TOPIC = "entries"
@@ -75,10 +75,10 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rows = {
-            PLACE: rs.ReplicaRow(TOPIC, 0, 7, -1, -1, 0, -1, (1, 2, 3), (1, 2, 3)),
+            PLACE: api.ReplicaRow(TOPIC, 0, 7, -1, -1, 0, -1, (1, 2, 3), (1, 2, 3)),
         }
-        self.topics = {TOPIC: rs.TopicRow(TOPIC, 7, 1, 2, False, False)}
-        self.brokers: dict[int, rs.BrokerRow] = {}
+        self.topics = {TOPIC: api.TopicRow(TOPIC, 7, 1, 2, False, False)}
+        self.brokers: dict[int, api.BrokerRow] = {}
         self.stores: dict[int, Store] = {}
         #: What stores have told of: (broker, what, when, fields).
         self.told: list[tuple[int, str, int, dict[str, Any]]] = []
@@ -87,7 +87,7 @@ class World:
         for broker in brokers:
             self.stores[broker] = store = self._store(broker)
             endpoints = store.agent.options["endpoints"]
-            self.brokers[broker] = rs.BrokerRow(
+            self.brokers[broker] = api.BrokerRow(
                 broker, store.agent.incarnation, "Active", tuple(endpoints), None
             )
 

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from coordlib.core.engine.effects import COMMITTED
 from coordlib.core.engine.effects import EVENTS as EVENTS_TOPIC
 from coordlib.core.groups.assigned.group import Member
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.stored import LagSample
 from coordlib.history.tables import COLUMNS, EVENTS, LAG, PARTITIONED_BY, SNAPSHOTS, path_of
 from coordlib.job.background.committed_log import CommittedOffsets, read_record
@@ -87,7 +87,7 @@ class Life:
 
     def join(self, client: str, after_ms: int = 1_000, settles: bool = True) -> None:
         self.talk.send(
-            rq.Subscribe(
+            api.Subscribe(
                 v=1, id=f"{client}-1", client=client, group=GROUP, topics=(TOPIC,),
                 session_timeout_ms=SESSION_S * 1000, rebalance_timeout_ms=20_000,
             ),
@@ -104,10 +104,10 @@ class Life:
                 self.let_go(each, demand.timer.cause, demand.partitions.get(TOPIC, ()))
 
     def let_go(self, member: Member, cause: int, partitions: Any, after_ms: int = 400) -> None:
-        rows = tuple(rq.CommittedOffset(TOPIC, each, self._read[each]) for each in partitions)
+        rows = tuple(api.CommittedOffset(TOPIC, each, self._read[each]) for each in partitions)
         generation = self.talk.group(GROUP).generation
         self.talk.send(
-            rq.Release(
+            api.Release(
                 v=1, id=f"{member.client}-{self.talk.next_offset}", client=member.client,
                 group=GROUP, generation=generation, member=member.member, cause=cause, offsets=rows,
             ),
@@ -134,7 +134,7 @@ class Life:
         owned = member.owned.get(TOPIC, ())
         for each in owned:
             self._read[each] = min(self._read[each] + READ, self.log_end(each))
-        rows = tuple(rq.CommittedOffset(TOPIC, each, self._read[each]) for each in owned)
+        rows = tuple(api.CommittedOffset(TOPIC, each, self._read[each]) for each in owned)
         if rows:
             self.talk.send(
                 commit(

@@ -8,7 +8,7 @@ from typing import Any
 
 from coordlib.core.engine.effects import EVENTS as EVENTS_TOPIC
 from coordlib.core.engine.effects import Output
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.history.assigned_life import row_of_event, write_tables
 from tests.tools import clusters as c
 from tests.tools.driving import Conversation
@@ -136,10 +136,10 @@ def a_life_of_a_cluster() -> ClusterLife:
     life.passes(1)
     life.wants(3, "Inactive")
     life.passes(2)
-    life.say(c.about(rq.DeleteTopics, topics=("gone",)))
+    life.say(c.about(api.DeleteTopics, topics=("gone",)))
     life.wants(3, "Active")
     row = c.partitions_of(life.talk.shard, CLUSTER)["gone", 0]
-    told = rq.DeletedReplica(topic="gone", topic_id=row.topic_id, partition=0)
+    told = api.DeletedReplica(topic="gone", topic_id=row.topic_id, partition=0)
     life.say(c.deleted(3, life.cluster.brokers[3].incarnation, told, client="b3"))
     life.passes(3)
     return life

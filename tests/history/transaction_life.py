@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.history.assigned_life import write_tables
 from tests.history.cluster_life import rows_of_events
 from tests.tools import driving
@@ -22,7 +22,7 @@ class TransactionLife:
         self.talk.now_ms = int(START.timestamp() * 1000)
         self._began_ms = self.talk.now_ms
 
-    def at(self, seconds: float, *requests: rq.AnyRequest) -> list[str]:
+    def at(self, seconds: float, *requests: api.AnyRequest) -> list[str]:
         """These, one after the other, so long after the start; their messages reach the groups."""
         after_ms = self._began_ms + int(seconds * 1000) - self.talk.now_ms
         lines = self.talk.tick(after_ms=after_ms) if after_ms else []
@@ -30,12 +30,12 @@ class TransactionLife:
             lines += self.talk.send(request)
         return lines + self.talk.settle()
 
-    def offsets(self, producer: int, epoch: int, number: int, **places: int) -> rq.TxnOffsetCommit:
+    def offsets(self, producer: int, epoch: int, number: int, **places: int) -> api.TxnOffsetCommit:
         """The positions of partitions of `orders`, by their names `p0`, `p1`."""
         named = {"of_group": GROUP, "offsets": rows(**places)}
         return p.offsets(producer, epoch, number, **named)
 
-    def pending(self, group: str, **places: int) -> rq.PendingCommit:
+    def pending(self, group: str, **places: int) -> api.PendingCommit:
         """The same inside of a transaction of Kafka."""
         return driving.pending_commit("copier-k", group=group, offsets=rows(**places))
 
@@ -47,10 +47,10 @@ class TransactionLife:
         return write_tables(tables, self.rows())
 
 
-def rows(**places: int) -> tuple[rq.CommittedOffset, ...]:
+def rows(**places: int) -> tuple[api.CommittedOffset, ...]:
     """`p0=5`: offset 5 of partition 0 of `orders`."""
     return tuple(
-        rq.CommittedOffset("orders", int(name[1:]), offset) for name, offset in places.items()
+        api.CommittedOffset("orders", int(name[1:]), offset) for name, offset in places.items()
     )
 
 

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.job import control
 from coordlib.job.control import ControlWriter, Signer
 from coordlib.kafka import producer
@@ -14,7 +13,7 @@ from tests.kafka.mortal import MortalProducer
 from tests.kafka.queue_producer import Queue
 from tests.tools.driving import SETTINGS
 
-TICK = rq.Tick(v=1, published=3)
+TICK = api.Tick(v=1, published=3)
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}
 
 
@@ -24,7 +23,9 @@ def signer() -> Signer:
 
 def numbers(values: list[bytes]) -> list[tuple[int, int]]:
     read = [codec.decode_request(value) for value in values]
-    return [each.n for each in read if isinstance(each, rq.Control) and each.n is not msgspec.UNSET]
+    return [
+        each.n for each in read if isinstance(each, api.Control) and each.n is not msgspec.UNSET
+    ]
 
 
 def test_numbers_rise_in_each_shard() -> None:
@@ -83,7 +84,7 @@ def test_what_a_dead_producer_still_has_is_given_up_before_another_one_writes(
     next producer writes, it would be acknowledged, and count for nothing."""
     told: list[str] = []
     writer.write(0, TICK, lambda error: told.append(f"tick {error}"))
-    writer.write(0, rq.TopicMetadata(v=1, topics=()), lambda error: told.append(f"topics {error}"))
+    writer.write(0, api.TopicMetadata(v=1, topics=()), lambda error: told.append(f"topics {error}"))
     Queue.made[0].end(KafkaError(KafkaError._FATAL, "dead", fatal=True))
 
     writer.write(0, TICK, lambda error: told.append(f"again {error}"))

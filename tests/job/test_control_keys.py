@@ -13,8 +13,7 @@ from coordlib.core.groups.group import GroupSettings
 from coordlib.core.groups.protocol import Groups
 from coordlib.core.registry import REGISTRY
 from coordlib.core.transactions.protocol import Transactions, TransactionsSettings
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.cells import CELL, KEYS, CellValue, Owned, ShardRange, key_of
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import ControlKey, ControlKeys, Layout, Marker, ShardPosition
@@ -121,8 +120,8 @@ def judged(*shards: int) -> bytes:
 
 
 def number(authority: Authority) -> Any:
-    read = codec.decode_request(authority.signer.value(0, rq.Tick(v=1, published=0)))
-    return read.n if isinstance(read, rq.Tick) else read
+    read = codec.decode_request(authority.signer.value(0, api.Tick(v=1, published=0)))
+    return read.n if isinstance(read, api.Tick) else read
 
 
 def test_the_first_start_makes_a_key_that_counts_from_the_first_record() -> None:
@@ -158,7 +157,7 @@ def test_messages_from_before_the_first_start_use_up_no_numbers_and_leave_no_off
     )
     group = next(name for name in map(str, range(99)) if shard_of(name, 2) == 1)
 
-    def message(number: int, producer_id: int) -> rq.FromShard:
+    def message(number: int, producer_id: int) -> api.FromShard:
         position = {"topic": "t", "partition": 0, "offset": 7}
         request = {
             "type": "TxnOffsetCommit",
@@ -178,7 +177,7 @@ def test_messages_from_before_the_first_start_use_up_no_numbers_and_leave_no_off
         body = msgspec.Raw(
             msgspec.json.encode({"type": "TxnOffsets", "group": group, "request": request})
         )
-        return rq.FromShard(v=1, source=0, seq=number, body=body)
+        return api.FromShard(v=1, source=0, seq=number, body=body)
 
     forged = [codec.encode(message(number, 666)) for number in (1, 2, 3)]
     true = [authority.signer.value(1, message(number, 7 + number)) for number in (1, 2, 3)]

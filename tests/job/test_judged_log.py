@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 from coordlib.client.kit.reading import Proofs
 from coordlib.core.engine.effects import Output
 from coordlib.core.engine.state import InputRecord
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.cells import ShardRange, composed
 from coordlib.core.wire.stored import (
     EVENT_REQUESTS_LOST,
@@ -123,7 +122,7 @@ class Sink:
         self.marker = marker
         self.starts: dict[str, dict[str, int]] = {}
         self.lines: list[Event] = []
-        self.told: rs.AnyResponse | None = None
+        self.told: api.AnyResponse | None = None
 
     @property
     def progress(self) -> "Sink":
@@ -306,7 +305,7 @@ def test_what_was_removed_is_skipped_once_and_stands_in_history(logs: Logs) -> N
     assert (line.type, line.cause, line.time_ms) == (EVENT_REQUESTS_LOST, "r1-13", 5)
     assert line.event_id.startswith("YjVo5al4-r1-13-")
     assert line.reason == Why.REMOVED
-    assert sink.told == rs.CoordinatorLoading(lost={1: 14}), "clients ask again"
+    assert sink.told == api.CoordinatorLoading(lost={1: 14}), "clients ask again"
     assert line.detail == {
         "topic": REQUESTS,
         "partition": 1,
@@ -327,7 +326,7 @@ def test_of_a_log_that_was_cut_every_unanswered_request_is_lost(logs: Logs, regr
     proofs.acknowledged(1, 17, proofs.mark(1, 1, "aa-2"))
     told = settle(logs, marker, accepted=True).told
 
-    assert isinstance(told, rs.CoordinatorLoading)
+    assert isinstance(told, api.CoordinatorLoading)
     assert isinstance(told.lost, dict)
     assert [each for at in told.lost.items() for each in proofs.lost(*at)] == ["aa-1"]
 

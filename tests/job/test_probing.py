@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from coordlib.core.engine.effects import COMMITTED, EVENTS, RESPONSES, Output
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import TooMuchAtOnce
 from coordlib.job.batch import assemble, judge_readable
@@ -59,7 +58,7 @@ class Prefix:
             raise Killed
         self.dies_after -= 1
 
-    def append(self, request: rq.AnyRequest, shard: int, topic: str = "p.requests") -> bytes:
+    def append(self, request: api.AnyRequest, shard: int, topic: str = "p.requests") -> bytes:
         value = codec.encode(request)
         self.log.setdefault(Place(topic, shard), []).append(value)
         return value
@@ -314,9 +313,9 @@ def test_a_record_is_not_to_blame_where_the_state_alone_is_too_much(prefix: Pref
 
 @pytest.mark.parametrize(
     "record",
-    [rq.Tick(v=1, published=-1), rq.FromShard(v=1, source=1, seq=1, body=driving.Raw(b"{}"))],
+    [api.Tick(v=1, published=-1), api.FromShard(v=1, source=1, seq=1, body=driving.Raw(b"{}"))],
 )
-def test_what_the_job_has_written_is_never_set_aside(prefix: Prefix, record: rq.Control) -> None:
+def test_what_the_job_has_written_is_never_set_aside(prefix: Prefix, record: api.Control) -> None:
     """The start names it, and what to do; the other shards go on by a record."""
     prefix.deadly[prefix.append(record, 0)] = TooMuchAtOnce("too much")
     prefix.append(commit("b", group=NAMES[1]), 1)

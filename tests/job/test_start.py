@@ -20,8 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.stored import JudgedRecord, Layout, Marker, decode_marker
 from coordlib.errors import StartRefused
 from coordlib.job.checkpoint import SECRET_FILE
@@ -141,7 +140,7 @@ SHARD = 1
 
 def ask(broker: Broker, topic: str, partition: int = SHARD) -> None:
     """A client writes a request there."""
-    request = rq.OffsetFetch(v=1, id="1", client="c", reply=0, group="g")
+    request = api.OffsetFetch(v=1, id="1", client="c", reply=0, group="g")
     with closing(Producer({"bootstrap.servers": broker.bootstrap_servers})) as producer:
         producer.produce(topic, codec.encode(request), b"g", partition=partition)
         producer.flush(60)
@@ -154,7 +153,7 @@ def answers(broker, made) -> Callable[[], int]:
     def count() -> int:
         client = {"bootstrap.servers": broker.bootstrap_servers}
         found = read_to_end(client, f"{made}.responses", 0)
-        return sum(isinstance(each, rq.OffsetFetchResponse) for each in found)
+        return sum(isinstance(each, api.OffsetFetchResponse) for each in found)
 
     return count
 
@@ -407,10 +406,10 @@ def test_a_rebuild_tells_everybody_who_waits_for_an_answer(start, made, broker):
 
     client = {"bootstrap.servers": broker.bootstrap_servers}
     told = [read_to_end(client, f"{made}.responses", partition) for partition in range(2)]
-    assert [rq.CoordinatorLoading() in each for each in told] == [True, True]
+    assert [api.CoordinatorLoading() in each for each in told] == [True, True]
 
 
-def read_to_end(client: dict[str, str], topic: str, partition: int) -> list[rq.AnyResponse]:
+def read_to_end(client: dict[str, str], topic: str, partition: int) -> list[api.AnyResponse]:
     return [codec.decode_response(value) for value in values_of(client, topic, partition) if value]
 
 

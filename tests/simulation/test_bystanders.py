@@ -8,7 +8,7 @@ import pytest
 
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.simulation.test_checks import assert_breaks, edit
 from tests.tools.driving import Conversation, commit, describe, join
 from tests.tools.simulation import bystanders, checks, one_fold, plan
@@ -41,7 +41,7 @@ def told(type_: str, cause: str, true_ms: int = NOW_MS, **fields: Any) -> Told:
 
 
 def asked(
-    request: rq.Request, coordinate: str, true_ms: int, group: str = "g", client: str = ""
+    request: api.Request, coordinate: str, true_ms: int, group: str = "g", client: str = ""
 ) -> Asked:
     topic, offset = coordinate[0], int(coordinate.rsplit("-", 1)[1])
     named = {"group": group, **({"client": client} if client else {})}
@@ -80,7 +80,7 @@ def world(**traits: Any) -> World:
 
 def test_an_answer_without_bound_is_seen() -> None:
     """INV-68: one partition, named 25,000 times."""
-    fetch = rq.OffsetFetch(v=1, id="1", client="a", group="g")
+    fetch = api.OffsetFetch(v=1, id="1", client="a", group="g")
     made = Made([asked(fetch, "r0-1", 0)], [], r0_1={"error": "NONE", "value": b"x" * 1_000_000})
 
     bystanders.check_sizes(world(), made)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.simulation import checks, commits, one_fold, plan
 from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.evidence import Asked
@@ -249,8 +249,8 @@ def test_a_fetch_that_shows_an_older_offset_is_seen() -> None:
 
 def test_a_position_of_the_batch_that_deletes_its_group_counts() -> None:
     """INV-23: it is judged after the batch's requests, and the group comes back with it."""
-    row = rq.CommittedOffset("t", 0, 7)
-    position = rq.OffsetCommit(
+    row = api.CommittedOffset("t", 0, 7)
+    position = api.OffsetCommit(
         v=1, id="p", client="query", group=GROUP, generation=-1, member="", offsets=(row,)
     )
     found = SimpleNamespace(
@@ -267,9 +267,9 @@ def test_a_position_of_the_batch_that_deletes_its_group_counts() -> None:
             )
         ],
         judged=[
-            Asked(0, 4, 0, rq.DeleteGroup(v=1, id="d", client="admin", group=GROUP)),
+            Asked(0, 4, 0, api.DeleteGroup(v=1, id="d", client="admin", group=GROUP)),
             Asked(0, 9, 0, position, COMMITS),
-            Asked(0, 5, 0, rq.OffsetFetch(v=1, id="f", client="admin", group=GROUP)),
+            Asked(0, 5, 0, api.OffsetFetch(v=1, id="f", client="admin", group=GROUP)),
         ],
         answers={
             "o0-9": [{"error": "NONE"}],

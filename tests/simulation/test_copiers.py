@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.simulation.as_they_were import drawn
 from tests.tools.simulation import plan, run
 from tests.tools.simulation.cluster import Cluster, Outcome
@@ -148,19 +148,19 @@ def test_markers_of_one_id_leave_those_of_others_on_their_way() -> None:
 # -- checks that find nothing may be blind ---------------------------------------------------------
 
 
-def asked(offset: int, request: rq.Request) -> Asked:
+def asked(offset: int, request: api.Request) -> Asked:
     return Asked(0, offset, offset, request)
 
 
 def pending(offset: int, at: int) -> Asked:
-    rows = (rq.CommittedOffset("draft", 0, at),)
+    rows = (api.CommittedOffset("draft", 0, at),)
     who: dict[str, Any] = {"v": 1, "id": "1", "client": "k", "group": "copiers", "reply": 0}
-    return asked(offset, rq.PendingCommit(**who, decided_by="kafka", offsets=rows))
+    return asked(offset, api.PendingCommit(**who, decided_by="kafka", offsets=rows))
 
 
 def fetch(offset: int) -> Asked:
     who: dict[str, Any] = {"v": 1, "id": "1", "client": "k", "group": "copiers", "reply": 0}
-    return asked(offset, rq.OffsetFetch(**who, topics=None, require_stable=True))
+    return asked(offset, api.OffsetFetch(**who, topics=None, require_stable=True))
 
 
 def told(offset: int = -1, error: str = "NONE") -> list[dict[str, Any]]:
@@ -168,8 +168,8 @@ def told(offset: int = -1, error: str = "NONE") -> list[dict[str, Any]]:
     return [{"error": "NONE", "offsets": [row]}]
 
 
-def decided(**outcomes: tuple[int, ...]) -> rq.TxnDecided:
-    return rq.TxnDecided(v=1, **outcomes)
+def decided(**outcomes: tuple[int, ...]) -> api.TxnDecided:
+    return api.TxnDecided(v=1, **outcomes)
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_an_honest_log_passes(waiting: Waiting) -> None:
     ],
 )
 def test_a_wrong_answer_is_seen(
-    waiting: Waiting, record: rq.TxnDecided | None, answer: list[dict[str, Any]]
+    waiting: Waiting, record: api.TxnDecided | None, answer: list[dict[str, Any]]
 ) -> None:
     """INV-93."""
     if record is not None:

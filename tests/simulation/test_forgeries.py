@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from coordlib.core.engine.refusals import ControlRecords
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.envelope import Refusal
 from coordlib.job.control import ED25519
 from coordlib.testing.signing import stand_in
@@ -73,7 +73,7 @@ def test_a_forgery_that_counted_is_seen(
     world = forged(kind)
     real: Callable[..., object] = ControlRecords.judge
 
-    def judge(self: ControlRecords, request: rq.Control, record: object) -> object:
+    def judge(self: ControlRecords, request: api.Control, record: object) -> object:
         judged = real(self, request, record)
         refused = isinstance(judged, Refusal) if believes == "unsigned" else judged is None
         return request if refused else judged

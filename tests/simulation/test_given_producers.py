@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import producers as p
 from tests.tools.simulation.evidence import Asked, Told
 from tests.tools.simulation.transactions import given
@@ -14,7 +14,9 @@ from tests.tools.simulation.violation import Violation
 Answer = dict[str, Any]
 
 
-def producers(*log: tuple[rq.Request, Answer | None], events: dict[int, str] | None = None) -> None:
+def producers(
+    *log: tuple[api.Request, Answer | None], events: dict[int, str] | None = None
+) -> None:
     """Check requests, each with its answer, in one shard."""
     requests = [Asked(0, offset, offset, request) for offset, (request, _) in enumerate(log)]
     answers = {f"r0-{offset}": [each] for offset, (_, each) in enumerate(log) if each is not None}
@@ -31,7 +33,7 @@ def given_to(producer_id: int, epoch: int) -> Answer:
 
 FENCED: Answer = {"error": "PRODUCER_FENCED"}
 #: A begins and commits; b takes over.
-TAKEN_OVER: tuple[tuple[rq.Request, Answer | None], ...] = (
+TAKEN_OVER: tuple[tuple[api.Request, Answer | None], ...] = (
     (p.init(), given_to(0, 0)),
     (p.offsets(0, 0), None),  # its group's shard has answered
     (p.end(0, 0), given_to(0, 1)),
@@ -72,7 +74,7 @@ def test_a_producer_that_was_taken_over_and_is_refused_passes() -> None:
     ],
 )
 def test_an_older_producer_that_changes_something_is_seen(
-    request_: rq.Request, answer: Answer | None, change: str
+    request_: api.Request, answer: Answer | None, change: str
 ) -> None:
     """INV-94."""
     with pytest.raises(Violation, match="INV-94"):
@@ -88,7 +90,7 @@ def test_an_older_producer_that_changes_something_is_seen(
         pytest.param(p.init(client="c", group=None), given_to(0, 3), id="of no id"),
     ],
 )
-def test_a_producer_that_is_given_twice_is_seen(request_: rq.Request, answer: Answer) -> None:
+def test_a_producer_that_is_given_twice_is_seen(request_: api.Request, answer: Answer) -> None:
     """INV-98."""
     with pytest.raises(Violation, match="INV-98"):
         producers(*TAKEN_OVER, (request_, answer))

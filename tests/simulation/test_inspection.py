@@ -15,8 +15,7 @@ from coordlib.core.engine.effects import REQUESTS, EffectTooLarge
 from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.errors import ErrorCode
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.core import InputRecord, Shard, decode_blob, fold
@@ -28,14 +27,14 @@ from tests.tools.simulation.paged import Paged
 PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)
 
 
-def log(*requests: rq.AnyRequest, topic: str = REQUESTS) -> list[InputRecord]:
+def log(*requests: api.AnyRequest, topic: str = REQUESTS) -> list[InputRecord]:
     return [
         InputRecord(topic, number, 1_000_000 + number, codec.encode(request))
         for number, request in enumerate(requests)
     ]
 
 
-def blob_of(*requests: rq.AnyRequest) -> bytes:
+def blob_of(*requests: api.AnyRequest) -> bytes:
     shard = Shard(None, SETTINGS)
     for record in log(*requests):
         shard.judge(record)
@@ -103,7 +102,7 @@ def test_a_group_that_waits_for_what_is_covered_is_seen() -> None:
     assert_breaks("rule 3", lambda: Inspector().check_states(PRODUCTION, state))
 
 
-def watched_shard(*requests: rq.AnyRequest) -> WatchedShard:
+def watched_shard(*requests: api.AnyRequest) -> WatchedShard:
     shard = WatchedShard(None, SETTINGS)
     for record in log(*requests):
         shard.judge(record)
@@ -123,7 +122,7 @@ def test_a_number_that_is_not_what_counting_gives_is_seen(what: str) -> None:
 @pytest.mark.parametrize("what", ["due", "looks", "waits"])
 def test_a_row_that_is_lost_from_an_index_is_seen(what: str) -> None:
     """INV-15: a deadline, a look, one that waits for a tick."""
-    requests = (join("a"), commit("q", group="h"), rq.Tick(v=1, published=0), join("b", group="i"))
+    requests = (join("a"), commit("q", group="h"), api.Tick(v=1, published=0), join("b", group="i"))
     watched_shard(*requests).close()
     shard = watched_shard(*requests)
     index = getattr(shard._agenda, what)
@@ -135,8 +134,8 @@ def test_a_row_that_is_lost_from_an_index_is_seen(what: str) -> None:
 
 def test_a_deadline_that_did_not_fire_in_time_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """INV-33: by the record that is judged all the same."""
-    late = InputRecord(REQUESTS, 9, 2_000_000, codec.encode(rq.Tick(v=1, published=8)))
-    some = (join("a"), rq.Tick(v=1, published=0))
+    late = InputRecord(REQUESTS, 9, 2_000_000, codec.encode(api.Tick(v=1, published=8)))
+    some = (join("a"), api.Tick(v=1, published=0))
     watched_shard(*some).judge(late)
     monkeypatch.setattr(WatchedShard, "_fire_due", lambda *_: None)
     shard = watched_shard(*some)
@@ -194,20 +193,20 @@ def test_sizes_are_divided_only_where_it_is_wanted() -> None:
 def commits_that_touch(code: ErrorCode, failed: bool = False) -> Iterator[None]:
     """A core in which a commit that is refused counts as a sign of life."""
 
-    def judge(step: Any, request: rq.OffsetCommit) -> None:
+    def judge(step: Any, request: api.OffsetCommit) -> None:
         step.touched += list(step.live.members)
-        row = rq.FailedPartition("t", 0, ErrorCode.PARTITION_NOT_OWNED.name)
+        row = api.FailedPartition("t", 0, ErrorCode.PARTITION_NOT_OWNED.name)
         rows = {"failed": (row,)} if failed else {}
         if code is ErrorCode.NONE:
             step.answer(request, **rows)
         else:
             step.refuse(request, code)
 
-    with patch.dict(REGISTRY.kinds["classic"].handlers, {rq.OffsetCommit: judge}):
+    with patch.dict(REGISTRY.kinds["classic"].handlers, {api.OffsetCommit: judge}):
         yield
 
 
-def watched(*requests: rq.AnyRequest) -> None:
+def watched(*requests: api.AnyRequest) -> None:
     shard = WatchedShard(None, PRODUCTION)
     for record in log(*requests):
         shard.judge(record)
@@ -271,7 +270,7 @@ def test_a_rebuild_that_believes_old_counts_is_seen() -> None:
     """INV-38: a group that is set aside does not hear of topics that grow."""
 
     def knows(count: int) -> bytes:
-        topics = rq.TopicMetadata(v=1, topics=(rq.Topic("orders", count),))
+        topics = api.TopicMetadata(v=1, topics=(api.Topic("orders", count),))
         return blob_of(topics, leave("x", "nobody"))
 
     inspector = Inspector()

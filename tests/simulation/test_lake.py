@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordlib.client.transactions.delta_commits import DeltaFiles, Table, Written, settle
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import AnotherTable, CannotReach
 from tests.simulation.as_they_were import drawn
 from tests.tools.simulation import plan, run
@@ -241,20 +241,20 @@ ROWS = ((RAIN, 0, 5), (RAIN, 0, 6))
 
 
 def pending(decisions: Decisions, offset: int, at: int = 7) -> None:
-    rows = (rq.CommittedOffset(RAIN, 0, at),)
+    rows = (api.CommittedOffset(RAIN, 0, at),)
     more = {"member": "m-1", "generation": 1, "decided_by": "delta", "table": table.URI}
-    request = rq.PendingCommit(**WHO, **more, offsets=rows)
+    request = api.PendingCommit(**WHO, **more, offsets=rows)
     answer = {"error": "NONE", "pending": f"r0-{offset}"}
     decisions.judge(Asked(0, offset, offset, request), [answer])
 
 
 def decide(decisions: Decisions, entry: int, result: Any, error: str = "NONE") -> None:
-    request = rq.DecidePending(**WHO, pending=f"r0-{entry}", result=result)
+    request = api.DecidePending(**WHO, pending=f"r0-{entry}", result=result)
     decisions.judge(Asked(0, 99, 99, request), [{"error": error}])
 
 
 def fetch(decisions: Decisions, offset: int, error: str = "NONE") -> None:
-    request = rq.OffsetFetch(**WHO, topics=None, require_stable=True)
+    request = api.OffsetFetch(**WHO, topics=None, require_stable=True)
     row = {"topic": RAIN, "partition": 0, "offset": offset, "error": error}
     decisions.judge(Asked(0, 99, 99, request), [{"error": "NONE", "offsets": [row]}])
 

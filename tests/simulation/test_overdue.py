@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.simulation.test_bystanders import Made, asked, record, told, world
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.simulation import bystanders
@@ -58,7 +58,7 @@ _ENVELOPE = {"v": 1, "id": "1", "client": "b", "group": "g", "reply": 0}
 @pytest.mark.parametrize(
     "request_",
     [
-        rq.JoinGroup(
+        api.JoinGroup(
             **_ENVELOPE,
             member="",
             session_timeout_ms=6_000,
@@ -66,7 +66,7 @@ _ENVELOPE = {"v": 1, "id": "1", "client": "b", "group": "g", "reply": 0}
             protocol_type="consumer",
             protocols=(),
         ),
-        rq.RegisterBroker(
+        api.RegisterBroker(
             **_ENVELOPE,
             broker=1,
             endpoints=(),
@@ -74,11 +74,11 @@ _ENVELOPE = {"v": 1, "id": "1", "client": "b", "group": "g", "reply": 0}
             release_timeout_ms=6_000,
             storage="disk",
         ),
-        rq.InitProducerId(v=1, id="1", client="b", group="g", reply=0, timeout_ms=6_000),
+        api.InitProducerId(v=1, id="1", client="b", group="g", reply=0, timeout_ms=6_000),
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_a_step_of_the_clock_is_a_fifth_of_anybodys_timeout(request_: rq.Request) -> None:
+def test_a_step_of_the_clock_is_a_fifth_of_anybodys_timeout(request_: api.Request) -> None:
     """Rule 1, for all kinds of entities: a broker in a shard makes its clock go in short steps."""
     made = evidence([], 40_000)
     made.asked.append(asked(request_, "r0-0", 0))

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.kit import events as sg
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.demo.history import Happened
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.checking import checkers
@@ -283,7 +283,7 @@ def test_a_request_of_a_member_that_is_closed_is_seen() -> None:
     """INV-29: its own producer is closed by then, and others wait for its session."""
     _, (first, _) = at_work()
     member = first.consumer.member
-    leave = rq.LeaveGroup(v=1, id="1", client="a", group="g", members=(rq.Leaver(member="m"),))
+    leave = api.LeaveGroup(v=1, id="1", client="a", group="g", members=(api.Leaver(member="m"),))
     first.transport.detach(member)
 
     assert_breaks("INV-29", lambda: first.transport.send(member, leave))

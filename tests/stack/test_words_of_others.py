@@ -19,8 +19,7 @@ from coordlib.client import ClassicMember, CommittedReader, CoordinatedConsumer
 from coordlib.client.admin import Admin
 from coordlib.client.groups.assignors import BUILT_IN
 from coordlib.client.kit.requests import Timing
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.data_headers import MARKER_HEADER, TXN_HEADER, Marker, Stamp
 from coordlib.core.wire.envelope import shard_of
 from coordlib.local.stack import Stack
@@ -88,7 +87,7 @@ def reading(servers: str, kind: str, **config: Any) -> Iterator[Reading]:
         made.close()
 
 
-def written(place: Reading, request: Callable[..., rq.Request], count: int = 1) -> None:
+def written(place: Reading, request: Callable[..., api.Request], count: int = 1) -> None:
     """Put requests of a program that is none of ours into the group's shard."""
     producer = Producer(place.where)
     shards = len(producer.list_topics("coord.requests", 30).topics["coord.requests"].partitions)
@@ -142,9 +141,9 @@ def play_assigned(servers: str) -> None:
             {"topics": (place.topic,), "capacity": 2**40},
         ):
 
-            def subscribe(fields: dict[str, Any] = fields, **named: Any) -> rq.Request:
+            def subscribe(fields: dict[str, Any] = fields, **named: Any) -> api.Request:
                 wanted = {"topics": (), "session_timeout_ms": 6_000, "rebalance_timeout_ms": 6_000}
-                return rq.Subscribe(**{**named, **wanted, **fields})
+                return api.Subscribe(**{**named, **wanted, **fields})
 
             written(place, subscribe)
         place.goes_on()
@@ -154,13 +153,13 @@ def play_offsets(servers: str, kind: str) -> None:
     """Offsets that a member has committed are read by others: members, admins, the job."""
     with reading(servers, kind) as place:
         rows = [
-            rq.CommittedOffset(topic=name, partition=number, offset=offset, metadata=said)
+            api.CommittedOffset(topic=name, partition=number, offset=offset, metadata=said)
             for name in ODD_NAMES
             for number in (0, 2**31 - 1)
             for offset, said in ((0, ""), (2**63 - 1, "a\0b\n\N{SNOWMAN}"))
         ]
         for row in rows:
-            written(place, lambda row=row, **named: rq.OffsetCommit(**named, offsets=(row,)))
+            written(place, lambda row=row, **named: api.OffsetCommit(**named, offsets=(row,)))
         mine = place.consumers[0]
         mine.member.commit_async([row for row in rows if row.topic.isprintable()])
         place.goes_on()

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from coordlib.core.engine.effects import REQUESTS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import Refusal
 from coordlib.job.control import ED25519
 from tests.tools.bench import core, core_transactions
@@ -102,12 +101,12 @@ def test_ever_new_groups_are_ever_new_and_go_to_their_shard() -> None:
     records = some(begun("joins", "ever-new-groups", shards=3), 40)
     read = [codec.decode_request(record.value) for record in records]
 
-    assert len({each.group for each in read if isinstance(each, rq.JoinGroup)}) == 40
+    assert len({each.group for each in read if isinstance(each, api.JoinGroup)}) == 40
     assert {record.shard for record in records} == {0, 1, 2}
     assert all(
         each.group.encode() == record.key
         for each, record in zip(read, records, strict=True)
-        if isinstance(each, rq.JoinGroup)
+        if isinstance(each, api.JoinGroup)
     )
 
 
@@ -127,7 +126,7 @@ def test_a_producer_leaves_ten_thousand_entries_open_and_no_more() -> None:
 
 def test_answers_of_others_are_not_taken_for_the_floods() -> None:
     """To decode ten thousand a second would delay the probes that are timed."""
-    other = rq.JoinGroupResponse(id="1", client="probe-1", group="g", cause="r0-1")
+    other = api.JoinGroupResponse(id="1", client="probe-1", group="g", cause="r0-1")
     notice = b'{"type":"MemberRemoved","group":"hostile-x"}'
 
     assert error_of(codec.encode(other)) is None

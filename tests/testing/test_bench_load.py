@@ -6,8 +6,7 @@ from collections import Counter
 import psutil
 
 from coordlib.core.engine.effects import REQUESTS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.stored import Marker, ShardPosition
 from tests.tools.bench.core import SETTINGS
 from tests.tools.bench.crowd import Crowd, Record
@@ -25,7 +24,7 @@ class Job:
         self._settings, self._blob = settings, None
         self._offset = 0
 
-    def judge(self, records: list[Record]) -> list[rq.AnyResponse]:
+    def judge(self, records: list[Record]) -> list[api.AnyResponse]:
         """The answers to a batch, as a reader sees them."""
         batch = []
         for record in records:
@@ -72,13 +71,13 @@ def test_a_member_that_is_refused_joins_again_and_is_counted() -> None:
     beat = crowd.heartbeat(1)
     assert beat is not None
     request = codec.decode_request(beat.value)
-    assert isinstance(request, rq.Heartbeat)
-    leave = rq.LeaveGroup(
+    assert isinstance(request, api.Heartbeat)
+    leave = api.LeaveGroup(
         v=1,
         id="l",
         client=request.client,
         group=request.group,
-        members=(rq.Leaver(request.member),),
+        members=(api.Leaver(request.member),),
     )
     answers = job.judge([Record(codec.encode(leave), b"", 0)])
     rejoining = [each for answer in answers for each in crowd.hear(answer)]
@@ -97,7 +96,7 @@ def test_probes_are_timed_from_their_join_to_its_answer_and_leave() -> None:
     leaves = [each for answer in job.judge(joins) for each in probes.hear(answer, now_s=20.0)]
     assert probes.took_s == [10.0, 9.0, 8.0]
     assert (len(leaves), probes.unanswered, probes.refused) == (3, 0, 0)
-    left = [each for each in job.judge(leaves) if isinstance(each, rq.LeaveGroupResponse)]
+    left = [each for each in job.judge(leaves) if isinstance(each, api.LeaveGroupResponse)]
     assert [each.error for each in left] == ["NONE"] * 3
 
 
@@ -163,14 +162,14 @@ def test_ids_of_which_one_was_refused_are_not_settled() -> None:
     """A figure beside half of the ids would be of the other half."""
     ids = Ids(ids=3, pendings=1, shards=1, reply_partitions=1, token="x")
     (refused, *_) = ids.begin_all()
-    answer = rq.InitProducerIdResponse(
+    answer = api.InitProducerIdResponse(
         id="0-i",
         client="copier-x-0",
         group="id-x-0",
         cause="r0-1",
         error="THROTTLING_QUOTA_EXCEEDED",
     )
-    other = rq.InitProducerIdResponse(id="0-i", client="another", group="id-x-0", cause="r0-1")
+    other = api.InitProducerIdResponse(id="0-i", client="another", group="id-x-0", cause="r0-1")
 
     assert refused.key == b"id-x-0"
     assert (ids.hear(answer), ids.hear(other)) == ([], [])

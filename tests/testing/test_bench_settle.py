@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from coordlib.client import ClassicMember
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode, GroupError, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.tools.bench.settle import Times, summarise
@@ -137,8 +137,8 @@ def test_light_members_share_as_consumers_do(log: FakeLog, crew: Crew) -> None:
 
     said = [each for batch in log.batches for each in batch]
     of_first = [type(each) for each in said if each.client == "bench-0"]
-    assert of_first == [rq.Subscribe, rq.OffsetFetch, *[rq.Release] * 3, rq.LeaveGroup]
-    asked = {each.client for each in said if isinstance(each, rq.OffsetFetch)}
+    assert of_first == [api.Subscribe, api.OffsetFetch, *[api.Release] * 3, api.LeaveGroup]
+    asked = {each.client for each in said if isinstance(each, api.OffsetFetch)}
     assert asked == {f"bench-{number}" for number in range(4)}
     assert [each.failure for each in members] == [None] * 4
 

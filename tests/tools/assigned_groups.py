@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from coordlib.core.groups.assigned.group import Group, Member, Partitions
 from coordlib.core.groups.assignors.server_model import Strategy
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.core import ShardSettings
 from tests.tools.driving import SETTINGS, Conversation, leave, settings
 
@@ -22,19 +22,19 @@ A, B, C = "a-t-0-1", "b-t-0-3", "c-t-0-6"
 # -- requests, with what rarely matters left out ---------------------------------------------
 
 
-def subscribe(client: str, id: str = "j1", **fields: Any) -> rq.Subscribe:
+def subscribe(client: str, id: str = "j1", **fields: Any) -> api.Subscribe:
     """A Subscribe to the topic t, unless other topics or a pattern are named."""
     if "pattern" not in fields:
         fields.setdefault("topics", ("t",))
     defaults = {"group": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000}
-    return rq.Subscribe(v=1, id=id, client=client, **{**defaults, **fields})
+    return api.Subscribe(v=1, id=id, client=client, **{**defaults, **fields})
 
 
 def let_go(
     client: str, generation: int, member: str, cause: int, id: str = "r", **fields: Any
-) -> rq.Release:
+) -> api.Release:
     fields.setdefault("group", "g")
-    return rq.Release(
+    return api.Release(
         v=1, id=id, client=client, generation=generation, member=member, cause=cause, **fields
     )
 
@@ -44,15 +44,15 @@ def topic_id(number: int) -> str:
     return f"{number:022d}"
 
 
-def topics(counts: Mapping[str, int], ids: Any = UNSET, **fields: Any) -> rq.TopicMetadata:
+def topics(counts: Mapping[str, int], ids: Any = UNSET, **fields: Any) -> api.TopicMetadata:
     """What the driver tells: topics by partition count; others in the range do not exist.
 
     Args:
         ids: of all of them, by name.
     """
     told = dict.fromkeys(counts, UNSET) if ids is UNSET else ids
-    rows = tuple(rq.Topic(name, counts[name], told[name]) for name in sorted(counts))
-    return rq.TopicMetadata(v=1, topics=rows, **fields)
+    rows = tuple(api.Topic(name, counts[name], told[name]) for name in sorted(counts))
+    return api.TopicMetadata(v=1, topics=rows, **fields)
 
 
 # -- groups that have come so far ------------------------------------------------------------

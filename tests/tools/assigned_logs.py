@@ -12,7 +12,7 @@ from typing import Any
 from coordlib.core.engine.effects import RESPONSES
 from coordlib.core.groups.assignors import server_sticky
 from coordlib.core.groups.assignors.server_model import Shares, Subscriber
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import driving
 from tests.tools.assigned_groups import let_go, subscribe, topics
 from tests.tools.core import InputRecord, ShardSettings, of_groups
@@ -93,7 +93,7 @@ class Client:
             self.owes = [row["cause"] for row in told["release"]]
             self.is_waiting = False
 
-    def say(self, rnd: Random) -> rq.AnyRequest:
+    def say(self, rnd: Random) -> api.AnyRequest:
         """Something that this client might well write now."""
         self.count += rnd.random() < 0.95
         envelope: dict[str, Any] = {"group": self.group, "id": f"{self.name}{self.count}"}
@@ -112,7 +112,7 @@ class Client:
 
     def _request(
         self, rnd: Random, verb: str, member: str, generation: int, envelope: dict[str, Any]
-    ) -> rq.AnyRequest:
+    ) -> api.AnyRequest:
         if verb in ("first", "change", "bad"):
             self.is_waiting = True
             return self._subscribe(rnd, verb, member, generation, envelope)
@@ -124,7 +124,7 @@ class Client:
             self.is_waiting = True
             return driving.leave(self.name, member or "x", **envelope)
         if verb == "commit":
-            rows = self._rows(rnd) or (rq.CommittedOffset("t", 0, 3),)
+            rows = self._rows(rnd) or (api.CommittedOffset("t", 0, 3),)
             return driving.commit(self.name, generation, member, offsets=rows, **envelope)
         if verb == "join":
             return driving.join(self.name, **envelope)
@@ -136,7 +136,7 @@ class Client:
 
     def _subscribe(
         self, rnd: Random, verb: str, member: str, generation: int, envelope: dict[str, Any]
-    ) -> rq.Subscribe:
+    ) -> api.Subscribe:
         session_ms, rebalance_ms = rnd.choice(TIMEOUTS)
         strategies = ("sticky", "uniform", "range", "brittle")
         fields: dict[str, Any] = {
@@ -156,13 +156,13 @@ class Client:
             known = {}
         return subscribe(self.name, **known, **fields)
 
-    def _rows(self, rnd: Random) -> tuple[rq.CommittedOffset, ...]:
+    def _rows(self, rnd: Random) -> tuple[api.CommittedOffset, ...]:
         places = [*self.owns, ("t", 1), ("u", 0)]
         some = rnd.sample(places, min(len(places), rnd.randrange(3)))
-        return tuple(rq.CommittedOffset(topic, each, rnd.randrange(100)) for topic, each in some)
+        return tuple(api.CommittedOffset(topic, each, rnd.randrange(100)) for topic, each in some)
 
 
-_ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
+_ABOUT_GROUPS: dict[str, Callable[..., api.AnyRequest]] = {
     "fetch": driving.fetch,
     "describe": driving.describe,
     "delete": driving.delete,
@@ -231,7 +231,7 @@ def _operate(rnd: Random, talk: Conversation, name: str) -> None:
             talk.send(driving.join("e", group=name, session_timeout_ms=6_000))
 
 
-def _listing(rnd: Random, counts: dict[str, int]) -> rq.TopicMetadata:
+def _listing(rnd: Random, counts: dict[str, int]) -> api.TopicMetadata:
     """The topics as they are by now, whole or in part."""
     name = rnd.choice(TOPICS)
     counts[name] = rnd.choice((0, 1, 2, 3, 4, 6))

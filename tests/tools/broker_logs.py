@@ -13,7 +13,7 @@ from typing import Any
 from coordlib.core.controller import step
 from coordlib.core.engine.effects import RESPONSES
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.stored import PartitionValue
 from tests.tools import clusters as c
 from tests.tools.broker_processes import Disk, Process
@@ -233,7 +233,7 @@ class Life:
             row = self.random.choice(rows)
             process.disk.logs.pop((row.topic_id, row.partition), None)
             error = self.random.choice(("NONE", "NONE", "KAFKA_STORAGE_ERROR"))
-            told = rq.DeletedReplica(
+            told = api.DeletedReplica(
                 topic=row.topic,
                 topic_id=row.topic_id,
                 partition=row.partition,
@@ -254,9 +254,9 @@ class Life:
             count = self.random.randint(1, 3)
             self.say(c.create(c.new_topic(name, assignment=[some] * count)))
         elif roll == 3:
-            self.say(c.about(rq.CreatePartitions, topic=name, count=3))
+            self.say(c.about(api.CreatePartitions, topic=name, count=3))
         elif roll == 4:
-            self.say(c.about(rq.DeleteTopics, topics=(name,)))
+            self.say(c.about(api.DeleteTopics, topics=(name,)))
         elif roll == 5:
             self.say(c.elect(self.random.choice(("preferred", "preferred", "unclean"))))
         elif roll == 6:
@@ -270,7 +270,7 @@ class Life:
             self.say(c.leaves("ops", process.member))
         else:
             broker = self.random.choice(BROKERS)
-            self.say(c.about(rq.UnregisterBroker, broker=broker))
+            self.say(c.about(api.UnregisterBroker, broker=broker))
 
     def repeat(self) -> None:
         """A record comes again, however late."""

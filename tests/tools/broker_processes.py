@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.clusters import RELEASE_MS, SESSION_MS
 
 MARGIN_MS = max(1_000, min(SESSION_MS, RELEASE_MS) // 4)
@@ -41,7 +40,7 @@ class Process:
     previous: int = -1
     state: str = "Initial"
     since: int = -1
-    rows: dict[Place, rs.ReplicaRow] = field(default_factory=dict)
+    rows: dict[Place, api.ReplicaRow] = field(default_factory=dict)
     #: Active brokers, by incarnation.
     brokers: dict[int, int] = field(default_factory=dict)
     #: (topic id, partition, leader epoch) that it let go of for ever (rule 15).
@@ -91,7 +90,7 @@ class Process:
             self.is_stopped = True
             self.give_up()
 
-    def acting(self) -> dict[Place, rs.ReplicaRow]:
+    def acting(self) -> dict[Place, api.ReplicaRow]:
         """What it acts as leader of."""
         if not self.may_act:
             return {}
@@ -121,22 +120,22 @@ class Process:
 
     def _take(self, said: Any, before_ms: int) -> None:
         match said:
-            case rs.MetadataChanged():
+            case api.MetadataChanged():
                 self._learn(said)
-            case rs.LeadershipDemanded(member=self.member):
+            case api.LeadershipDemanded(member=self.member):
                 places = [(t.topic, n) for t in said.partitions for n in t.partitions]
                 self.demands[said.cause] = places, before_ms + RELEASE_MS - MARGIN_MS
-            case rs.MemberRemoved(member=self.member):
+            case api.MemberRemoved(member=self.member):
                 self.is_removed = "superseded" in said.reason
                 self._is_out()
-            case rs.HeartbeatResponse(client=self.client, id="h"):
+            case api.HeartbeatResponse(client=self.client, id="h"):
                 self._is_out()
-            case rs.RegisterBrokerResponse(client=self.client, error="NONE"):
+            case api.RegisterBrokerResponse(client=self.client, error="NONE"):
                 if said.incarnation == self.incarnation:
                     self._is_in(said.current_state, said.since)
                     for row in said.partitions or ():
                         self._store(row)
-            case rs.BrokerHeartbeatResponse(client=self.client, error="NONE"):
+            case api.BrokerHeartbeatResponse(client=self.client, error="NONE"):
                 if said.incarnation == self.incarnation:
                     self._answered(said)
             case _:
@@ -145,7 +144,7 @@ class Process:
     def _is_in(self, state: Any, since: Any) -> None:
         self.state, self.since = state, since
 
-    def _answered(self, said: rs.BrokerHeartbeatResponse) -> None:
+    def _answered(self, said: api.BrokerHeartbeatResponse) -> None:
         if self.awaits and said.id != self.awaits:
             return
         self.awaits = ""
@@ -157,7 +156,7 @@ class Process:
         self.give_up()
         self.state, self.demands = "Inactive", {}
 
-    def _learn(self, said: rs.MetadataChanged) -> None:
+    def _learn(self, said: api.MetadataChanged) -> None:
         for gone in said.gone:
             if (gone.broker, gone.incarnation) == (self.broker, self.incarnation):
                 self._is_out()
@@ -168,7 +167,7 @@ class Process:
         for row in said.partitions:
             self._store(row)
 
-    def _store(self, row: rs.ReplicaRow) -> None:
+    def _store(self, row: api.ReplicaRow) -> None:
         place = (row.topic, row.partition)
         if not row.replicas:
             self.rows.pop(place, None)
@@ -177,11 +176,11 @@ class Process:
 
     # -- replication -----------------------------------------------------------------------
 
-    def log(self, row: rs.ReplicaRow) -> list[int]:
+    def log(self, row: api.ReplicaRow) -> list[int]:
         """What it has of a partition."""
         return self.disk.logs.setdefault((row.topic_id, row.partition), [])
 
-    def counted(self, row: rs.ReplicaRow) -> set[int]:
+    def counted(self, row: api.ReplicaRow) -> set[int]:
         """Rule 16: the ISR that it has read, and whom it named under that partition epoch."""
         epoch, named = self.named.get((row.topic, row.partition), (-1, set()))
         return {*row.isr, *(named if epoch == row.partition_epoch else ())}
@@ -197,7 +196,7 @@ class Process:
             if has.get(self.broker, (0, -1))[1] <= self.incarnation:  # else a twin has taken over
                 has[self.broker] = len(leader.log(row)), self.incarnation
 
-    def committed(self, row: rs.ReplicaRow) -> list[int]:
+    def committed(self, row: api.ReplicaRow) -> list[int]:
         """What all that it counts have."""
         place = (row.topic, row.partition)
         got = self.has.get((place, row.leader_epoch), {})
@@ -206,5 +205,5 @@ class Process:
         return self.log(row)[: min(lengths, default=len(self.log(row)))]
 
 
-def _epoch(row: rs.ReplicaRow) -> tuple[int, int, int]:
+def _epoch(row: api.ReplicaRow) -> tuple[int, int, int]:
     return row.topic_id, row.partition, row.leader_epoch

@@ -28,7 +28,7 @@ gave the state from its newest answer; words like incarnation=, since= and cause
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import clusters as c
 from tests.tools.driving import Conversation
 
@@ -43,17 +43,17 @@ class BrokerWords:
     def __init__(self, talk: Callable[[], Conversation]) -> None:
         self._talk = talk
 
-    def numbered(self, client: str, verb: str, words: Words, number: int) -> rq.AnyRequest:
+    def numbered(self, client: str, verb: str, words: Words, number: int) -> api.AnyRequest:
         """The same, with an id that counts up unless it is named."""
         made = self.request(client, verb, words)
         is_named = any(word.startswith("id=") for word in words)
         return made if is_named else c.with_fields(made, id=f"{client}.{number}")
 
-    def request(self, client: str, verb: str, words: Words) -> rq.AnyRequest:
+    def request(self, client: str, verb: str, words: Words) -> api.AnyRequest:
         """The request of one command."""
         plain = [word for word in words if "=" not in word]
         fields = {k: v for k, _, v in (word.partition("=") for word in words if "=" in word)}
-        made: rq.AnyRequest = getattr(self, f"_{VERBS[verb]}")(client, plain, fields)
+        made: api.AnyRequest = getattr(self, f"_{VERBS[verb]}")(client, plain, fields)
         return made
 
     def _broker(self, client: str, fields: dict[str, str]) -> int:
@@ -130,7 +130,7 @@ class BrokerWords:
         error = fields.pop("error", "NONE")
         rows = self._rows()
         told = [
-            rq.DeletedReplica(
+            api.DeletedReplica(
                 topic=topic,
                 partition=partition,
                 topic_id=rows[topic, partition].topic_id if (topic, partition) in rows else 0,
@@ -154,10 +154,10 @@ class BrokerWords:
 
     def _extend(self, client: str, _: Words, fields: dict[str, str]) -> Any:
         ((topic, count),) = fields.items()
-        return c.about(rq.CreatePartitions, client=client, topic=topic, count=int(count))
+        return c.about(api.CreatePartitions, client=client, topic=topic, count=int(count))
 
     def _drop(self, client: str, plain: Words, _: dict[str, str]) -> Any:
-        return c.about(rq.DeleteTopics, client=client, topics=tuple(plain))
+        return c.about(api.DeleteTopics, client=client, topics=tuple(plain))
 
     def _elect(self, client: str, plain: Words, _: dict[str, str]) -> Any:
         return c.elect(plain[0], *map(_place, plain[1:]), client=client)
@@ -167,13 +167,13 @@ class BrokerWords:
         return c.move(_place(place), _numbers(text) if text else None, client=client)
 
     def _forget(self, client: str, plain: Words, _: dict[str, str]) -> Any:
-        return c.about(rq.UnregisterBroker, client=client, broker=int(plain[0]))
+        return c.about(api.UnregisterBroker, client=client, broker=int(plain[0]))
 
     def _metadata(self, client: str, plain: Words, _: dict[str, str]) -> Any:
-        return c.about(rq.Metadata, client=client, topics=tuple(plain) or None)
+        return c.about(api.Metadata, client=client, topics=tuple(plain) or None)
 
     def _inspect(self, client: str, _: Words, __: dict[str, str]) -> Any:
-        return c.about(rq.DescribeGroup, client=client, space="cluster")
+        return c.about(api.DescribeGroup, client=client, space="cluster")
 
 
 #: Word -> the method that makes its request, without the underscore.

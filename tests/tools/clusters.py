@@ -13,7 +13,7 @@ import msgspec
 from coordlib.core.controller.states import PARTITIONS, TOPICS, Cluster, Partition, Topic
 from coordlib.core.engine.rows import Row
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.core import Shard
 from tests.tools.driving import Conversation
 
@@ -22,25 +22,25 @@ SESSION_MS: Final = 10_000
 RELEASE_MS: Final = 20_000
 
 
-def register(broker: int, **fields: Any) -> rq.RegisterBroker:
+def register(broker: int, **fields: Any) -> api.RegisterBroker:
     """RegisterBroker of a client that is called as its broker is."""
     defaults: dict[str, Any] = {
         "id": "r1",
         "client": f"b{broker}",
         "group": "g",
-        "endpoints": (rq.Endpoint("in", f"host-{broker}", 9092),),
+        "endpoints": (api.Endpoint("in", f"host-{broker}", 9092),),
         "session_timeout_ms": SESSION_MS,
         "release_timeout_ms": RELEASE_MS,
     }
-    return rq.RegisterBroker(v=1, broker=broker, **{**defaults, **fields})
+    return api.RegisterBroker(v=1, broker=broker, **{**defaults, **fields})
 
 
 def beat(
     broker: int, incarnation: int, since: int, target: str = "Active", **fields: Any
-) -> rq.BrokerHeartbeat:
+) -> api.BrokerHeartbeat:
     """BrokerHeartbeat."""
     fields = {"id": "b", "client": f"b{broker}", "group": "g", **fields}
-    return rq.BrokerHeartbeat(
+    return api.BrokerHeartbeat(
         v=1,
         broker=broker,
         incarnation=incarnation,
@@ -56,63 +56,63 @@ def alter(
     rows: Mapping[Place, tuple[int, int, tuple[tuple[int, int], ...]]],
     recovered: bool = False,
     **fields: Any,
-) -> rq.AlterPartition:
+) -> api.AlterPartition:
     """AlterPartition; rows: leader epoch, partition epoch, and (broker, incarnation) of the ISR."""
     fields = {"id": "a", "client": f"b{broker}", "group": "g", **fields}
-    topics: dict[str, list[rq.AlteredPartition]] = {}
+    topics: dict[str, list[api.AlteredPartition]] = {}
     for (topic, number), (leader_epoch, partition_epoch, isr) in rows.items():
-        row = rq.AlteredPartition(
+        row = api.AlteredPartition(
             partition=number,
             leader_epoch=leader_epoch,
             partition_epoch=partition_epoch,
-            isr=tuple(rq.InSyncReplica(*each) for each in isr),
+            isr=tuple(api.InSyncReplica(*each) for each in isr),
             recovered=recovered,
         )
         topics.setdefault(topic, []).append(row)
-    named = tuple(rq.AlteredTopic(topic, tuple(some)) for topic, some in topics.items())
-    return rq.AlterPartition(v=1, broker=broker, incarnation=incarnation, topics=named, **fields)
+    named = tuple(api.AlteredTopic(topic, tuple(some)) for topic, some in topics.items())
+    return api.AlterPartition(v=1, broker=broker, incarnation=incarnation, topics=named, **fields)
 
 
 def deleted(
-    broker: int, incarnation: int, *rows: rq.DeletedReplica, **fields: Any
-) -> rq.ReplicasDeleted:
+    broker: int, incarnation: int, *rows: api.DeletedReplica, **fields: Any
+) -> api.ReplicasDeleted:
     """ReplicasDeleted."""
     fields = {"id": "d", "client": f"b{broker}", "group": "g", **fields}
-    return rq.ReplicasDeleted(v=1, broker=broker, incarnation=incarnation, results=rows, **fields)
+    return api.ReplicasDeleted(v=1, broker=broker, incarnation=incarnation, results=rows, **fields)
 
 
-def lets_go(client: str, member: str, cause: int, **fields: Any) -> rq.Release:
+def lets_go(client: str, member: str, cause: int, **fields: Any) -> api.Release:
     """Release of one demand."""
     fields = {"id": "l", "group": "g", "generation": 0, "space": "cluster", **fields}
-    return rq.Release(v=1, client=client, member=member, cause=cause, **fields)
+    return api.Release(v=1, client=client, member=member, cause=cause, **fields)
 
 
-def leaves(client: str, *members: str, **fields: Any) -> rq.LeaveGroup:
+def leaves(client: str, *members: str, **fields: Any) -> api.LeaveGroup:
     """LeaveGroup of a cluster."""
     fields = {"id": "l", "group": "g", "space": "cluster", **fields}
-    return rq.LeaveGroup(v=1, client=client, members=tuple(map(rq.Leaver, members)), **fields)
+    return api.LeaveGroup(v=1, client=client, members=tuple(map(api.Leaver, members)), **fields)
 
 
-def lives(client: str, member: str, **fields: Any) -> rq.Heartbeat:
+def lives(client: str, member: str, **fields: Any) -> api.Heartbeat:
     """Heartbeat of a broker."""
     fields = {"id": "h", "group": "g", "generation": 0, "space": "cluster", **fields}
-    return rq.Heartbeat(v=1, client=client, member=member, **fields)
+    return api.Heartbeat(v=1, client=client, member=member, **fields)
 
 
-def new_topic(topic: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> rq.NewTopic:
+def new_topic(topic: str, partitions: int = 1, replicas: int = 1, **fields: Any) -> api.NewTopic:
     """A topic to be made; with `assignment` a list of replicas by partition."""
     given = fields.pop("assignment", None)
     if given is None:
-        return rq.NewTopic(
+        return api.NewTopic(
             topic=topic, partitions=partitions, replication_factor=replicas, **fields
         )
     rows = {str(number): tuple(each) for number, each in enumerate(given)}
-    return rq.NewTopic(topic=topic, assignment=rows, **fields)
+    return api.NewTopic(topic=topic, assignment=rows, **fields)
 
 
-def create(*topics: rq.NewTopic, **fields: Any) -> rq.CreateTopics:
+def create(*topics: api.NewTopic, **fields: Any) -> api.CreateTopics:
     """CreateTopics by an operator."""
-    request: rq.CreateTopics = about(rq.CreateTopics, topics=topics, **fields)
+    request: api.CreateTopics = about(api.CreateTopics, topics=topics, **fields)
     return request
 
 
@@ -121,17 +121,19 @@ def about(request: type[Any], **fields: Any) -> Any:
     return request(**{"v": 1, "id": "o", "client": "ops", "group": "g", **fields})
 
 
-def elect(election: str, *places: Place, **fields: Any) -> rq.ElectLeaders:
+def elect(election: str, *places: Place, **fields: Any) -> api.ElectLeaders:
     """ElectLeaders; without places: all that need it."""
-    rows = tuple(rq.PartitionName(*each) for each in places) or None
-    request: rq.ElectLeaders = about(rq.ElectLeaders, election=election, partitions=rows, **fields)
+    rows = tuple(api.PartitionName(*each) for each in places) or None
+    request: api.ElectLeaders = about(
+        api.ElectLeaders, election=election, partitions=rows, **fields
+    )
     return request
 
 
 def move(place: Place, replicas: tuple[int, ...] | None, **fields: Any) -> Any:
     """AlterPartitionReassignments of one partition."""
-    row = rq.Reassignment(*place, replicas)
-    return about(rq.AlterPartitionReassignments, partitions=(row,), **fields)
+    row = api.Reassignment(*place, replicas)
+    return about(api.AlterPartitionReassignments, partitions=(row,), **fields)
 
 
 # -- what a shard has -------------------------------------------------------------------------
@@ -178,7 +180,7 @@ def registered() -> Conversation:
     return talk
 
 
-def active(*topics: rq.NewTopic) -> Conversation:
+def active(*topics: api.NewTopic) -> Conversation:
     """All three are Active; a topic "t" of one partition lies on 1, 2 and 3, if none is named."""
     talk = registered()
     for number in MEMBERS:
@@ -221,7 +223,7 @@ def deleting() -> Conversation:
     """The topic is being deleted; broker 3 is away."""
     talk = active()
     says(talk, 3, "Inactive")
-    talk.send(about(rq.DeleteTopics, topics=("t",)))
+    talk.send(about(api.DeleteTopics, topics=("t",)))
     talk.tick()
     return talk
 

@@ -19,8 +19,7 @@ from coordlib.core.engine.effects import OUTBOX, REQUESTS, Output
 from coordlib.core.engine.step import NOT_INDEXED
 from coordlib.core.groups.classic.group import Group
 from coordlib.core.groups.protocol import COMMITS, Groups
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.core import Fold, InputRecord, Shard, ShardSettings, of_groups, with_groups
 from tests.tools.notation import render
 
@@ -55,13 +54,13 @@ class Conversation:
         return self._next[REQUESTS]
 
     def send(
-        self, request: rq.AnyRequest | bytes | None, after_ms: int = 0, topic: str = REQUESTS
+        self, request: api.AnyRequest | bytes | None, after_ms: int = 0, topic: str = REQUESTS
     ) -> list[str]:
         """Append a request to the log and judge it; what came out, as lines."""
         return [render(output) for output in self.send_raw(request, after_ms, topic)]
 
     def send_raw(
-        self, request: rq.AnyRequest | bytes | None, after_ms: int = 0, topic: str = REQUESTS
+        self, request: api.AnyRequest | bytes | None, after_ms: int = 0, topic: str = REQUESTS
     ) -> list[Output]:
         """As `send`; what came out, as it is."""
         self.now_ms += after_ms
@@ -72,13 +71,13 @@ class Conversation:
         self.shard.judge(record)
         return self._new_outputs()
 
-    def send_all(self, *requests: rq.AnyRequest) -> list[str]:
+    def send_all(self, *requests: api.AnyRequest) -> list[str]:
         return [line for request in requests for line in self.send(request)]
 
     def tick(self, published: int | None = None, after_ms: int = 0) -> list[str]:
         """A tick; without `published` everything before it can be read."""
         covered = self.next_offset - 1 if published is None else published
-        return self.send(rq.Tick(v=1, published=covered), after_ms)
+        return self.send(api.Tick(v=1, published=covered), after_ms)
 
     def outbox(self) -> dict[int, bytes]:
         """The messages of the shard to itself that wait, by number."""
@@ -96,13 +95,13 @@ class Conversation:
         lines: list[str] = []
         for number, body in sorted(self.outbox().items()):
             if number > self.shard.channels.heard.get(0, 0):
-                lines += self.send(rq.FromShard(v=1, source=0, seq=number, body=Raw(body)))
+                lines += self.send(api.FromShard(v=1, source=0, seq=number, body=Raw(body)))
         return lines
 
     def hear(self) -> list[str]:
         """And tells the shard which of them it has judged."""
         heard = self.shard.channels.heard
-        return self.send(rq.Tick(v=1, published=self.shard.published, heard=heard))
+        return self.send(api.Tick(v=1, published=self.shard.published, heard=heard))
 
     def wait(self, duration_ms: int, step_ms: int = 1_000) -> list[str]:
         """Let time pass by ticks that cover nothing new, each within CAP."""
@@ -228,26 +227,26 @@ STATES: dict[str, Callable[[], Conversation]] = {
 # -- requests, with what rarely matters left out ---------------------------------------------
 
 
-def join(client: str, id: str = "j1", **fields: Any) -> rq.JoinGroup:
+def join(client: str, id: str = "j1", **fields: Any) -> api.JoinGroup:
     """A JoinGroup of type "demo"; `protocols` may be given as {name: metadata}."""
     protocols = fields.pop("protocols", {"range": b"m"})
     if isinstance(protocols, dict):
-        protocols = tuple(rq.Protocol(name, value) for name, value in protocols.items())
+        protocols = tuple(api.Protocol(name, value) for name, value in protocols.items())
     defaults = {
         "group": "g",
         "session_timeout_ms": 10_000,
         "rebalance_timeout_ms": 20_000,
         "protocol_type": "demo",
     }
-    return rq.JoinGroup(v=1, id=id, client=client, protocols=protocols, **{**defaults, **fields})
+    return api.JoinGroup(v=1, id=id, client=client, protocols=protocols, **{**defaults, **fields})
 
 
-def sync(client: str, generation: int, member: str, id: str = "s1", **fields: Any) -> rq.SyncGroup:
+def sync(client: str, generation: int, member: str, id: str = "s1", **fields: Any) -> api.SyncGroup:
     """A SyncGroup; `assignments` may be given as {member: bytes}."""
     given = fields.pop("assignments", {})
-    rows = tuple(rq.MemberAssignment(name, value) for name, value in given.items())
+    rows = tuple(api.MemberAssignment(name, value) for name, value in given.items())
     fields.setdefault("group", "g")
-    return rq.SyncGroup(
+    return api.SyncGroup(
         v=1,
         id=id,
         client=client,
@@ -258,37 +257,37 @@ def sync(client: str, generation: int, member: str, id: str = "s1", **fields: An
     )
 
 
-def heartbeat(client: str, generation: int, member: str, **fields: Any) -> rq.Heartbeat:
+def heartbeat(client: str, generation: int, member: str, **fields: Any) -> api.Heartbeat:
     fields = {"group": "g", "id": "h", **fields}
-    return rq.Heartbeat(v=1, client=client, generation=generation, member=member, **fields)
+    return api.Heartbeat(v=1, client=client, generation=generation, member=member, **fields)
 
 
-def leave(client: str, *members: str | rq.Leaver, **fields: Any) -> rq.LeaveGroup:
+def leave(client: str, *members: str | api.Leaver, **fields: Any) -> api.LeaveGroup:
     fields = {"group": "g", "id": "l", **fields}
-    rows = tuple(rq.Leaver(each) if isinstance(each, str) else each for each in members)
-    return rq.LeaveGroup(v=1, client=client, members=rows, **fields)
+    rows = tuple(api.Leaver(each) if isinstance(each, str) else each for each in members)
+    return api.LeaveGroup(v=1, client=client, members=rows, **fields)
 
 
 def commit(
     client: str, generation: int = -1, member: str = "", offset: int = 5, **fields: Any
-) -> rq.OffsetCommit:
+) -> api.OffsetCommit:
     fields = {"group": "g", "id": "c", **fields}
-    fields.setdefault("offsets", (rq.CommittedOffset("t", 0, offset),))
-    return rq.OffsetCommit(v=1, client=client, generation=generation, member=member, **fields)
+    fields.setdefault("offsets", (api.CommittedOffset("t", 0, offset),))
+    return api.OffsetCommit(v=1, client=client, generation=generation, member=member, **fields)
 
 
 def pending_commit(
     client: str, generation: int = -1, member: str = "", offset: int = 5, **fields: Any
-) -> rq.PendingCommit:
+) -> api.PendingCommit:
     """A commit that a transaction of Kafka decides, of t/0 unless `offsets` are given."""
     fields = {"group": "g", "id": "p", "decided_by": "kafka", **fields}
-    fields.setdefault("offsets", (rq.CommittedOffset("t", 0, offset),))
-    return rq.PendingCommit(v=1, client=client, generation=generation, member=member, **fields)
+    fields.setdefault("offsets", (api.CommittedOffset("t", 0, offset),))
+    return api.PendingCommit(v=1, client=client, generation=generation, member=member, **fields)
 
 
 def with_writes(
     client: str, generation: int = -1, member: str = "", offset: int = 5, **fields: Any
-) -> rq.PendingCommit:
+) -> api.PendingCommit:
     """The same, decided by a commit of the Delta table `lake`."""
     fields = {"id": "w", "decided_by": "delta", "table": "lake", **fields}
     return pending_commit(client, generation, member, offset, **fields)
@@ -296,39 +295,39 @@ def with_writes(
 
 def decide(
     client: str, pending: str, result: Literal["commit", "abort"] = "commit", **fields: Any
-) -> rq.DecidePending:
+) -> api.DecidePending:
     """How pending offsets are decided; the sender is no member unless `member` is given."""
     fields = {"group": "g", "id": "y", **fields}
-    return rq.DecidePending(v=1, client=client, pending=pending, result=result, **fields)
+    return api.DecidePending(v=1, client=client, pending=pending, result=result, **fields)
 
 
-def ended(committed: Iterable[int] = (), aborted: Iterable[int] = ()) -> rq.TxnDecided:
+def ended(committed: Iterable[int] = (), aborted: Iterable[int] = ()) -> api.TxnDecided:
     """How the transactions of these records ended."""
-    return rq.TxnDecided(v=1, committed=tuple(committed), aborted=tuple(aborted))
+    return api.TxnDecided(v=1, committed=tuple(committed), aborted=tuple(aborted))
 
 
-def fetch(client: str, **fields: Any) -> rq.OffsetFetch:
-    return rq.OffsetFetch(v=1, client=client, **{"group": "g", "id": "f", **fields})
+def fetch(client: str, **fields: Any) -> api.OffsetFetch:
+    return api.OffsetFetch(v=1, client=client, **{"group": "g", "id": "f", **fields})
 
 
-def delete_offsets(client: str, *places: tuple[str, int], **fields: Any) -> rq.OffsetDelete:
+def delete_offsets(client: str, *places: tuple[str, int], **fields: Any) -> api.OffsetDelete:
     """An OffsetDelete; places are topics and partitions."""
     fields = {"group": "g", "id": "o", **fields}
-    rows = tuple(rq.TopicPartitions(topic, (partition,)) for topic, partition in places)
-    return rq.OffsetDelete(v=1, client=client, topics=rows, **fields)
+    rows = tuple(api.TopicPartitions(topic, (partition,)) for topic, partition in places)
+    return api.OffsetDelete(v=1, client=client, topics=rows, **fields)
 
 
-def describe(client: str, **fields: Any) -> rq.DescribeGroup:
-    return rq.DescribeGroup(v=1, client=client, **{"group": "g", "id": "d", **fields})
+def describe(client: str, **fields: Any) -> api.DescribeGroup:
+    return api.DescribeGroup(v=1, client=client, **{"group": "g", "id": "d", **fields})
 
 
-def delete(client: str, **fields: Any) -> rq.DeleteGroup:
-    return rq.DeleteGroup(v=1, client=client, **{"group": "g", "id": "d", **fields})
+def delete(client: str, **fields: Any) -> api.DeleteGroup:
+    return api.DeleteGroup(v=1, client=client, **{"group": "g", "id": "d", **fields})
 
 
-def find(client: str, **fields: Any) -> rq.FindCoordinator:
-    return rq.FindCoordinator(v=1, client=client, **{"group": "g", "id": "f", **fields})
+def find(client: str, **fields: Any) -> api.FindCoordinator:
+    return api.FindCoordinator(v=1, client=client, **{"group": "g", "id": "f", **fields})
 
 
-def release(client: str, **fields: Any) -> rq.ReleaseQuarantine:
-    return rq.ReleaseQuarantine(v=1, client=client, **{"group": "g", "id": "q", **fields})
+def release(client: str, **fields: Any) -> api.ReleaseQuarantine:
+    return api.ReleaseQuarantine(v=1, client=client, **{"group": "g", "id": "q", **fields})

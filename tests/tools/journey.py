@@ -28,8 +28,7 @@ from coordlib.client.groups.member import ClassicMember
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.engine.fold import Shard
 from coordlib.core.engine.state import InputRecord
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.job import batch
 from coordlib.job.pipelines import fold_groups
 from coordlib.testing.fake_log import FakeLog
@@ -87,7 +86,7 @@ class Journey(NamedTuple):
     record_aim: Cost | None = None
 
 
-def _request(request: rq.Request) -> Traced:
+def _request(request: api.Request) -> Traced:
     """Judge it, in a Stable classic group of two members."""
     settings = msgspec.structs.replace(driving.SETTINGS, checks_invariants=False)
     talk = driving.settled(settings)

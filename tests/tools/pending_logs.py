@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from coordlib.core.groups.offsets.tables import PENDING
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.offsets import DELTA
 from tests.tools import driving
 from tests.tools.core import InputRecord, ShardSettings
@@ -29,7 +29,7 @@ class Report(NamedTuple):
     client: str
     member: str
     generation: int
-    rows: tuple[rq.CommittedOffset, ...]
+    rows: tuple[api.CommittedOffset, ...]
     is_stable: bool
     #: Few, so that a request comes twice.
     id: str
@@ -39,7 +39,7 @@ class Report(NamedTuple):
         return self.client, self.generation, self.member
 
 
-_REQUESTS: Final[dict[str, Callable[[Report], rq.AnyRequest]]] = {
+_REQUESTS: Final[dict[str, Callable[[Report], api.AnyRequest]]] = {
     "pend": lambda s: driving.pending_commit(*s.who, group=s.group, offsets=s.rows),
     "write": lambda s: driving.with_writes(*s.who, group=s.group, offsets=s.rows, id=s.id),
     "commit": lambda s: driving.commit(*s.who, group=s.group, offsets=s.rows),
@@ -94,7 +94,7 @@ def draw_log(
 def _drawn(draw: Random, talk: Conversation) -> Report:
     group = draw.choice(GROUPS)
     places = draw.sample(PLACES, draw.randint(1, 4))
-    rows = tuple(rq.CommittedOffset(*place, draw.randint(0, 9)) for place in places)
+    rows = tuple(api.CommittedOffset(*place, draw.randint(0, 9)) for place in places)
     client, member, generation = _sender(draw, talk, group)
     is_stable, id_ = draw.random() < 0.8, draw.choice("vw")
     return Report(group, client, member, generation, rows, is_stable, id_)
@@ -112,7 +112,7 @@ def _sender(draw: Random, talk: Conversation, group: str) -> tuple[str, str, int
     return "z", draw.choice(("", "nobody")), draw.choice((-1, 0, 1, 2))
 
 
-def _decision(draw: Random, talk: Conversation) -> rq.TxnDecided:
+def _decision(draw: Random, talk: Conversation) -> api.TxnDecided:
     """Some of the open entries, and sometimes any record."""
     named = {each for each in talk.shard.status().undecided if draw.random() < 0.5}
     if talk.next_offset and draw.random() < 0.3:
@@ -121,7 +121,7 @@ def _decision(draw: Random, talk: Conversation) -> rq.TxnDecided:
     return driving.ended(sorted(committed), sorted(named - committed))
 
 
-def _word(draw: Random, talk: Conversation) -> rq.DecidePending:
+def _word(draw: Random, talk: Conversation) -> api.DecidePending:
     """About an open entry, mostly: of its sender, of another member, or of an operator."""
     group = draw.choice(GROUPS)
     row = talk.shard.groups.get(group)

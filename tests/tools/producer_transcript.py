@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from coordlib.core.engine.effects import RESPONSES
 from coordlib.core.transactions.transaction import Transaction
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools import producers as p
 from tests.tools.driving import Conversation
@@ -98,7 +98,7 @@ class ProducerWords:
 
     def offsets(self, _plain: Words, rows: dict[str, str], fields: dict[str, Any]) -> Any:
         offsets = tuple(
-            rq.CommittedOffset(topic, int(partition), int(offset))
+            api.CommittedOffset(topic, int(partition), int(offset))
             for place, offset in rows.items()
             for topic, _, partition in [place.partition("/")]
         )
@@ -127,12 +127,12 @@ class ProducerWords:
         return p.describe(**fields)
 
 
-def _partitions(plain: Iterable[str]) -> tuple[rq.TopicsOfCluster, ...]:
+def _partitions(plain: Iterable[str]) -> tuple[api.TopicsOfCluster, ...]:
     topics: dict[str, list[int]] = {}
     for topic, _, partition in (each.partition("/") for each in plain):
         topics.setdefault(topic, []).append(int(partition))
     return tuple(
-        rq.TopicsOfCluster(cluster="c", topic=topic, partitions=tuple(some))
+        api.TopicsOfCluster(cluster="c", topic=topic, partitions=tuple(some))
         for topic, some in topics.items()
     )
 

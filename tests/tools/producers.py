@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from coordlib.core.transactions.transaction import Transaction
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools.driving import SETTINGS, Conversation
 
@@ -20,7 +20,7 @@ from tests.tools.driving import SETTINGS, Conversation
 TIMEOUT_MS: Final = 60_000
 ID: Final = "copier"
 #: One partition, where none is named.
-PLACES: Final = (rq.TopicsOfCluster(cluster="c", topic="t", partitions=(0,)),)
+PLACES: Final = (api.TopicsOfCluster(cluster="c", topic="t", partitions=(0,)),)
 
 
 class Talk(Conversation):
@@ -43,48 +43,48 @@ def _fields(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
 def init(producer_id: int | None = None, epoch: int | None = None, **fields: Any) -> Any:
     """InitProducerId; of the process that had this producer, or of a new one."""
     named = {} if producer_id is None else {"producer_id": producer_id, "epoch": epoch}
-    return rq.InitProducerId(**_fields({"id": "i", "timeout_ms": TIMEOUT_MS, **named}, fields))
+    return api.InitProducerId(**_fields({"id": "i", "timeout_ms": TIMEOUT_MS, **named}, fields))
 
 
-def add(producer_id: int, epoch: int, **fields: Any) -> rq.AddPartitionsToTxn:
+def add(producer_id: int, epoch: int, **fields: Any) -> api.AddPartitionsToTxn:
     """AddPartitionsToTxn."""
     named = {"id": "p", "producer_id": producer_id, "epoch": epoch, "partitions": PLACES}
-    return rq.AddPartitionsToTxn(**_fields(named, fields))
+    return api.AddPartitionsToTxn(**_fields(named, fields))
 
 
 def add_group(producer_id: int, epoch: int, of_group: str = "g", **fields: Any) -> Any:
     """AddOffsetsToTxn."""
     named = {"id": "g", "producer_id": producer_id, "epoch": epoch, "of_group": of_group}
-    return rq.AddOffsetsToTxn(**_fields(named, fields))
+    return api.AddOffsetsToTxn(**_fields(named, fields))
 
 
-def offsets(producer_id: int, epoch: int, number: int = 0, **fields: Any) -> rq.TxnOffsetCommit:
+def offsets(producer_id: int, epoch: int, number: int = 0, **fields: Any) -> api.TxnOffsetCommit:
     """TxnOffsetCommit of t/0, of a client that is no member."""
     named: dict[str, Any] = {"id": f"o{number}", "producer_id": producer_id, "epoch": epoch}
-    named |= {"number": number, "of_group": "g", "offsets": (rq.CommittedOffset("t", 0, 5),)}
-    return rq.TxnOffsetCommit(**_fields(named, fields))
+    named |= {"number": number, "of_group": "g", "offsets": (api.CommittedOffset("t", 0, 5),)}
+    return api.TxnOffsetCommit(**_fields(named, fields))
 
 
-def end(producer_id: int, epoch: int, result: str = "commit", **fields: Any) -> rq.EndTxn:
+def end(producer_id: int, epoch: int, result: str = "commit", **fields: Any) -> api.EndTxn:
     """EndTxn."""
     named = {"id": "e", "producer_id": producer_id, "epoch": epoch, "result": result}
-    return rq.EndTxn(**_fields(named, fields))
+    return api.EndTxn(**_fields(named, fields))
 
 
-def written(producer_id: int, epoch: int, **fields: Any) -> rq.TxnMarkersWritten:
+def written(producer_id: int, epoch: int, **fields: Any) -> api.TxnMarkersWritten:
     """TxnMarkersWritten."""
     named = {"id": "w", "producer_id": producer_id, "epoch": epoch, "partitions": PLACES}
-    return rq.TxnMarkersWritten(**_fields(named, fields))
+    return api.TxnMarkersWritten(**_fields(named, fields))
 
 
-def abort(**fields: Any) -> rq.AbortTransaction:
+def abort(**fields: Any) -> api.AbortTransaction:
     """AbortTransaction of an operator."""
-    return rq.AbortTransaction(**_fields({"id": "x", "client": "ops"}, fields))
+    return api.AbortTransaction(**_fields({"id": "x", "client": "ops"}, fields))
 
 
-def describe(**fields: Any) -> rq.DescribeTransaction:
+def describe(**fields: Any) -> api.DescribeTransaction:
     """DescribeTransaction."""
-    return rq.DescribeTransaction(**_fields({"id": "d"}, fields))
+    return api.DescribeTransaction(**_fields({"id": "d"}, fields))
 
 
 # -- ids that have come so far: the producer of now is (0, 1), the one before had epoch 0 ---------

@@ -13,8 +13,7 @@ from typing import Any
 
 from coordlib.core.engine.effects import REQUESTS, RESPONSES
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import Refusal
 from tests.tools import driving
@@ -90,7 +89,7 @@ class Client:
         elif answer["type"] == "RebalanceInProgress" or answer.get("error", "NONE") != "NONE":
             self.wants = "join"
 
-    def say(self, rnd: Random) -> rq.AnyRequest:
+    def say(self, rnd: Random) -> api.AnyRequest:
         """Something that this client might well write now."""
         self.count += rnd.random() < 0.9  # sometimes the same correlation id once more
         envelope: dict[str, Any] = {"group": self.group, "id": f"{self.name}{self.count}"}
@@ -112,7 +111,7 @@ class Client:
 
     def _request(
         self, rnd: Random, verb: str, member: str, generation: int, envelope: dict[str, Any]
-    ) -> rq.AnyRequest:
+    ) -> api.AnyRequest:
         if verb == "join":
             names = rnd.choice(({"range": b"1"}, {"range": b"1", "sticky": b"2"}))
             if self.group == CONSUMERS:
@@ -140,7 +139,7 @@ class Client:
         if verb == "expel":
             return driving.leave(self.name, *self._others(rnd), **envelope)
         if verb == "commit":
-            place = rq.CommittedOffset(rnd.choice("tu"), rnd.randrange(3), rnd.randrange(100))
+            place = api.CommittedOffset(rnd.choice("tu"), rnd.randrange(3), rnd.randrange(100))
             return driving.commit(self.name, generation, member, offsets=(place,), **envelope)
         if verb == "delete-offsets":
             at = (rnd.choice("tu"), rnd.randrange(3))
@@ -154,19 +153,19 @@ class Client:
         why = "\u00e9" * rnd.randrange(900)
         message = rnd.choice(("", "The assignor raised KeyError.", f"The assignor raised {why}."))
         told = {"message": message} if message else {}
-        return {"error": rnd.choice(rq.ASSIGNMENT_ERRORS).name, **told}
+        return {"error": rnd.choice(api.ASSIGNMENT_ERRORS).name, **told}
 
-    def _leaver(self, member: str, rnd: Random) -> rq.Leaver:
-        return rq.Leaver(member or "x", self.instance if rnd.random() < 0.5 else None)
+    def _leaver(self, member: str, rnd: Random) -> api.Leaver:
+        return api.Leaver(member or "x", self.instance if rnd.random() < 0.5 else None)
 
-    def _others(self, rnd: Random) -> list[rq.Leaver]:
+    def _others(self, rnd: Random) -> list[api.Leaver]:
         """Whom somebody else might remove, by member id or by instance id."""
-        known = [rq.Leaver(member) for member in self.members]
-        known += [rq.Leaver("", instance) for instance in ("i", "j", "k")]
+        known = [api.Leaver(member) for member in self.members]
+        known += [api.Leaver("", instance) for instance in ("i", "j", "k")]
         return rnd.sample(known, rnd.randint(1, min(3, len(known))))
 
 
-_ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
+_ABOUT_GROUPS: dict[str, Callable[..., api.AnyRequest]] = {
     "fetch": driving.fetch,
     "release": driving.release,
     "describe": driving.describe,
@@ -235,12 +234,12 @@ def _stop_group(rnd: Random, talk: Conversation, name: str) -> None:
     for member in cell.value.members.values():
         talk.send(driving.leave(member.client, member.member, group=name))
     if rnd.random() < 0.5:
-        place = rq.CommittedOffset(rnd.choice("tu"), rnd.randrange(3), 7)
+        place = api.CommittedOffset(rnd.choice("tu"), rnd.randrange(3), 7)
         talk.send(driving.commit("ops", group=name, offsets=(place,)))
     if rnd.random() < 0.5:
         talk.wait(rnd.choice((4_000, 8_000, 24_000)), 4_000)
     places = [(topic, partition) for topic in "tu" for partition in range(rnd.choice((1, 3)))]
-    requests: tuple[rq.AnyRequest, ...] = (
+    requests: tuple[api.AnyRequest, ...] = (
         driving.delete_offsets("ops", *places, group=name),
         driving.delete("ops", group=name),
         driving.describe("ops", group=name),
@@ -256,6 +255,6 @@ def _hear(rnd: Random, clients: list[Client], answer: dict[str, Any]) -> None:
             client.hear(answer)
 
 
-def decoded(record: InputRecord) -> rq.AnyRequest | Refusal:
-    request: rq.AnyRequest | Refusal = codec.decode_request(record.value)
+def decoded(record: InputRecord) -> api.AnyRequest | Refusal:
+    request: api.AnyRequest | Refusal = codec.decode_request(record.value)
     return request

@@ -38,7 +38,7 @@ from coordlib.client import (
 )
 from coordlib.client.admin import Admin
 from coordlib.client.claims import Marshaler
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.history.sql import query_tables
 from coordlib.local.stack import Stack
 from tests.stack.wire import RawMember, Wire, close
@@ -166,7 +166,7 @@ class Clients:
         admin = Admin(self._config)
         self._kept.append(admin)
         (made,) = admin.create_topics(
-            "shop", [rq.NewTopic(topic="items", partitions=PARTITIONS, replication_factor=2)]
+            "shop", [api.NewTopic(topic="items", partitions=PARTITIONS, replication_factor=2)]
         )
         assert made.error == "NONE", made
         self.until("each worker leads", lambda: len(leads) == PARTITIONS)

@@ -7,7 +7,7 @@ asked, wanted elsewhere, guarded, recovering, moving, being deleted, new.
 from typing import Any
 
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import clusters as c
 from tests.tools.driving import Conversation
 
@@ -40,17 +40,17 @@ def have_everything(talk: Conversation) -> None:
     talk.send(c.elect("unclean", ("recovering", 0)))
     talk.tick()
     talk.send(c.register(3, client="b3-new", storage="disk-3", id="again"))
-    talk.send(c.about(rq.DeleteTopics, topics=("deleted",)))
+    talk.send(c.about(api.DeleteTopics, topics=("deleted",)))
     row = c.partition(talk, "deleted")
-    told = rq.DeletedReplica(topic="deleted", topic_id=row.topic_id, partition=0)
+    told = api.DeletedReplica(topic="deleted", topic_id=row.topic_id, partition=0)
     talk.send(c.deleted(1, BROKERS[1], told))
     talk.send(c.create(c.new_topic("new", assignment=[(5, 3)])))
     c.says(talk, 2, "Stopping")  # nobody has read of the demand
     talk.send(c.register(1, group="other", endpoints=_endpoints(2)))
 
 
-def _endpoints(count: int) -> tuple[rq.Endpoint, ...]:
-    return tuple(rq.Endpoint(f"listener-{n}", "h\u00f6st", 1 + n) for n in range(count))
+def _endpoints(count: int) -> tuple[api.Endpoint, ...]:
+    return tuple(api.Endpoint(f"listener-{n}", "h\u00f6st", 1 + n) for n in range(count))
 
 
 def _change_isr(talk: Conversation, place: Place, *isr: int) -> None:
@@ -66,8 +66,8 @@ def go_on(talk: Conversation) -> None:
     for number in (1, 2):
         talk.send(c.lives(f"b{number}", c.MEMBERS[number]), after_ms=200)
     ask: dict[str, Any] = {"space": "cluster", "client": "ops"}
-    talk.send(c.about(rq.DescribeGroup, **ask))
-    talk.send(c.about(rq.Metadata))
+    talk.send(c.about(api.DescribeGroup, **ask))
+    talk.send(c.about(api.Metadata))
     talk.tick()
     for number in (1, 2):
         known = c.cluster_of(talk.shard).brokers[number]
@@ -75,7 +75,7 @@ def go_on(talk: Conversation) -> None:
             cause = known.demand.timer.cause
             talk.send(c.lets_go(f"b{number}", known.member, cause))
     c.says(talk, 5, "Active")
-    told = rq.DeletedReplica(
+    told = api.DeletedReplica(
         topic="deleted", topic_id=c.partition(talk, "deleted").topic_id, partition=0
     )
     talk.send(c.deleted(5, BROKERS[5], told))
@@ -85,5 +85,5 @@ def go_on(talk: Conversation) -> None:
     talk.send(c.register(3, storage="disk-3"))  # the first registration comes again
     talk.send(c.move(("t", 1), None))
     talk.wait(30_000, 2_000)
-    talk.send(c.about(rq.DescribeGroup, **ask))
-    talk.send(c.about(rq.DescribeGroup, **{**ask, "group": "other"}))
+    talk.send(c.about(api.DescribeGroup, **ask))
+    talk.send(c.about(api.DescribeGroup, **{**ask, "group": "other"}))

@@ -29,7 +29,7 @@ from coordlib.core.engine.effects import (
 )
 from coordlib.core.groups.assignors.server_model import Shares
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.stored import ShardPosition
 from tests.tools import driving, stored_clusters, stored_transactions
@@ -175,7 +175,7 @@ def _have_everything(talk: Conversation) -> None:
     talk.send(join("e", group="announced", id="first", **consumers))
     _start(talk, "initial", "f", instance="initial-f")
     # What readers cannot see yet is counted.
-    rows = tuple(rq.CommittedOffset("t", each, each, metadata="m" * 4_000) for each in range(3))
+    rows = tuple(api.CommittedOffset("t", each, each, metadata="m" * 4_000) for each in range(3))
     talk.send(commit("tool", group="tools", offsets=rows))
     talk.send(driving.fetch("tool", group="tools"))
     _divide_anew(talk)
@@ -183,7 +183,7 @@ def _have_everything(talk: Conversation) -> None:
     for number in (1, 2):
         one = {"ids": {"u-1": topic_id(number)}, "after": "u", "through": "u-1"}
         talk.send(topics({"u-1": 3}, **one))
-    rows = tuple(rq.CommittedOffset("u-1", n, 7, topic_id=topic_id(n)) for n in (1, 2))
+    rows = tuple(api.CommittedOffset("u-1", n, 7, topic_id=topic_id(n)) for n in (1, 2))
     talk.send(commit("tool", group="tools", offsets=rows), topic=COMMITS)
 
 
@@ -203,7 +203,7 @@ def _divide_on_the_server(talk: Conversation) -> None:
     a, b = talk.group(name).members
     (demand,) = group_of(talk, name).members[a].demands
     talk.send(let_go("a", 2, a, cause=demand.timer.cause, group=name))
-    rows = tuple(rq.CommittedOffset("t", each, each) for each in range(6))
+    rows = tuple(api.CommittedOffset("t", each, each) for each in range(6))
     talk.send(commit("a", 2, a, group=name, offsets=rows))
     talk.send(commit("b", 2, b, group=name, offsets=rows))
     talk.send(subscribe("c", group=name))
@@ -242,7 +242,7 @@ def _commit(talk: Conversation, group: str) -> None:
     member = now.members[now.leader or ""]
     times: dict[str, Any] = {"gone": 2**43}
     rows = tuple(
-        rq.CommittedOffset(
+        api.CommittedOffset(
             topic, partition, 10 * partition, 3, f"at {partition}", times.get(topic, UNSET)
         )
         for topic in ("t", "\u00e9", "gone")
@@ -256,7 +256,7 @@ def _go_on(talk: Conversation) -> None:
     leader = _member(talk, "consumers")
     talk.tick(after_ms=500)
     talk.send(heartbeat("a", 1, leader, group="consumers", instance="consumers-a"))
-    talk.send(rq.OffsetFetch(v=1, id="f", client="a", group="consumers"))
+    talk.send(api.OffsetFetch(v=1, id="f", client="a", group="consumers"))
     talk.send(driving.describe("ops", group="guarded"))
     talk.send(heartbeat("a", 1, "a-t-0-1", group="guarded"))
     talk.send(join("e", group="announced", id="first"))

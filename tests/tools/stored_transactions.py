@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from coordlib.core.transactions.transaction import Transaction
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.stored import GROUP_SPACE
 from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools import driving
@@ -59,7 +59,7 @@ def _begin(talk: Conversation, name: str, *, epoch: int = 0, **fields: Any) -> N
     who = _value(talk, name).next_producer
     talk.send(p.add(*who, group=name))
     for number, group in enumerate(GROUPS):
-        rows = (rq.CommittedOffset("t", 0, 5 + number, 1, "where \u4e2d"),)
+        rows = (api.CommittedOffset("t", 0, 5 + number, 1, "where \u4e2d"),)
         talk.send(p.offsets(*who, number, group=name, of_group=group, offsets=rows))
 
 
@@ -84,7 +84,7 @@ def _pend(talk: Conversation) -> None:
     for group in GROUPS:
         ids = {"t": topic_id(1)}
         rows = tuple(
-            rq.CommittedOffset(topic, 0, 7, 2, "m", topic_id=ids.get(topic, UNSET))
+            api.CommittedOffset(topic, 0, 7, 2, "m", topic_id=ids.get(topic, UNSET))
             for topic in ("t", "\u00e9")
         )
         talk.send(driving.pending_commit("a", group=group, offsets=rows))

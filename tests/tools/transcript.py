@@ -60,7 +60,7 @@ from typing import Any
 from coordlib.core.engine.effects import REQUESTS, RESPONSES
 from coordlib.core.groups.assigned.group import Group as AssignedGroup
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import assigned_groups, driving, producer_transcript
 from tests.tools.broker_transcript import VERBS, BrokerWords
 from tests.tools.claims.transcript import ClaimsSession
@@ -136,7 +136,7 @@ class Session:
         if verb in ("subscribe", "resubscribe", "lets-go"):
             return self._request_where_divided(client, verb, words)
         if verb == "fetch" and (places := places_in(words)):
-            rows = tuple(rq.TopicPartitions(topic, (partition,)) for topic, partition in places)
+            rows = tuple(api.TopicPartitions(topic, (partition,)) for topic, partition in places)
             rest = {name: value for name, value in words.items() if "/" not in name}
             return driving.fetch(client, topics=rows, **typed(rest))
         if verb in ("pends", "decides"):
@@ -145,7 +145,7 @@ class Session:
             return _ABOUT_GROUPS[verb](client, **typed(words))
         return self._request_of_kafka(client, verb, typed(words))
 
-    def _request_of_kafka(self, client: str, verb: str, fields: dict[str, Any]) -> rq.AnyRequest:
+    def _request_of_kafka(self, client: str, verb: str, fields: dict[str, Any]) -> api.AnyRequest:
         member, generation = self._known.get(client, ("", -1))
         if verb == "join":
             return driving.join(client, **fields)
@@ -159,7 +159,7 @@ class Session:
             return driving.commit(client, **fields)
         member = fields.pop("member", member)
         if verb == "leave":
-            leavers = [rq.Leaver(member, fields.pop("instance", None))]
+            leavers = [api.Leaver(member, fields.pop("instance", None))]
             if "members" in fields:
                 leavers = [leaver(each) for each in fields.pop("members").split(",")]
             return driving.leave(client, *leavers, **fields)
@@ -176,7 +176,7 @@ class Session:
 
     def _request_of_transactions(
         self, client: str, verb: str, fields: dict[str, Any]
-    ) -> rq.AnyRequest:
+    ) -> api.AnyRequest:
         member, generation = self._known.get(client, ("", -1))
         fields = {"member": member, "generation": generation, **fields}
         if verb == "decides":
@@ -303,7 +303,7 @@ _WORDS: dict[str, Callable[[Session, list[str]], list[str]]] = {
 
 
 #: Requests that need no more than a group.
-_ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
+_ABOUT_GROUPS: dict[str, Callable[..., api.AnyRequest]] = {
     "fetch": driving.fetch,
     "release": driving.release,
     "describe": driving.describe,
@@ -312,7 +312,7 @@ _ABOUT_GROUPS: dict[str, Callable[..., rq.AnyRequest]] = {
 }
 
 
-def _listing(words: list[str]) -> rq.TopicMetadata:
+def _listing(words: list[str]) -> api.TopicMetadata:
     return assigned_groups.topics({name: int(n) for name, n in by_name(words).items()})
 
 

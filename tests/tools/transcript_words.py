@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 
 _NAMES = {"session": "session_timeout_ms", "rebalance": "rebalance_timeout_ms"}
@@ -14,9 +14,9 @@ def by_name(words: list[str]) -> dict[str, str]:
     return {name: value for name, _, value in (word.partition("=") for word in words)}
 
 
-def leaver(text: str) -> rq.Leaver:
+def leaver(text: str) -> api.Leaver:
     member, _, instance = text.partition("/")
-    return rq.Leaver(member, instance or None)
+    return api.Leaver(member, instance or None)
 
 
 def typed(words: dict[str, str]) -> dict[str, Any]:
@@ -40,9 +40,9 @@ def typed(words: dict[str, str]) -> dict[str, Any]:
     return fields
 
 
-def offsets(fields: dict[str, Any]) -> tuple[rq.CommittedOffset, ...]:
+def offsets(fields: dict[str, Any]) -> tuple[api.CommittedOffset, ...]:
     places = [name for name in fields if "/" in name]
-    return tuple(rq.CommittedOffset(*place(name), int(fields.pop(name))) for name in places)
+    return tuple(api.CommittedOffset(*place(name), int(fields.pop(name))) for name in places)
 
 
 def places_in(fields: Mapping[str, Any]) -> list[tuple[str, int]]:

@@ -23,7 +23,7 @@ from coordlib.errors import ErrorCode, GroupError, SetupError
 if TYPE_CHECKING:
     from coordlib.client.kit.events import TopicPartition
     from coordlib.core.controller.states import Broker
-    from coordlib.core.wire import api as rs
+    from coordlib.core.wire import api
 
 
 def remove_broker(
@@ -252,7 +252,7 @@ def reassign(
 
 
 def _report_partitions(
-    where: Where, command: str, cluster: str, rows: "Sequence[rs.PartitionResult]"
+    where: Where, command: str, cluster: str, rows: "Sequence[api.PartitionResult]"
 ) -> int:
     """Print the rows of the answers; the exit code."""
     accepted = tell_results(where, command, cluster, rows)
@@ -345,11 +345,10 @@ def create_topic(
     validate_only
         Have it judged, and create nothing.
     """
-    from coordlib.core.wire import api as rq
 
     fields = replicas.fields()
     _require_acknowledgeable(min_isr, fields)
-    row = rq.NewTopic(topic=topic, min_isr=min_isr, unclean=unclean, **fields)
+    row = api.NewTopic(topic=topic, min_isr=min_isr, unclean=unclean, **fields)
     with asking(where) as admin:
         rows = admin.create_topics(cluster, [row], validate_only=validate_only)
     done = f"{topic} may be created" if validate_only else f"{topic} is created"
@@ -435,7 +434,7 @@ def delete_topic(
 
 
 def _report_rows(
-    where: Where, command: str, cluster: str, rows: "Sequence[rs.TopicResult]", done: str
+    where: Where, command: str, cluster: str, rows: "Sequence[api.TopicResult]", done: str
 ) -> int:
     """Print the row of the answer; the exit code."""
     if tell_results(where, command, cluster, rows) < len(rows):

@@ -30,7 +30,7 @@ from coordlib.core.controller.states import (
 )
 from coordlib.core.engine.effects import CLUSTERS, METADATA
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.envelope import Int32, shard_of
 from coordlib.errors import ErrorCode, GroupError, SetupError
 from coordlib.kafka.reading import newest_by_key
@@ -245,16 +245,16 @@ def seen_clusters(
 def _awaited(cluster: Cluster, partitions: Mapping[Place, Partition]) -> Iterator[Awaited]:
     for member, guard in cluster.guards.items():
         places = tuple(at for at, row in partitions.items() if row.guard == guard.incarnation)
-        yield Awaited(guard.broker, member, guard.client, rs.NOT_STOPPED, places)
+        yield Awaited(guard.broker, member, guard.client, api.NOT_STOPPED, places)
     for number, broker in cluster.brokers.items():
         if broker.demand is not None:
             cause = broker.demand.timer.cause
             asked = tuple(
                 at for at, row in partitions.items() if (row.leader, row.asked) == (number, cause)
             )
-            yield _of(cluster, number, rs.NOT_RELEASED, asked)
+            yield _of(cluster, number, api.NOT_RELEASED, asked)
     by_reason: dict[str, dict[int, list[Place]]] = {
-        rs.NOT_DELETED: {},
+        api.NOT_DELETED: {},
         NOT_DELETABLE: {},
         NOT_IN_SYNC: {},
         NOT_BACK: {},
@@ -273,7 +273,7 @@ def _held_up_by(cluster: Cluster, row: Partition) -> dict[str, tuple[int, ...]]:
     undeleted = tuple(reads.undeleted(row))
     failed = tuple(each for each in undeleted if _has_failed(cluster.brokers.get(each), row))
     found = {
-        rs.NOT_DELETED: tuple(each for each in undeleted if each not in failed),
+        api.NOT_DELETED: tuple(each for each in undeleted if each not in failed),
         NOT_DELETABLE: failed,
     }
     if row.adding or row.removing:

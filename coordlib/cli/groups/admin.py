@@ -15,7 +15,7 @@ from coordlib.limits import INT32_MAX
 
 if TYPE_CHECKING:
     from coordlib.client.admin import Admin
-    from coordlib.core.wire import api as rs
+    from coordlib.core.wire import api
 
 REFUSED: Final = of_rows("GROUP", "CONSUMER-ID", "INSTANCE", "ERROR")
 UNDELETED: Final = of_rows("GROUP", "TOPIC", "PARTITION", "ERROR")
@@ -85,22 +85,21 @@ def remove_members(
     return 1 if refused else 0
 
 
-def _awaited(admin: "Admin", group: str) -> "list[rs.AwaitedMember] | None":
+def _awaited(admin: "Admin", group: str) -> "list[api.AwaitedMember] | None":
     """Former owners that may still be at work; None: the coordinator did not answer.
 
     The removal itself is done.
     """
-    from coordlib.core.wire import api as rs
 
     try:
         waits_for = admin.describe_group(group).waits_for
     except CoordError:
         return None
     found = waits_for if isinstance(waits_for, tuple) else ()
-    return [each for each in found if each.reason == rs.NOT_STOPPED]
+    return [each for each in found if each.reason == api.NOT_STOPPED]
 
 
-def _say_awaited(group: str, awaited: "list[rs.AwaitedMember] | None") -> None:
+def _say_awaited(group: str, awaited: "list[api.AwaitedMember] | None") -> None:
     look = f"see: coord groups describe {group}"
     if awaited is None:
         say(f"The coordinator did not answer for which members the group waits; {look}")
@@ -110,7 +109,7 @@ def _say_awaited(group: str, awaited: "list[rs.AwaitedMember] | None") -> None:
 
 
 def _print_json(
-    group: str, rows: "Sequence[rs.LeftMember]", awaited: "list[rs.AwaitedMember] | None"
+    group: str, rows: "Sequence[api.LeftMember]", awaited: "list[api.AwaitedMember] | None"
 ) -> None:
     print_json(
         "groups remove-members",
@@ -124,7 +123,7 @@ def _print_json(
     )
 
 
-def _rows(awaited: "list[rs.AwaitedMember] | None") -> list[dict[str, str]] | None:
+def _rows(awaited: "list[api.AwaitedMember] | None") -> list[dict[str, str]] | None:
     if awaited is None:
         return None
     return [

@@ -21,7 +21,7 @@ from coordlib.core.groups.classic.group import Group as ClassicGroup
 from coordlib.core.groups.classic.group import Member as ClassicMember
 from coordlib.core.groups.offsets.tables import PENDING
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import CommittedValue
@@ -77,8 +77,8 @@ def lag_now(
 T = TypeVar("T")
 
 Group = ClassicGroup | AssignedGroup
-Described = Callable[[Any], Iterable[rs.DescribedMember]]
-Awaited = Callable[[Any], Iterable[rs.AwaitedMember]]
+Described = Callable[[Any], Iterable[api.DescribedMember]]
+Awaited = Callable[[Any], Iterable[api.AwaitedMember]]
 #: What DescribeGroup answers about members and about who is awaited, by the kind of the group.
 _DESCRIBES: Mapping[str, tuple[Described, Awaited]] = {
     "classic": (classic.described, classic.awaited),
@@ -116,7 +116,7 @@ class SeenGroup:
         return self.value.failure if isinstance(self.value, ClassicGroup) else None
 
     @cached_property
-    def members(self) -> Mapping[str, rs.DescribedMember]:
+    def members(self) -> Mapping[str, api.DescribedMember]:
         """By member id, as DescribeGroup tells them."""
         if self.value is None:
             return {}
@@ -124,7 +124,7 @@ class SeenGroup:
         return {member.member: member for member in described(self.value)}
 
     @property
-    def waits_for(self) -> tuple[rs.AwaitedMember, ...]:
+    def waits_for(self) -> tuple[api.AwaitedMember, ...]:
         """Who holds the group up, as DescribeGroup tells it."""
         if self.value is None:
             return ()
@@ -327,7 +327,7 @@ def _timestamp(committed: CommittedValue | None) -> int | None:
     return None if time_ms is msgspec.UNSET else time_ms
 
 
-def host_of(member: rs.DescribedMember) -> str | None:
+def host_of(member: api.DescribedMember) -> str | None:
     """Where it runs, in its own words; None: it named no host."""
     return None if member.host is msgspec.UNSET else member.host
 
@@ -342,7 +342,7 @@ def _owners(group: SeenGroup) -> dict[Place, str]:
     }
 
 
-def _assigned(group: SeenGroup, member: rs.DescribedMember) -> Mapping[str, Sequence[int]]:
+def _assigned(group: SeenGroup, member: api.DescribedMember) -> Mapping[str, Sequence[int]]:
     if group.value is None or group.value.protocol_type != cp.CONSUMER:
         return {}
     try:

@@ -21,8 +21,7 @@ from coordlib.core.groups.offsets.pending_commit import key_of
 from coordlib.core.groups.offsets.tables import PENDING
 from coordlib.core.transactions.protocol import PRODUCERS, Transactions
 from coordlib.core.transactions.transaction import DECIDED, State, Transaction, count_of
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.offsets import COORDINATOR, DELTA, KAFKA
 from coordlib.core.wire.stored import PendingValue
@@ -406,7 +405,7 @@ def first_record_of(each: HeldUp) -> str:
     if each.unread is not None:
         return f"its first record is not known: {each.unread}"
     request = codec.decode_request(each.value)
-    if isinstance(request, rq.Request):
+    if isinstance(request, api.Request):
         of_group = f" of group {request.group}" if request.group else ""
         return f"it began with a {type(request).__name__}{of_group} of client {request.client}"
     key = each.key or b""

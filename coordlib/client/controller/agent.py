@@ -35,8 +35,7 @@ from coordlib.client.kit.driver import WAIT_S, Driver, OpenFutures
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.fence import Stop
 from coordlib.client.kit.transport import KafkaTransport, Name, Transport, default_client_id
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import CoordError, SetupError
 
 #: How long `close` waits until the log has its last word.
@@ -92,7 +91,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
         config: Mapping[str, Any] | None = None,
         *,
         broker: int,
-        endpoints: Sequence[rq.Endpoint],
+        endpoints: Sequence[api.Endpoint],
         folder: Path | str | None = None,
         transport: Transport | None = None,
         rack: str | None = None,
@@ -207,7 +206,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
 
     def alter_isr(
         self, topic: str, partition: int, isr: Mapping[int, int], has_recovered: bool = False
-    ) -> "Future[rs.AlteredRow]":
+    ) -> "Future[api.AlteredRow]":
         """Ask the controller for other in-sync replicas. One change of a partition at a time.
 
         Call it under the lock under which you decide what is committed: from the call on, all that
@@ -401,7 +400,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
         return f"cluster {self.identity.group}, broker {self.broker}"
 
 
-def _complete(future: "Future[rs.AlteredRow]", answer: Altered, where: str) -> None:
+def _complete(future: "Future[api.AlteredRow]", answer: Altered, where: str) -> None:
     if answer.row is not None:
         future.set_result(answer.row)
     else:

@@ -19,8 +19,7 @@ from coordlib.client.controller.state import BrokerStanding
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.requests import error_of, known, refusal_of
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 
 NO_ISR = (
@@ -64,7 +63,7 @@ class InSync:
         asked = frozenset() if waiting is None else frozenset(waiting[0].isr)
         return frozenset(row.isr) | self._named_under(place, row) | asked
 
-    def _named_under(self, place: TopicPartition, row: rs.ReplicaRow) -> frozenset[int]:
+    def _named_under(self, place: TopicPartition, row: api.ReplicaRow) -> frozenset[int]:
         named = self._named.get(place)
         if named is None:
             return frozenset()
@@ -92,7 +91,7 @@ class InSync:
         """Send what waits, if nothing is under way."""
         if self._sent_id is not None or not self._waiting:
             return
-        topics: dict[tuple[str, int], list[rq.AlteredPartition]] = {}
+        topics: dict[tuple[str, int], list[api.AlteredPartition]] = {}
         for place in list(self._waiting)[:ROWS_MAX]:
             event, leader_epoch = self._waiting.pop(place)
             row = self._replicas.led(place)
@@ -103,23 +102,25 @@ class InSync:
                 topics.setdefault(topic, []).append(self._altered(event, row))
         if topics:
             me = self._me
-            rows = [rq.AlteredTopic(name, tuple(some), id_) for (name, id_), some in topics.items()]
+            rows = [
+                api.AlteredTopic(name, tuple(some), id_) for (name, id_), some in topics.items()
+            ]
             request = me.wording.alter(me.registration.broker, me.incarnation, rows)
             self._sent_id = request.id
             me.say(sg.Send(request))
 
-    def _altered(self, event: bs.AlterIsr, row: rs.ReplicaRow) -> rq.AlteredPartition:
+    def _altered(self, event: bs.AlterIsr, row: api.ReplicaRow) -> api.AlteredPartition:
         me, place = self._me, event.place
         isr = {**event.isr, me.registration.broker: me.incarnation}
         brokers = self._named_under(place, row) | isr.keys()
         # Rule 16: counted before it is asked, and until another epoch is read.
         self._named[place] = _Named(row.topic_id, row.partition_epoch, brokers)
         self._sent[place] = event
-        return rq.AlteredPartition(
+        return api.AlteredPartition(
             partition=place.partition,
             leader_epoch=row.leader_epoch,
             partition_epoch=row.partition_epoch,
-            isr=tuple(rq.InSyncReplica(*each) for each in sorted(isr.items())),
+            isr=tuple(api.InSyncReplica(*each) for each in sorted(isr.items())),
             recovered=event.has_recovered,
         )
 
@@ -129,12 +130,12 @@ class InSync:
         """Whether this is the request that is under way."""
         return id_ == self._sent_id
 
-    def answered(self, response: rs.Response) -> None:
+    def answered(self, response: api.Response) -> None:
         """Each row has an error of its own; what the answer lacks is not known."""
         if error_of(response) is not ErrorCode.NONE:
             return self._end(refusal_of(response, self._me.where))
         rows = (
-            known(response.results, ()) if isinstance(response, rs.AlterPartitionResponse) else ()
+            known(response.results, ()) if isinstance(response, api.AlterPartitionResponse) else ()
         )
         for row in rows:
             event = self._sent.pop(TopicPartition(row.topic, row.partition), None)
@@ -161,7 +162,7 @@ class InSync:
         self._sent.clear()
         self._sent_id = None
 
-    def _settle(self, event: bs.AlterIsr, row: rs.AlteredRow) -> None:
+    def _settle(self, event: bs.AlterIsr, row: api.AlteredRow) -> None:
         if row.error == ErrorCode.NONE.name:
             self._me.say(bs.Altered(event.ticket, row=row))
         else:
@@ -183,7 +184,7 @@ def _can_be(isr: Mapping[int, int]) -> bool:
     return are_brokers and are_offsets and len(isr) <= 2 * limits.REPLICAS_MAX
 
 
-def _code_of(row: rs.AlteredRow) -> ErrorCode:
+def _code_of(row: api.AlteredRow) -> ErrorCode:
     try:
         return ErrorCode[row.error]
     except KeyError:

@@ -47,8 +47,7 @@ from coordlib.client.kit.requests import (
     refusal_of,
     throttle_ms,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import CoordError, ErrorCode
 
 REPLACED = "a newer process is registered as this broker"
@@ -76,7 +75,7 @@ class BrokerMachine:
         self._leaving = Leaving(me)
         self._question = Question(me, self._picture)
         #: The parts of RegisterBroker's answer that were read.
-        self._parts: list[rs.RegisterBrokerResponse] = []
+        self._parts: list[api.RegisterBrokerResponse] = []
         self._read_ms: int | None = None
         #: Whether heartbeats are expected of it, as far as it knows.
         self._has_session = False
@@ -356,23 +355,23 @@ class BrokerMachine:
     def _received(self, event: sg.Received) -> None:
         message, now_ms, me = event.message, event.now_ms, self._me
         match message:
-            case rs.Progress():
+            case api.Progress():
                 if message.shard == me.identity.shard:
                     me.fence.progressed(now_ms, message.offset)
-            case rs.Response():
+            case api.Response():
                 if message.id.rpartition("-")[0] == me.identity.token:
                     self._answered(message, now_ms)
-            case rs.MetadataChanged():
+            case api.MetadataChanged():
                 if message.group == me.identity.group:
                     self._changed(message)
-            case rs.LeadershipDemanded() | rs.MemberRemoved():
+            case api.LeadershipDemanded() | api.MemberRemoved():
                 if message.group == me.identity.group and message.member == me.member:
                     self._noticed(message, now_ms)
 
-    def _noticed(self, message: rs.LeadershipDemanded | rs.MemberRemoved, now_ms: int) -> None:
+    def _noticed(self, message: api.LeadershipDemanded | api.MemberRemoved, now_ms: int) -> None:
         if self._me.state not in REGISTERED:
             return
-        if isinstance(message, rs.MemberRemoved):
+        if isinstance(message, api.MemberRemoved):
             # Removed by an operator, or by a newer process: the next answer tells which.
             self._out(message.reason, offset_of(message.cause))
             self._has_session, self._targets.must_ask = False, True
@@ -381,29 +380,29 @@ class BrokerMachine:
             places = tuple(TopicPartition(row.topic, n) for row in rows for n in row.partitions)
             self._resigning.demanded(now_ms, message.cause, places)
 
-    def _changed(self, notice: rs.MetadataChanged) -> None:
+    def _changed(self, notice: api.MetadataChanged) -> None:
         me = self._me
         self._picture.changed(notice)
         if me.state not in REGISTERED:
             return  # the picture of the registration is yet to come, and newer
-        if rs.GoneBroker(me.registration.broker, me.incarnation) in notice.gone and me.is_ready:
+        if api.GoneBroker(me.registration.broker, me.incarnation) in notice.gone and me.is_ready:
             self._out(DECLARED_INACTIVE, offset_of(notice.cause))
             self._has_session = False
         for row in notice.partitions:
             self._replicas.learn(row)
 
-    def _answered(self, response: rs.Response, now_ms: int) -> None:
+    def _answered(self, response: api.Response, now_ms: int) -> None:
         me = self._me
         if me.step is not None and response.id == me.step.id:
             self._step_answered(me.step, response, now_ms)
         elif self._question.is_answered_by(response.id):
             self._question.answered(response, now_ms, self._replicas.topics())
-        elif isinstance(response, rs.HeartbeatResponse):
+        elif isinstance(response, api.HeartbeatResponse):
             self._beat_refused(response)
         elif me.state in REGISTERED:
             self._judged(response, now_ms)
 
-    def _judged(self, response: rs.Response, now_ms: int) -> None:
+    def _judged(self, response: api.Response, now_ms: int) -> None:
         """The answer to a Release, an AlterPartition or a ReplicasDeleted."""
         code = error_of(response)
         is_refused = self._resigning.is_refusal(response)
@@ -418,7 +417,7 @@ class BrokerMachine:
         elif self._resigning.is_idle:
             self._targets.let_go(now_ms)
 
-    def _beat_refused(self, response: rs.HeartbeatResponse) -> None:
+    def _beat_refused(self, response: api.HeartbeatResponse) -> None:
         """The log has no session of it: it is Inactive, or replaced."""
         me = self._me
         is_ours = offset_of(response.cause) > me.since
@@ -427,12 +426,12 @@ class BrokerMachine:
                 self._out(REFUSED, offset_of(response.cause))
             self._has_session = False
 
-    def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+    def _step_answered(self, asked: Step, response: api.Response, now_ms: int) -> None:
         code, is_registration = error_of(response), self._me.state is State.INITIAL
         is_done = code is ErrorCode.NONE
-        if is_done and is_registration and isinstance(response, rs.RegisterBrokerResponse):
+        if is_done and is_registration and isinstance(response, api.RegisterBrokerResponse):
             self._registered(asked, response, now_ms)
-        elif is_done and not is_registration and isinstance(response, rs.BrokerHeartbeatResponse):
+        elif is_done and not is_registration and isinstance(response, api.BrokerHeartbeatResponse):
             self._state_answered(asked, response, now_ms)
         elif code is ErrorCode.STALE_BROKER_EPOCH:
             self._replaced()
@@ -445,7 +444,7 @@ class BrokerMachine:
         else:
             self._fail(refusal_of(response, self._me.where))
 
-    def _again(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+    def _again(self, asked: Step, response: api.Response, now_ms: int) -> None:
         """Repeat a request that was refused for now, under another id."""
         asked.replace_later(now_ms, self._me.wording.renewed(asked), throttle_ms(response))
 
@@ -470,7 +469,7 @@ class BrokerMachine:
         self._has_session, me.member = False, ""
         self._register(now_ms, previous)
 
-    def _registered(self, asked: Step, part: rs.RegisterBrokerResponse, now_ms: int) -> None:
+    def _registered(self, asked: Step, part: api.RegisterBrokerResponse, now_ms: int) -> None:
         me = self._me
         self._parts.append(part)
         if len(self._parts) < known(part.parts, 1):
@@ -491,7 +490,9 @@ class BrokerMachine:
             self._has_session = True
             self._me.beats.begin(now_ms, sign_ms)
 
-    def _state_answered(self, asked: Step, answer: rs.BrokerHeartbeatResponse, now_ms: int) -> None:
+    def _state_answered(
+        self, asked: Step, answer: api.BrokerHeartbeatResponse, now_ms: int
+    ) -> None:
         me, target = self._me, _target_of(asked)
         me.step = None
         me.since = known(answer.since, me.since)
@@ -549,9 +550,9 @@ class BrokerMachine:
 
 def _target_of(asked: Step) -> str:
     request = asked.output.request if isinstance(asked.output, sg.Send) else None
-    return request.target_state if isinstance(request, rq.BrokerHeartbeat) else ""
+    return request.target_state if isinstance(request, api.BrokerHeartbeat) else ""
 
 
-def _state_of(answer: rs.BrokerHeartbeatResponse) -> State:
+def _state_of(answer: api.BrokerHeartbeatResponse) -> State:
     names = {each.value: each for each in REGISTERED}
     return names.get(known(answer.current_state, ""), State.INACTIVE)

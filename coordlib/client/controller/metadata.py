@@ -17,8 +17,7 @@ from coordlib.client.controller.state import BrokerStanding
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.requests import Step, error_of, known, refusal_of, throttle_ms
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode, GroupError
 
 
@@ -27,9 +26,9 @@ class ClusterMetadata:
     """All ready brokers, topics and partitions, as of one place of the log."""
 
     #: Those that are Active or Stopping, with incarnation and endpoints, by broker id.
-    brokers: Mapping[int, rs.BrokerRow]
-    topics: Mapping[str, rs.TopicRow]
-    partitions: Mapping[TopicPartition, rs.ReplicaRow]
+    brokers: Mapping[int, api.BrokerRow]
+    topics: Mapping[str, api.TopicRow]
+    partitions: Mapping[TopicPartition, api.ReplicaRow]
     #: Whether all topics are there. Else the cluster's metadata are too large for one answer, and
     #: these are the topics that were named, and those that have changed since.
     is_whole: bool = True
@@ -39,15 +38,15 @@ class Picture:
     """Asked for once with each registration; MetadataChanged of all later records come on top."""
 
     def __init__(self) -> None:
-        self._brokers: dict[int, rs.BrokerRow] = {}
-        self._topics: dict[str, rs.TopicRow] = {}
-        self._partitions: dict[TopicPartition, rs.ReplicaRow] = {}
+        self._brokers: dict[int, api.BrokerRow] = {}
+        self._topics: dict[str, api.TopicRow] = {}
+        self._partitions: dict[TopicPartition, api.ReplicaRow] = {}
         #: Whether all of it was read; before that there is nothing to show.
         self._is_read = False
         #: Whether topics were asked for by name, so that answers add to each other.
         self._is_narrow = False
         #: The parts of the answer that were read.
-        self._parts: list[rs.MetadataResponse] = []
+        self._parts: list[api.MetadataResponse] = []
         #: What was handed out since the newest change, which need not be copied again.
         self._shown: ClusterMetadata | None = None
 
@@ -77,7 +76,7 @@ class Picture:
         """All answers were read."""
         self._is_read, self._shown = True, None
 
-    def answered(self, part: rs.MetadataResponse) -> bool:
+    def answered(self, part: api.MetadataResponse) -> bool:
         """Take one part of the answer; whether it is complete. Nothing comes between parts."""
         if known(part.part, 0) == 0:
             self._parts.clear()
@@ -93,7 +92,7 @@ class Picture:
         self._shown = None
         return True
 
-    def changed(self, notice: rs.MetadataChanged) -> None:
+    def changed(self, notice: api.MetadataChanged) -> None:
         """Take what one record changed."""
         for gone in notice.gone:
             row = self._brokers.get(gone.broker)
@@ -104,9 +103,9 @@ class Picture:
 
     def _put(
         self,
-        brokers: tuple[rs.BrokerRow, ...],
-        topics: tuple[rs.TopicRow, ...],
-        partitions: tuple[rs.ReplicaRow, ...],
+        brokers: tuple[api.BrokerRow, ...],
+        topics: tuple[api.TopicRow, ...],
+        partitions: tuple[api.ReplicaRow, ...],
     ) -> None:
         self._brokers |= {row.broker: row for row in brokers}
         for topic in topics:
@@ -168,7 +167,7 @@ class Question:
         """Whether the open question has this id."""
         return self.step is not None and self.step.id == id_
 
-    def answered(self, response: rs.Response, now_ms: int, own_topics: Iterable[str]) -> None:
+    def answered(self, response: api.Response, now_ms: int, own_topics: Iterable[str]) -> None:
         """Take a part of the answer, or its refusal.
 
         Args:
@@ -176,7 +175,7 @@ class Question:
         """
         assert self.step is not None
         code, asked = error_of(response), self._asked
-        if code is ErrorCode.NONE and isinstance(response, rs.MetadataResponse):
+        if code is ErrorCode.NONE and isinstance(response, api.MetadataResponse):
             if self._picture.answered(response):
                 self._go_on(now_ms)
         elif code.retriable:
@@ -201,7 +200,7 @@ class Question:
         """The topics that the open question names; None: all."""
         output = self.step.output if self.step is not None else None
         request = output.request if isinstance(output, sg.Send) else None
-        return request.topics if isinstance(request, rq.Metadata) else None
+        return request.topics if isinstance(request, api.Metadata) else None
 
     def _narrow(self, now_ms: int, own_topics: Iterable[str]) -> None:
         _log.warning(TOO_LARGE, self._me.where)
@@ -226,7 +225,7 @@ class Question:
         self.step = Step(question, now_ms)
         self._me.say(question)
 
-    def _refused(self, response: rs.Response) -> None:
+    def _refused(self, response: api.Response) -> None:
         self.stop()
         self.refusal = refusal_of(response, self._me.where)
         _log.warning("%s", MetadataRefused(self.refusal))

@@ -27,8 +27,7 @@ from coordlib.client.controller.state import BrokerStanding
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.requests import PendingRequests, error_of
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import CoordError, ErrorCode
 
 NOBODY = -1
@@ -49,7 +48,7 @@ class Replicas:
     def __init__(self, broker: int) -> None:
         self._broker = broker
         #: Of all partitions that have a replica here, or one that is to be deleted here.  # INV-79
-        self.rows: dict[TopicPartition, rs.ReplicaRow] = {}
+        self.rows: dict[TopicPartition, api.ReplicaRow] = {}
         self._notified: dict[TopicPartition, _Notified] = {}
         #: Leaderships with a fence up to this one are over.
         self._over_to = -1
@@ -65,11 +64,11 @@ class Replicas:
         #: deleted what they have; a replica that was deleted is not followed meanwhile.
         self._doomed: dict[TopicPartition, int] = {}
         #: The callback that runs: its place, what had been told before, the row that it is about.
-        self._calling: tuple[TopicPartition, _Notified | None, rs.ReplicaRow | None] | None = None
+        self._calling: tuple[TopicPartition, _Notified | None, api.ReplicaRow | None] | None = None
 
     # ---- what the log says ----------------------------------------------------------------------
 
-    def replace(self, rows: Iterable[rs.ReplicaRow]) -> None:
+    def replace(self, rows: Iterable[api.ReplicaRow]) -> None:
         """The picture of a registration: all that has a replica here."""
         before, self.rows = self.rows, {_place(row): row for row in rows}
         self._reported.clear()
@@ -77,7 +76,7 @@ class Replicas:
             self._note_doom(place)
             self._sort(place)
 
-    def learn(self, row: rs.ReplicaRow) -> None:
+    def learn(self, row: api.ReplicaRow) -> None:
         """A row has changed; most of a cluster's rows are no concern of one broker."""
         place = _place(row)
         is_here = self._broker in row.replicas or self._broker in row.deleting
@@ -125,7 +124,7 @@ class Replicas:
 
     # ---- what the user may do -------------------------------------------------------------------
 
-    def led(self, place: TopicPartition) -> rs.ReplicaRow | None:
+    def led(self, place: TopicPartition) -> api.ReplicaRow | None:
         """The row of a partition that the user was told to lead, if it is still so."""
         row, notified = self.rows.get(place), self._notified.get(place)
         if row is None or notified is None or not self._is_given(place, row):
@@ -143,7 +142,7 @@ class Replicas:
                 found.append(place)
         return found
 
-    def _is_given(self, place: TopicPartition, row: rs.ReplicaRow) -> bool:
+    def _is_given(self, place: TopicPartition, row: api.ReplicaRow) -> bool:
         """Whether this broker leads by what the log says, and has not let go of that."""
         is_over = row.fence <= max(self._over_to, self._over_at.get(place, -1))
         return row.leader == self._broker and not is_over
@@ -169,7 +168,7 @@ class Replicas:
                 return call
         return None
 
-    def called_back(self, call: Call, has_raised: bool) -> rq.DeletedReplica | None:
+    def called_back(self, call: Call, has_raised: bool) -> api.DeletedReplica | None:
         """The callback has ended; what is to be reported of a deletion. One that raised comes
         again, but for a deletion: that has failed."""
         if self._calling is None:
@@ -178,7 +177,7 @@ class Replicas:
         if call.callback is Callback.STOP and call.arguments[-1] and row is not None:
             self._reported.add(place)
             error = "KAFKA_STORAGE_ERROR" if has_raised else "NONE"
-            return rq.DeletedReplica(
+            return api.DeletedReplica(
                 topic=row.topic,
                 topic_id=row.topic_id,
                 partition=row.partition,
@@ -236,11 +235,11 @@ class Replicas:
         )
         return self._call(place, row, Call(Callback.LEADER, (given,)))
 
-    def _stop(self, place: TopicPartition, row: rs.ReplicaRow | None, deletes: bool) -> Call:
+    def _stop(self, place: TopicPartition, row: api.ReplicaRow | None, deletes: bool) -> Call:
         self._calling = (place, self._notified.pop(place, None), row)
         return Call(Callback.STOP, (*place, deletes))
 
-    def _call(self, place: TopicPartition, row: rs.ReplicaRow, call: Call) -> Call:
+    def _call(self, place: TopicPartition, row: api.ReplicaRow, call: Call) -> Call:
         self._calling = (place, self._notified.get(place), row)
         self._tell(place, _Notified(row.topic_id, row.leader_epoch, row.leader, row.fence))
         return call
@@ -252,7 +251,7 @@ class Replicas:
             self._notified[place] = notified
 
 
-def _place(row: rs.ReplicaRow) -> TopicPartition:
+def _place(row: api.ReplicaRow) -> TopicPartition:
     return TopicPartition(row.topic, row.partition)
 
 
@@ -321,16 +320,16 @@ class Resigning:
         if self._pending.is_put_off(event.id):
             return
         asked = self._pending.asked(event.id)
-        if isinstance(asked, rq.Release) and asked.cause in self._unanswered:
+        if isinstance(asked, api.Release) and asked.cause in self._unanswered:
             self._taken.add(asked.cause)
             due_ms = self._me.fence.reacted(event.now_ms, asked.cause)
             if due_ms is not None:
                 self._unanswered[asked.cause] = due_ms
 
-    def answered(self, response: rs.Response, now_ms: int) -> None:
+    def answered(self, response: api.Response, now_ms: int) -> None:
         """Take the answer to a Release; called before the request is removed from `pending`."""
         asked = self._pending.asked(response.id)
-        if not isinstance(asked, rq.Release) or asked.cause not in self._unanswered:
+        if not isinstance(asked, api.Release) or asked.cause not in self._unanswered:
             return
         cause, code = asked.cause, error_of(response)
         if not code.retriable:
@@ -343,9 +342,9 @@ class Resigning:
             self._unanswered[cause] = None
             self._taken.discard(cause)
 
-    def is_refusal(self, response: rs.Response) -> bool:
+    def is_refusal(self, response: api.Response) -> bool:
         """Whether the answer means that this broker is not ready any more."""
-        is_release = isinstance(self._pending.asked(response.id), rq.Release)
+        is_release = isinstance(self._pending.asked(response.id), api.Release)
         return is_release and error_of(response) is ErrorCode.UNKNOWN_MEMBER_ID
 
     def end(self) -> None:
@@ -354,7 +353,7 @@ class Resigning:
         self._unanswered.clear()
         self._taken.clear()
         over = CoordError("The broker went before its Release was taken.", self._me.where)
-        self._me.pass_on(self._pending.ask_no_more(rq.Release, over))
+        self._me.pass_on(self._pending.ask_no_more(api.Release, over))
 
 
 #: Far below what a request may have, with the longest names.
@@ -366,9 +365,9 @@ class Reports:
 
     def __init__(self, me: BrokerStanding, pending: PendingRequests) -> None:
         self._me, self._pending = me, pending
-        self._rows: dict[tuple[str, int], rq.DeletedReplica] = {}
+        self._rows: dict[tuple[str, int], api.DeletedReplica] = {}
 
-    def add(self, row: rq.DeletedReplica | None) -> None:
+    def add(self, row: api.DeletedReplica | None) -> None:
         """Note the outcome of a deletion; None: the callback was about something else."""
         if row is not None:
             self._rows[row.topic, row.partition] = row
@@ -388,4 +387,4 @@ class Reports:
         """Drop all outcomes: the broker is out, and the log asks again when it is back."""
         self._rows.clear()
         over = CoordError("The broker went before its report was taken.", self._me.where)
-        self._me.pass_on(self._pending.ask_no_more(rq.ReplicasDeleted, over))
+        self._me.pass_on(self._pending.ask_no_more(api.ReplicasDeleted, over))

@@ -17,8 +17,7 @@ from coordlib.client.kit.config import require_name
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import margin_of
 from coordlib.client.kit.requests import Identity, RequestBuilder, Step, Timing
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.controller import CLUSTER
 from coordlib.core.wire.envelope import is_name
 from coordlib.errors import CoordError, ErrorCode, GroupError, SetupError
@@ -121,7 +120,7 @@ class Registration:
     """What a broker registers: its endpoints, rack and storage."""
 
     broker: int
-    endpoints: tuple[rq.Endpoint, ...]
+    endpoints: tuple[api.Endpoint, ...]
     rack: str | None = None
     #: Names what outlives the process; "": nothing does.
     storage: str = ""
@@ -139,8 +138,8 @@ class BrokerWording(RequestBuilder):
         super().__init__(identity, members)
         self._timing = timing
 
-    def register(self, registration: Registration, previous: int) -> rq.RegisterBroker:
-        return rq.RegisterBroker(
+    def register(self, registration: Registration, previous: int) -> api.RegisterBroker:
+        return api.RegisterBroker(
             **self._envelope(),
             broker=registration.broker,
             endpoints=registration.endpoints,
@@ -153,8 +152,8 @@ class BrokerWording(RequestBuilder):
 
     def target(
         self, broker: int, incarnation: int, since: int, target: Target, reason: str | None
-    ) -> rq.BrokerHeartbeat:
-        return rq.BrokerHeartbeat(
+    ) -> api.BrokerHeartbeat:
+        return api.BrokerHeartbeat(
             **self._envelope(),
             broker=broker,
             incarnation=incarnation,
@@ -163,29 +162,31 @@ class BrokerWording(RequestBuilder):
             reason=reason,
         )
 
-    def sign_of_life(self, member: str) -> rq.Heartbeat:
-        return rq.Heartbeat(**self._envelope(), generation=GENERATION, member=member, space=CLUSTER)
+    def sign_of_life(self, member: str) -> api.Heartbeat:
+        return api.Heartbeat(
+            **self._envelope(), generation=GENERATION, member=member, space=CLUSTER
+        )
 
-    def leave_cluster(self, member: str, reason: str) -> rq.LeaveGroup:
-        leaver = rq.Leaver(member=member)
-        return rq.LeaveGroup(**self._envelope(), members=(leaver,), reason=reason, space=CLUSTER)
+    def leave_cluster(self, member: str, reason: str) -> api.LeaveGroup:
+        leaver = api.Leaver(member=member)
+        return api.LeaveGroup(**self._envelope(), members=(leaver,), reason=reason, space=CLUSTER)
 
-    def let_go(self, member: str, cause: int) -> rq.Release:
-        return rq.Release(
+    def let_go(self, member: str, cause: int) -> api.Release:
+        return api.Release(
             **self._envelope(), generation=GENERATION, member=member, cause=cause, space=CLUSTER
         )
 
     def alter(
-        self, broker: int, incarnation: int, topics: Iterable[rq.AlteredTopic]
-    ) -> rq.AlterPartition:
-        return rq.AlterPartition(
+        self, broker: int, incarnation: int, topics: Iterable[api.AlteredTopic]
+    ) -> api.AlterPartition:
+        return api.AlterPartition(
             **self._envelope(), broker=broker, incarnation=incarnation, topics=tuple(topics)
         )
 
     def deleted(
-        self, broker: int, incarnation: int, results: Sequence[rq.DeletedReplica]
-    ) -> rq.ReplicasDeleted:
-        return rq.ReplicasDeleted(
+        self, broker: int, incarnation: int, results: Sequence[api.DeletedReplica]
+    ) -> api.ReplicasDeleted:
+        return api.ReplicasDeleted(
             **self._envelope(), broker=broker, incarnation=incarnation, results=tuple(results)
         )
 
@@ -194,18 +195,18 @@ class BrokerWording(RequestBuilder):
         assert isinstance(step.output, sg.Send)
         return sg.Send(replace(step.output.request, id=self.next_id()))
 
-    def ask_metadata(self, topics: tuple[str, ...] | None) -> rq.Metadata:
-        return rq.Metadata(**self._envelope(), topics=topics)
+    def ask_metadata(self, topics: tuple[str, ...] | None) -> api.Metadata:
+        return api.Metadata(**self._envelope(), topics=topics)
 
 
-def check_named(broker: int, endpoints: Sequence[rq.Endpoint], rack: str | None) -> None:
+def check_named(broker: int, endpoints: Sequence[api.Endpoint], rack: str | None) -> None:
     """Check the names that a user has given, before any network call. Raises SetupError."""
     if not isinstance(broker, int) or not 0 <= broker <= limits.INT32_MAX:
         raise SetupError("A broker id is a number from 0 to 2,147,483,647.", repr(broker))
     if not 1 <= len(endpoints) <= limits.ENDPOINTS_MAX:
         bounds = f"A broker has 1 to {limits.ENDPOINTS_MAX} endpoints."
         raise SetupError(bounds, f"{len(endpoints)} were given")
-    if strange := [each for each in endpoints if not isinstance(each, rq.Endpoint)]:
+    if strange := [each for each in endpoints if not isinstance(each, api.Endpoint)]:
         raise SetupError("An endpoint is an Endpoint(name, host, port).", repr(strange[0]))
     if len({each.name for each in endpoints}) < len(endpoints):
         raise SetupError("Each endpoint has a name of its own.", repr(list(endpoints)))
@@ -344,7 +345,7 @@ class Altered:
     """The outcome of the AlterIsr with this `ticket`: the row as it stands, or why not."""
 
     ticket: int
-    row: rs.AlteredRow | None = None
+    row: api.AlteredRow | None = None
     error: CoordError | None = None
 
 

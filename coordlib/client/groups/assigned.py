@@ -44,8 +44,7 @@ from coordlib.client.kit.requests import (
     refusal_of,
     throttle_ms,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import CoordError, ErrorCode
 
 
@@ -182,15 +181,15 @@ class Releases:
         if self._pending.is_put_off(event.id):
             return
         asked = self._pending.asked(event.id)
-        if isinstance(asked, rq.Release) and asked.cause in self._unanswered:
+        if isinstance(asked, api.Release) and asked.cause in self._unanswered:
             due_ms = self._me.fence.reacted(event.now_ms, asked.cause)
             if due_ms is not None:
                 self._unanswered[asked.cause] = due_ms
 
-    def answered(self, response: rs.Response, now_ms: int) -> None:
+    def answered(self, response: api.Response, now_ms: int) -> None:
         """Called before the answer goes to the caller that waits for it."""
         asked = self._pending.asked(response.id)
-        if not isinstance(asked, rq.Release) or asked.cause not in self._unanswered:
+        if not isinstance(asked, api.Release) or asked.cause not in self._unanswered:
             return
         me, cause, code = self._me, asked.cause, error_of(response)
         if code is ErrorCode.NONE:
@@ -211,7 +210,7 @@ class Releases:
         """The membership is over: its demands are void."""
         self._unanswered.clear()
         over = CoordError("The membership ended before its Release was taken.", self._me.where)
-        self._me.say_all(self._pending.ask_no_more(rq.Release, over))
+        self._me.say_all(self._pending.ask_no_more(api.Release, over))
 
     # ---- commits ------------------------------------------------------------------------------
 
@@ -367,9 +366,9 @@ class AssignedMachine(MemberMachine):
 
     # ---- answers and notices ------------------------------------------------------------------
 
-    def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+    def _step_answered(self, asked: Step, response: api.Response, now_ms: int) -> None:
         me, code = self._me, error_of(response)
-        if code is ErrorCode.NONE and isinstance(response, rs.SubscribeResponse):
+        if code is ErrorCode.NONE and isinstance(response, api.SubscribeResponse):
             self._subscribed(asked, response, now_ms)
         elif code in OUT and me.member:
             self._out()
@@ -379,7 +378,7 @@ class AssignedMachine(MemberMachine):
         else:
             me.fail(refusal_of(response, me.where))
 
-    def _subscribed(self, asked: Step, answer: rs.SubscribeResponse, now_ms: int) -> None:
+    def _subscribed(self, asked: Step, answer: api.SubscribeResponse, now_ms: int) -> None:
         me = self._me
         me.step = None
         if me.state is State.JOINING:
@@ -391,15 +390,15 @@ class AssignedMachine(MemberMachine):
         self.strategy = known(answer.strategy, "")
         self._take_picture(answer, now_ms)
 
-    def _noticed(self, message: rs.AnyResponse, now_ms: int) -> None:
+    def _noticed(self, message: api.AnyResponse, now_ms: int) -> None:
         me = self._me
-        if not isinstance(message, rs.AssignmentChanged) or me.state is not State.STABLE:
+        if not isinstance(message, api.AssignmentChanged) or me.state is not State.STABLE:
             return
         if (message.group, message.member) == (me.identity.group, me.member):
             self._take_picture(message, now_ms)
 
     def _take_picture(
-        self, picture: rs.SubscribeResponse | rs.AssignmentChanged, now_ms: int
+        self, picture: api.SubscribeResponse | api.AssignmentChanged, now_ms: int
     ) -> None:
         me = self._me
         me.generation = known(picture.generation, me.generation)
@@ -410,14 +409,14 @@ class AssignedMachine(MemberMachine):
         newest = known(picture.fence, -1)
         me.held.replace(fences, None if newest < 0 else newest)
 
-    def _answered(self, response: rs.Response, now_ms: int) -> None:
+    def _answered(self, response: api.Response, now_ms: int) -> None:
         self._releases.answered(response, now_ms)
         super()._answered(response, now_ms)
 
-    def _judged(self, response: rs.Response, now_ms: int) -> None:  # noqa: ARG002  # no dates here
+    def _judged(self, response: api.Response, now_ms: int) -> None:  # noqa: ARG002  # no dates here
         if error_of(response) in OUT:
             self._out()
 
 
-def _all(rows: Iterable[rs.GrantedPartitions | rs.OwnedPartitions]) -> Partitions:
+def _all(rows: Iterable[api.GrantedPartitions | api.OwnedPartitions]) -> Partitions:
     return tuple(TopicPartition(row.topic, number) for row in rows for number in row.partitions)

@@ -38,9 +38,7 @@ from coordlib.client.kit.events import Partitions, TopicPartition, by_topic
 from coordlib.core.groups.assignors import model, ownership, range_roundrobin, sticky
 from coordlib.core.groups.assignors import range_roundrobin as range_assignor
 from coordlib.core.groups.assignors.model import ReplicaRacks
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import is_name, printable
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, NotAllowed, SetupError
@@ -303,13 +301,13 @@ def flat(rows: Mapping[str, Iterable[int]]) -> Partitions:
     )
 
 
-def views(members: Iterable[rs.JoinedMember]) -> dict[str, GroupMemberView]:
+def views(members: Iterable[api.JoinedMember]) -> dict[str, GroupMemberView]:
     """Read the members' metadata. A member with unreadable metadata gets nothing, unless the
     assignor raises for it."""
     return {member.member: _view(member) for member in members}
 
 
-def _view(member: rs.JoinedMember) -> GroupMemberView:
+def _view(member: api.JoinedMember) -> GroupMemberView:
     try:
         return GroupMemberView(cp.decode_subscription(member.metadata), member.instance)
     except cp.Unreadable as problem:
@@ -318,10 +316,10 @@ def _view(member: rs.JoinedMember) -> GroupMemberView:
         return GroupMemberView(nothing, member.instance, unreadable=str(problem))
 
 
-def rows_of(given: Mapping[str, cp.Assignment]) -> tuple[rq.MemberAssignment, ...]:
+def rows_of(given: Mapping[str, cp.Assignment]) -> tuple[api.MemberAssignment, ...]:
     """The leader's SyncGroup rows, by member id."""
     return tuple(
-        rq.MemberAssignment(member=member, assignment=cp.encode_assignment(given[member]))
+        api.MemberAssignment(member=member, assignment=cp.encode_assignment(given[member]))
         for member in sorted(given)
     )
 
@@ -449,7 +447,7 @@ def _metadata() -> Iterator[None]:
         raise CannotReach(f"The topics' metadata cannot be read: {problem!r}") from problem
 
 
-def assigned_counts(members: Sequence[rs.JoinedMember]) -> dict[str, int]:
+def assigned_counts(members: Sequence[api.JoinedMember]) -> dict[str, int]:
     """Partition counts as of the present assignment: the number of assigned ones of each topic.
 
     A leader that comes back compares them with the metadata, because no member watched topics while
@@ -492,10 +490,10 @@ def look_up(transport: Metadata) -> sg.TopicsSeen | sg.TopicsNotSeen:
 
 def divide(
     assignor: Assignor,
-    members: Sequence[rs.JoinedMember],
+    members: Sequence[api.JoinedMember],
     counts: Mapping[str, int],
     racks: ReplicaRacks = MappingProxyType({}),
-) -> tuple[rq.MemberAssignment, ...]:
+) -> tuple[api.MemberAssignment, ...]:
     """All members' assignments. Any failure raises AssignorFailed."""
     seen = views(members)
     try:
@@ -518,7 +516,7 @@ def divide(
 def _raised(assignor: Assignor, problem: Exception) -> AssignorFailed:
     hint = "Fix it, or name another one. The group has no assignment while its leader has none."
     failed = AssignorFailed(f"The assignor failed: {problem!r}", f"assignor {assignor.name}", hint)
-    if isinstance(problem, GroupError) and problem.code in rq.ASSIGNMENT_ERRORS:
+    if isinstance(problem, GroupError) and problem.code in api.ASSIGNMENT_ERRORS:
         failed.code = problem.code
     return failed
 
@@ -547,7 +545,7 @@ def is_partition(place: TopicPartition) -> bool:
     return place.partition >= 0 and is_name(place.topic, limits.NAME_LENGTH_MAX)
 
 
-def check_size(rows: Sequence[rq.MemberAssignment]) -> None:
+def check_size(rows: Sequence[api.MemberAssignment]) -> None:
     """Refuse what no SyncGroup can carry, as each leader in turn would fail for it."""
     size_bytes = len(codec.encode(rows))
     if size_bytes > SHARES_BYTES_MAX:

@@ -50,8 +50,7 @@ from coordlib.client.kit.requests import (
     refusal_of,
     throttle_ms,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.topics import is_users, own_topics
 from coordlib.errors import CoordError, ErrorCode, SetupError
@@ -317,7 +316,7 @@ class ClassicMachine(MemberMachine):
         self._claimed = me.held.begin_join(now_ms, me.keeps)
         state = SubscriptionState(topics, self._claimed, me.generation, me.identity.rack)
         try:
-            offered = tuple(rq.Protocol(each.name, each.metadata(state)) for each in me.assignors)
+            offered = tuple(api.Protocol(each.name, each.metadata(state)) for each in me.assignors)
         except Exception as problem:  # noqa: BLE001  # an assignor may be a user's own
             error = AssignorFailed(f"An assignor failed: {problem!r}", me.where)
             self._leaving.leave_when_free("its assignor failed", error)
@@ -331,21 +330,21 @@ class ClassicMachine(MemberMachine):
 
     # ---- answers to JoinGroup and SyncGroup -----------------------------------------------------
 
-    def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+    def _step_answered(self, asked: Step, response: api.Response, now_ms: int) -> None:
         """JoinGroup or SyncGroup. An answer of another type than the request is ignored."""
         code, is_joining = error_of(response), self._me.state is State.JOINING
         is_accepted = code is ErrorCode.NONE
         match response:
-            case rs.JoinGroupResponse() if is_accepted and is_joining:
+            case api.JoinGroupResponse() if is_accepted and is_joining:
                 self._joined(asked, response, now_ms)
-            case rs.SyncGroupResponse() if is_accepted and not is_joining:
+            case api.SyncGroupResponse() if is_accepted and not is_joining:
                 self._synced(asked, response, now_ms)
-            case rs.SyncGroupResponse() if is_leaders(response) and not is_joining:
+            case api.SyncGroupResponse() if is_leaders(response) and not is_joining:
                 self._not_assigned(asked, response, now_ms)
             case _ if not is_accepted:
                 self._refused(asked, response, now_ms)
 
-    def _joined(self, asked: Step, answer: rs.JoinGroupResponse, now_ms: int) -> None:
+    def _joined(self, asked: Step, answer: api.JoinGroupResponse, now_ms: int) -> None:
         me = self._me
         # Rule 12: whatever id the acknowledgement suggested, the answer's id holds.
         me.member = answer.member
@@ -367,7 +366,7 @@ class ClassicMachine(MemberMachine):
     def _sync(
         self,
         now_ms: int,
-        assignments: tuple[rq.MemberAssignment, ...],
+        assignments: tuple[api.MemberAssignment, ...],
         why: sg.WhyNot | None = None,
     ) -> None:
         me = self._me
@@ -375,7 +374,7 @@ class ClassicMachine(MemberMachine):
         request = me.requests.sync(me.member, me.generation, me.protocol, assignments, why)
         me.take(now_ms, sg.Send(request))
 
-    def _synced(self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int) -> None:
+    def _synced(self, asked: Step, answer: api.SyncGroupResponse, now_ms: int) -> None:
         me = self._me
         try:
             assignment = cp.decode_assignment(known(answer.assignment, b""))
@@ -398,7 +397,7 @@ class ClassicMachine(MemberMachine):
         self._tell_assignor(given, assignment.user_data)
 
     def _settle(
-        self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int, given: Partitions
+        self, asked: Step, answer: api.SyncGroupResponse, now_ms: int, given: Partitions
     ) -> None:
         me = self._me
         me.become(State.STABLE)
@@ -407,7 +406,7 @@ class ClassicMachine(MemberMachine):
         me.held.grant(now_ms, given, known(answer.fence, None), sign_ms)
 
     def _not_assigned(
-        self, asked: Step, answer: rs.SyncGroupResponse, now_ms: int, why: str = ""
+        self, asked: Step, answer: api.SyncGroupResponse, now_ms: int, why: str = ""
     ) -> None:
         """The leader could not assign: no member owns partitions, and none has to leave.
 
@@ -439,10 +438,10 @@ class ClassicMachine(MemberMachine):
                 # What it was told is the leader's: no reason to leave the group.  # INV-110
                 self._me.news = AssignorFailed(f"An assignor failed: {problem!r}", self._me.where)
 
-    def _refused(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+    def _refused(self, asked: Step, response: api.Response, now_ms: int) -> None:
         me, code = self._me, error_of(response)
         if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
-            member = response.member if isinstance(response, rs.JoinGroupResponse) else ""
+            member = response.member if isinstance(response, api.JoinGroupResponse) else ""
             self._leaving.mark_removed(member or me.own_id())
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             me.forget()
@@ -450,7 +449,7 @@ class ClassicMachine(MemberMachine):
             me.forget(keeps_member=True)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS and me.state is State.SYNCING:
             me.rejoin_reason = REBALANCING
-        elif code is ErrorCode.MEMBER_ID_REQUIRED and isinstance(response, rs.JoinGroupResponse):
+        elif code is ErrorCode.MEMBER_ID_REQUIRED and isinstance(response, api.JoinGroupResponse):
             me.forget()
             me.member = response.member
         elif code.retriable and isinstance(asked.output, sg.Send):
@@ -484,8 +483,8 @@ class ClassicMachine(MemberMachine):
 
     # ---- notices, and answers to everything else ------------------------------------------------
 
-    def _noticed(self, message: rs.AnyResponse, now_ms: int) -> None:
-        if isinstance(message, rs.RebalanceInProgress):
+    def _noticed(self, message: api.AnyResponse, now_ms: int) -> None:
+        if isinstance(message, api.RebalanceInProgress):
             me = self._me
             if (message.group, message.generation) == (me.identity.group, me.generation):
                 self._notice(now_ms)
@@ -499,10 +498,10 @@ class ClassicMachine(MemberMachine):
             # The join that is under way is the reaction, once the log has it.
             me.fence.demanded(now_ms)
 
-    def _overtaken(self, response: rs.Response) -> rs.Response:
+    def _overtaken(self, response: api.Response) -> api.Response:
         """The generation of a member that kept its partitions ended before its commit was judged:
         it has lost nothing, and may commit again."""
-        is_commit = self._me.keeps_alive and isinstance(response, rs.OffsetCommitResponse)
+        is_commit = self._me.keeps_alive and isinstance(response, api.OffsetCommitResponse)
         if not is_commit or error_of(response) is not ErrorCode.ILLEGAL_GENERATION:
             return response
         message = "A new generation began meanwhile. Commit again, of what is still assigned."
@@ -510,11 +509,11 @@ class ClassicMachine(MemberMachine):
             response, error=ErrorCode.REBALANCE_IN_PROGRESS.name, message=message
         )
 
-    def _judged(self, response: rs.Response, now_ms: int) -> None:
+    def _judged(self, response: api.Response, now_ms: int) -> None:
         match error_of(response):
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 # A commit is refused so between the join and the assignment: that asks nothing.
-                if isinstance(response, rs.HeartbeatResponse):
+                if isinstance(response, api.HeartbeatResponse):
                     self._notice(now_ms)
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 self._out()

@@ -32,8 +32,7 @@ from coordlib.client.kit.transport import Transport, while_used
 from coordlib.client.transactions.committed import TornTransaction
 from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.client.transactions.machine import Severity, TransactionError
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import CoordError, ErrorCode
 
 _ABORT = "Abort the transaction: the consumer begins the topic anew."
@@ -65,7 +64,7 @@ class Commits:
         self._open: deque[_Open] = deque()
 
     def commit(
-        self, named: tuple[rq.CommittedOffset, ...], timeout_s: float
+        self, named: tuple[api.CommittedOffset, ...], timeout_s: float
     ) -> list[KafkaTopicPartition]:
         """Commit, and wait for the answer; what was committed.
 
@@ -77,7 +76,7 @@ class Commits:
             raise refused
         return of.kafka_of_rows(rows)
 
-    def commit_async(self, named: tuple[rq.CommittedOffset, ...]) -> None:
+    def commit_async(self, named: tuple[api.CommittedOffset, ...]) -> None:
         """Commit; the outcome goes to `on_commit`. Raises MemberFenced, GroupError."""
         rows, void = self._sorted_out(named, COMMITS_MS)
         if void:
@@ -92,8 +91,8 @@ class Commits:
             self._open.append(_Open(future, of.kafka_of_rows(rows)))
 
     def in_transaction(
-        self, named: tuple[rq.CommittedOffset, ...]
-    ) -> tuple[rq.CommittedOffset, ...]:
+        self, named: tuple[api.CommittedOffset, ...]
+    ) -> tuple[api.CommittedOffset, ...]:
         """The rows that a transaction commits, under their topics' ids.
 
         Raises TransactionError: the transaction is to be aborted, since it has read of a topic that
@@ -129,8 +128,8 @@ class Commits:
                         self._open.remove(first)
 
     def _sorted_out(
-        self, named: tuple[rq.CommittedOffset, ...], no_older_ms: int
-    ) -> tuple[tuple[rq.CommittedOffset, ...], tuple[rs.FailedPartition, ...]]:
+        self, named: tuple[api.CommittedOffset, ...], no_older_ms: int
+    ) -> tuple[tuple[api.CommittedOffset, ...], tuple[api.FailedPartition, ...]]:
         """The rows that may be committed, under their topics' ids; and those that may not.
 
         Asks whether the topics are still those that were read.
@@ -138,12 +137,12 @@ class Commits:
         ids, reading = self._reading.ids, self._reading
         topics = {row.topic for row in named if ids.begun(row.topic)}
         anew = ids.made_anew(topics, no_older_ms)
-        good: list[rq.CommittedOffset] = []
-        void: list[rs.FailedPartition] = []
+        good: list[api.CommittedOffset] = []
+        void: list[api.FailedPartition] = []
         for row in named:
             place = TopicPartition(row.topic, row.partition)
             if row.topic in anew or reading.is_of_before(place, row.offset):
-                void.append(rs.FailedPartition(*place, ErrorCode.UNKNOWN_TOPIC_ID.name))
+                void.append(api.FailedPartition(*place, ErrorCode.UNKNOWN_TOPIC_ID.name))
             else:
                 good.append(row)
         return of.under_ids(good, ids.begun), tuple(void)
@@ -371,8 +370,8 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         return self.member.metadata()
 
     def rows_in_transaction(
-        self, rows: tuple[rq.CommittedOffset, ...]
-    ) -> tuple[rq.CommittedOffset, ...]:
+        self, rows: tuple[api.CommittedOffset, ...]
+    ) -> tuple[api.CommittedOffset, ...]:
         """What a transaction commits of these, under the topics' ids; asks Kafka for them.
 
         Raises TransactionError: abort it, since a topic was deleted and made anew.
@@ -516,7 +515,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
 
     def _rows(
         self, message: Message | None, offsets: Sequence[KafkaTopicPartition] | None
-    ) -> tuple[rq.CommittedOffset, ...]:
+    ) -> tuple[api.CommittedOffset, ...]:
         if message is not None and offsets is not None:
             raise CoordError("commit takes a message or offsets, not both.")
         if message is not None:

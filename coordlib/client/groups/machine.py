@@ -32,7 +32,7 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import CheckCommit, Partitions, TopicPartition
 from coordlib.client.kit.fence import Fence, MemberFenced
 from coordlib.client.kit.requests import PendingRequests, Step, error_of, offset_of
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.offsets import DELTA
 from coordlib.core.wire.transactions import ABORT
 from coordlib.errors import CoordError, ErrorCode
@@ -53,7 +53,7 @@ class UndecidedCommits:
         self._looking: set[str] = set()
 
     def on_fetch_answer(
-        self, answer: rs.OffsetFetchResponse, own: Container[TopicPartition], now_ms: int
+        self, answer: api.OffsetFetchResponse, own: Container[TopicPartition], now_ms: int
     ) -> Iterator[CheckCommit]:
         """What is to be looked into, after this answer.  # INV-96
 
@@ -134,10 +134,10 @@ class Leaving:
             self.end()
         # Else the JoinGroup's acknowledgement tells the id to leave with.
 
-    def answered(self, response: rs.Response) -> None:
+    def answered(self, response: api.Response) -> None:
         """Take the answer to the join that was under way when the member was closed."""
         match response:
-            case rs.JoinGroupResponse(member=member) | rs.SubscribeResponse(member=member) if (
+            case api.JoinGroupResponse(member=member) | api.SubscribeResponse(member=member) if (
                 member and error_of(response) is ErrorCode.NONE
             ):
                 self.send(member)
@@ -308,15 +308,15 @@ class MemberMachine(ABC):
         """Whether the user must give up all partitions that callbacks gave him."""
 
     @abstractmethod
-    def _step_answered(self, asked: Step, response: rs.Response, now_ms: int) -> None:
+    def _step_answered(self, asked: Step, response: api.Response, now_ms: int) -> None:
         """Take the answer to the step that is under way."""
 
     @abstractmethod
-    def _noticed(self, message: rs.AnyResponse, now_ms: int) -> None:
+    def _noticed(self, message: api.AnyResponse, now_ms: int) -> None:
         """Take a notice that only this protocol has."""
 
     @abstractmethod
-    def _judged(self, response: rs.Response, now_ms: int) -> None:
+    def _judged(self, response: api.Response, now_ms: int) -> None:
         """Take the answer to a heartbeat or a commit, as far as it concerns the membership."""
 
     @abstractmethod
@@ -578,14 +578,14 @@ class MemberMachine(ABC):
     def _received(self, event: sg.Received) -> None:
         message, now_ms, me = event.message, event.now_ms, self._me
         match message:
-            case rs.Progress():
+            case api.Progress():
                 if message.shard == me.identity.shard:
                     me.fence.progressed(now_ms, message.offset)
-            case rs.MemberRemoved():
+            case api.MemberRemoved():
                 is_own = message.group == me.identity.group and message.member == me.own_id()
                 if is_own and me.state in ACTIVE:
                     self._removed(message.member)
-            case rs.Response():
+            case api.Response():
                 if message.id.rpartition("-")[0] == me.identity.token:
                     self._answered(message, now_ms)
             case _:
@@ -599,7 +599,7 @@ class MemberMachine(ABC):
         me.member = member
         me.forget(keeps_member=me.is_static)
 
-    def _answered(self, response: rs.Response, now_ms: int) -> None:
+    def _answered(self, response: api.Response, now_ms: int) -> None:
         me = self._me
         if me.step is not None and response.id == me.step.id:
             if me.state is State.LEAVING:
@@ -610,7 +610,7 @@ class MemberMachine(ABC):
         is_older = me.requests.is_before(self._pending.first_id(response.id), me.first_id)
         if is_older:
             response = self._overtaken(response)
-        if isinstance(response, rs.OffsetFetchResponse):
+        if isinstance(response, api.OffsetFetchResponse):
             me.say_all(self._undecided.on_fetch_answer(response, self.assignment(now_ms), now_ms))
         if self._pending.is_stray(response) and me.keeps_alive:
             # Else its next commit would wait for a word that nobody has to say.
@@ -624,7 +624,7 @@ class MemberMachine(ABC):
         if me.keeps_alive and not is_older:
             self._judged(response, now_ms)
 
-    def _overtaken(self, response: rs.Response) -> rs.Response:
+    def _overtaken(self, response: api.Response) -> api.Response:
         """The answer to a request of an earlier generation or membership, for who asked it."""
         return response
 

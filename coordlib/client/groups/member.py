@@ -52,15 +52,14 @@ from coordlib.client.kit.transport import (
     default_client_id,
 )
 from coordlib.client.transactions.delta_commits import DeltaCommitChecker
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import is_name, is_topic
 from coordlib.errors import CannotReach, ErrorCode, GroupError, SetupError
 
 OnPartitions = Callable[[Partitions], None]
 OnCall = Callable[[Callback, Partitions], None]
-Offsets = Mapping[TopicPartition, int] | Iterable[rq.CommittedOffset]
+Offsets = Mapping[TopicPartition, int] | Iterable[api.CommittedOffset]
 LifeT = TypeVar("LifeT", bound=MemberMachine)
 COMMIT_RETRY_S = 0.2
 #: The coordinator has too much to write: as long as it asks to wait.
@@ -237,7 +236,7 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         with self._changed:
             return until_ms if self._machine.fence.is_open(until_ms) else now_ms
 
-    def commit(self, offsets: Offsets, timeout_s: float = 60.0) -> tuple[rs.FailedPartition, ...]:
+    def commit(self, offsets: Offsets, timeout_s: float = 60.0) -> tuple[api.FailedPartition, ...]:
         """Commit next offsets to read, and wait for the answer. Returns partitions refused.
 
         A partition for which a later commit of another thread was accepted meanwhile is done.
@@ -271,7 +270,7 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
 
     def committed(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_s: float = 60.0
-    ) -> dict[TopicPartition, rs.FetchedOffset]:
+    ) -> dict[TopicPartition, api.FetchedOffset]:
         """Committed offsets, in order with the log's commits; offset -1: there is none.
 
         Raises GroupError, or CannotReach when no answer came in time.
@@ -287,7 +286,7 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
             return self._fetch(None)
         return of_all([self._fetch(topics) for topics in parts_of_fetch(partitions)])
 
-    def _fetch(self, topics: tuple[rq.TopicPartitions, ...] | None) -> "Future[sg.Answer]":
+    def _fetch(self, topics: tuple[api.TopicPartitions, ...] | None) -> "Future[sg.Answer]":
         return self.ask(lambda now_ms, ticket: sg.FetchOffsets(now_ms, ticket, topics))
 
     def close(self, timeout_s: float = 10.0, reason: str | None = None) -> None:
@@ -372,14 +371,14 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         return f"group {self.identity.group}, client {self.identity.client}"
 
     def _commit(
-        self, rows: tuple[rq.CommittedOffset, ...], is_waited: bool, first: int = 0
+        self, rows: tuple[api.CommittedOffset, ...], is_waited: bool, first: int = 0
     ) -> "Future[sg.Answer]":
         if (fault := rows_fault(rows, self._where)) is not None:
             refused: Future[sg.Answer] = Future()
             refused.set_result(sg.Answer(0, error=fault))
             return refused
 
-        def written(part: tuple[rq.CommittedOffset, ...]) -> "Future[sg.Answer]":
+        def written(part: tuple[api.CommittedOffset, ...]) -> "Future[sg.Answer]":
             def event(now_ms: int, ticket: int) -> sg.Input:
                 self._open_commits.add(ticket)
                 return sg.CommitOffsets(now_ms, ticket, part, is_waited, first)
@@ -460,12 +459,12 @@ def is_pool(name: str) -> bool:
     return is_name(name, limits.NAME_LENGTH_MAX)
 
 
-def _rows(offsets: Offsets) -> tuple[rq.CommittedOffset, ...]:
+def _rows(offsets: Offsets) -> tuple[api.CommittedOffset, ...]:
     """Each partition once, with its last row: the coordinator refuses repeated partitions."""
     if not isinstance(offsets, Mapping):
         return once(offsets)
     return tuple(
-        rq.CommittedOffset(topic=each.topic, partition=each.partition, offset=offset)
+        api.CommittedOffset(topic=each.topic, partition=each.partition, offset=offset)
         for each, offset in offsets.items()
     )
 

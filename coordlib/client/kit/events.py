@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.transactions import Result
 from coordlib.errors import CoordError
 
@@ -147,7 +146,7 @@ class Received:
     """A response to a request of this member, or a notification to its group or shard."""
 
     now_ms: int
-    message: rs.AnyResponse
+    message: api.AnyResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ class Divided:
 
     now_ms: int
     generation: int
-    assignments: tuple[rq.MemberAssignment, ...]
+    assignments: tuple[api.MemberAssignment, ...]
     #: All members' topics, and the counts of those that exist: the leader watches these now.
     topics: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -217,7 +216,7 @@ class CommitOffsets:
 
     now_ms: int
     ticket: int
-    offsets: tuple[rq.CommittedOffset, ...]
+    offsets: tuple[api.CommittedOffset, ...]
     #: Whether the user's thread stands still until the answer is here.
     is_waited: bool = False
     #: Of a repeat: the ticket of the first attempt, which is its place among all commits.
@@ -230,7 +229,7 @@ class FetchOffsets:
 
     now_ms: int
     ticket: int
-    topics: tuple[rq.TopicPartitions, ...] | None
+    topics: tuple[api.TopicPartitions, ...] | None
     #: Whether the answer waits for the end of transactions that have offsets of these partitions.
     is_stable: bool = True
 
@@ -241,7 +240,7 @@ class CommitWithWrites:
 
     now_ms: int
     ticket: int
-    offsets: tuple[rq.CommittedOffset, ...]
+    offsets: tuple[api.CommittedOffset, ...]
     table: str
     #: Who read the batch: the membership of that time.
     member: str
@@ -298,7 +297,7 @@ Input = UserInput | LogInput | ClassicInput | AssignedInput
 class Send:
     """Write this request to the group's shard; everything goes through one producer, in order."""
 
-    request: rq.Request
+    request: api.Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +314,7 @@ class Divide:
 
     generation: int
     protocol: str
-    members: tuple[rs.JoinedMember, ...]
+    members: tuple[api.JoinedMember, ...]
     #: The group keeps its assignment (KIP-814): only look up the topics that the leader watches.
     is_kept: bool = False
     #: This member's own id.
@@ -332,8 +331,8 @@ class Answer:
     """The outcome of the question with this `ticket`: rows, or the error to raise."""
 
     ticket: int
-    offsets: tuple[rs.FetchedOffset, ...] = ()
-    failed: tuple[rs.FailedPartition, ...] = ()
+    offsets: tuple[api.FetchedOffset, ...] = ()
+    failed: tuple[api.FailedPartition, ...] = ()
     error: CoordError | None = None
     #: The key of an accepted commit with writes.
     pending: str = ""
@@ -343,7 +342,7 @@ class Answer:
 class CheckCommit:
     """Find out whether a batch is in its Delta table, then feed `CommitChecked`."""
 
-    awaited: rs.AwaitedDecision
+    awaited: api.AwaitedDecision
     #: The offset of the question that was answered so: what shuts the batch's writer out.
     token: int
 

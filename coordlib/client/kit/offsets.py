@@ -18,16 +18,14 @@ from coordlib import limits
 from coordlib.client.kit.events import Partitions, TopicPartition, by_topic
 from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import Transport
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.errors import ErrorCode, GroupError
 
 NamedT = TypeVar("NamedT")
 RowT = TypeVar("RowT")
 #: Of a request, for its rows; the rest is for its other fields.
 ROWS_BYTES_MAX = limits.REQUEST_BYTES_MAX - 8 * limits.KIB
-_read_rows = msgspec.json.Decoder(tuple[rq.CommittedOffset, ...]).decode
+_read_rows = msgspec.json.Decoder(tuple[api.CommittedOffset, ...]).decode
 
 #: partition -> (next offset to read, leader epoch of the record before it)
 Positions = Mapping[TopicPartition, tuple[int, int]]
@@ -42,9 +40,9 @@ def after(message: Message) -> tuple[TopicPartition, tuple[int, int]]:
     return TopicPartition(topic, partition), (offset + 1, -1 if epoch is None else epoch)
 
 
-def rows_of_positions(positions: Positions) -> tuple[rq.CommittedOffset, ...]:
+def rows_of_positions(positions: Positions) -> tuple[api.CommittedOffset, ...]:
     return tuple(
-        rq.CommittedOffset(
+        api.CommittedOffset(
             topic=each.topic, partition=each.partition, offset=offset, leader_epoch=epoch
         )
         for each, (offset, epoch) in positions.items()
@@ -52,28 +50,28 @@ def rows_of_positions(positions: Positions) -> tuple[rq.CommittedOffset, ...]:
 
 
 def under_ids(
-    rows: Iterable[rq.CommittedOffset], id_of: Callable[[str], str]
-) -> tuple[rq.CommittedOffset, ...]:
+    rows: Iterable[api.CommittedOffset], id_of: Callable[[str], str]
+) -> tuple[api.CommittedOffset, ...]:
     """The rows with the ids of their topics, where these are known."""
     return tuple(replace(row, topic_id=id_of(row.topic) or row.topic_id) for row in rows)
 
 
-def rows_of_partitions(partitions: Iterable[TopicPartition]) -> tuple[rq.TopicPartitions, ...]:
+def rows_of_partitions(partitions: Iterable[TopicPartition]) -> tuple[api.TopicPartitions, ...]:
     """Partitions as requests name them: by topic."""
     return tuple(
-        rq.TopicPartitions(topic=topic, partitions=numbers)
+        api.TopicPartitions(topic=topic, partitions=numbers)
         for topic, numbers in by_topic(partitions).items()
     )
 
 
-def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedOffset, ...]:
+def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[api.CommittedOffset, ...]:
     """Each partition with its offset; without those that have only a logical one.
 
     `position` gives OFFSET_INVALID before the first message: committed, it would make the next
     owner start anywhere.
     """
     return once(
-        rq.CommittedOffset(
+        api.CommittedOffset(
             topic=each.topic,
             partition=each.partition,
             offset=each.offset,
@@ -85,7 +83,7 @@ def rows_of_kafka(offsets: Sequence[KafkaTopicPartition]) -> tuple[rq.CommittedO
     )
 
 
-def rows_fault(rows: tuple[rq.CommittedOffset, ...], where: str) -> GroupError | None:
+def rows_fault(rows: tuple[api.CommittedOffset, ...], where: str) -> GroupError | None:
     """What is wrong with some of these rows; None: the coordinator can read them.
 
     Looked at before they are sent: a Release that carried them would be refused with them.
@@ -122,14 +120,14 @@ def _fitting(
         yield from _fitting(part, as_rows, most)
 
 
-def parts_of_commit(rows: tuple[rq.CommittedOffset, ...]) -> list[tuple[rq.CommittedOffset, ...]]:
+def parts_of_commit(rows: tuple[api.CommittedOffset, ...]) -> list[tuple[api.CommittedOffset, ...]]:
     """The rows of a commit, by the requests that carry them: each row is judged by itself."""
     return list(_fitting(rows, tuple, limits.OFFSETS_PER_REQUEST_MAX))
 
 
 def parts_of_fetch(
     partitions: Iterable[TopicPartition],
-) -> list[tuple[rq.TopicPartitions, ...]]:
+) -> list[tuple[api.TopicPartitions, ...]]:
     """What is fetched, by the requests that ask for it."""
     wanted = tuple(dict.fromkeys(partitions))
     try:
@@ -138,12 +136,12 @@ def parts_of_fetch(
         return [rows_of_partitions(wanted)]  # refused by whoever writes it
 
 
-def once(rows: Iterable[rq.CommittedOffset]) -> tuple[rq.CommittedOffset, ...]:
+def once(rows: Iterable[api.CommittedOffset]) -> tuple[api.CommittedOffset, ...]:
     """Each partition once, as a request must name them: the last row for it, as in Kafka."""
     return tuple({(row.topic, row.partition): row for row in rows}.values())
 
 
-def kafka_of_rows(rows: Iterable[rq.CommittedOffset]) -> list[KafkaTopicPartition]:
+def kafka_of_rows(rows: Iterable[api.CommittedOffset]) -> list[KafkaTopicPartition]:
     return [KafkaTopicPartition(row.topic, row.partition, row.offset) for row in rows]
 
 
@@ -164,13 +162,13 @@ def with_offsets(
 
 
 def committed_of(
-    partitions: Partitions, found: Mapping[TopicPartition, rs.FetchedOffset]
+    partitions: Partitions, found: Mapping[TopicPartition, api.FetchedOffset]
 ) -> list[KafkaTopicPartition]:
     """Each partition as it was committed, with metadata and epoch; OFFSET_INVALID: it was not."""
     return [_committed(each, found.get(each)) for each in partitions]
 
 
-def _committed(partition: TopicPartition, row: rs.FetchedOffset | None) -> KafkaTopicPartition:
+def _committed(partition: TopicPartition, row: api.FetchedOffset | None) -> KafkaTopicPartition:
     if row is None or row.offset < 0:
         return KafkaTopicPartition(*partition, OFFSET_INVALID)
     # Other clients may commit NUL characters, which confluent-kafka's objects cannot hold.
@@ -181,7 +179,7 @@ def _committed(partition: TopicPartition, row: rs.FetchedOffset | None) -> Kafka
     return KafkaTopicPartition(topic, number, row.offset, metadata, epoch)
 
 
-def refusal_of_partitions(failed: Sequence[rs.FailedPartition], group: str) -> GroupError | None:
+def refusal_of_partitions(failed: Sequence[api.FailedPartition], group: str) -> GroupError | None:
     """The error of a commit of which some partitions were refused; None when none was."""
     if not failed:
         return None
@@ -247,7 +245,7 @@ class Unit:
             self._first.pop(each, None)
 
     @property
-    def offsets(self) -> tuple[rq.CommittedOffset, ...]:
+    def offsets(self) -> tuple[api.CommittedOffset, ...]:
         """What is done when this unit is. Also of partitions that have gone: the group refuses
 
         them, and so the whole unit. To leave them out would commit the output of what others read
@@ -255,7 +253,7 @@ class Unit:
         """
         self.note()
         return tuple(
-            rq.CommittedOffset(each.topic, each.partition, offset, epoch)
+            api.CommittedOffset(each.topic, each.partition, offset, epoch)
             for each, (offset, epoch) in sorted(self._next.items())
         )
 

@@ -25,8 +25,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from coordlib.client.kit.events import Answer, Divide, Output, Send, Subscription, WhyNot
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import WIRE_VERSION
 from coordlib.core.wire.offsets import DELTA
@@ -114,10 +113,10 @@ class RequestBuilder:
         self,
         member: str,
         generation: int,
-        protocols: tuple[rq.Protocol, ...],
+        protocols: tuple[api.Protocol, ...],
         reason: str | None,
-    ) -> rq.JoinGroup:
-        return rq.JoinGroup(
+    ) -> api.JoinGroup:
+        return api.JoinGroup(
             **self._envelope(),
             member=member,
             generation=generation,
@@ -135,12 +134,12 @@ class RequestBuilder:
         member: str,
         generation: int,
         protocol: str | None,
-        assignments: tuple[rq.MemberAssignment, ...],
+        assignments: tuple[api.MemberAssignment, ...],
         why: WhyNot | None = None,
-    ) -> rq.SyncGroup:
+    ) -> api.SyncGroup:
         """`why`: there are no assignments; only to a job that takes the reason."""
         failed = {} if why is None else why._asdict()
-        return rq.SyncGroup(
+        return api.SyncGroup(
             **self._envelope(),
             **failed,
             generation=generation,
@@ -151,24 +150,26 @@ class RequestBuilder:
             assignments=assignments,
         )
 
-    def heartbeat(self, member: str, generation: int) -> rq.Heartbeat:
-        return rq.Heartbeat(
+    def heartbeat(self, member: str, generation: int) -> api.Heartbeat:
+        return api.Heartbeat(
             **self._envelope(),
             generation=generation,
             member=member,
             instance=self.identity.instance,
         )
 
-    def leave(self, member: str, reason: str | None) -> rq.LeaveGroup:
+    def leave(self, member: str, reason: str | None) -> api.LeaveGroup:
         """A static member keeps its place: it only says that it has stopped (KIP-1092)."""
-        leaver = rq.Leaver(member=member, instance=self.identity.instance)
+        leaver = api.Leaver(member=member, instance=self.identity.instance)
         is_static = self.identity.instance is not None
-        return rq.LeaveGroup(**self._envelope(), members=(leaver,), reason=reason, remain=is_static)
+        return api.LeaveGroup(
+            **self._envelope(), members=(leaver,), reason=reason, remain=is_static
+        )
 
     def commit(
-        self, member: str, generation: int, offsets: tuple[rq.CommittedOffset, ...]
-    ) -> rq.OffsetCommit:
-        return rq.OffsetCommit(
+        self, member: str, generation: int, offsets: tuple[api.CommittedOffset, ...]
+    ) -> api.OffsetCommit:
+        return api.OffsetCommit(
             **self._envelope(),
             generation=generation,
             member=member,
@@ -177,9 +178,9 @@ class RequestBuilder:
         )
 
     def commit_with_writes(
-        self, member: str, generation: int, offsets: tuple[rq.CommittedOffset, ...], table: str
-    ) -> rq.PendingCommit:
-        return rq.PendingCommit(
+        self, member: str, generation: int, offsets: tuple[api.CommittedOffset, ...], table: str
+    ) -> api.PendingCommit:
+        return api.PendingCommit(
             **self._envelope(),
             generation=generation,
             member=member,
@@ -189,20 +190,20 @@ class RequestBuilder:
             offsets=offsets,
         )
 
-    def decide(self, member: str, generation: int, key: str, result: Result) -> rq.DecidePending:
-        return rq.DecidePending(
+    def decide(self, member: str, generation: int, key: str, result: Result) -> api.DecidePending:
+        return api.DecidePending(
             **self._envelope(), pending=key, result=result, member=member, generation=generation
         )
 
     def fetch(
-        self, topics: tuple[rq.TopicPartitions, ...] | None, is_stable: bool = True
-    ) -> rq.OffsetFetch:
-        return rq.OffsetFetch(**self._envelope(), topics=topics, require_stable=is_stable)
+        self, topics: tuple[api.TopicPartitions, ...] | None, is_stable: bool = True
+    ) -> api.OffsetFetch:
+        return api.OffsetFetch(**self._envelope(), topics=topics, require_stable=is_stable)
 
     def subscribe(
         self, member: str, generation: int, wanted: Subscription, reason: str | None
-    ) -> rq.Subscribe:
-        return rq.Subscribe(
+    ) -> api.Subscribe:
+        return api.Subscribe(
             **self._envelope(),
             member=member,
             generation=generation,
@@ -218,9 +219,9 @@ class RequestBuilder:
         )
 
     def release(
-        self, member: str, generation: int, cause: int, offsets: tuple[rq.CommittedOffset, ...]
-    ) -> rq.Release:
-        return rq.Release(
+        self, member: str, generation: int, cause: int, offsets: tuple[api.CommittedOffset, ...]
+    ) -> api.Release:
+        return api.Release(
             **self._envelope(), generation=generation, member=member, cause=cause, offsets=offsets
         )
 
@@ -232,17 +233,17 @@ class RequestBuilder:
         return self.identity.envelope(self.next_id())
 
 
-def concerns(identity: Identity, message: rs.AnyResponse) -> bool:
+def concerns(identity: Identity, message: api.AnyResponse) -> bool:
     """Whether a response is for this member: its answers, its group's notices, the job's own.
 
     A picture of partitions is for one member, whose id begins with its client's: a group
     of hundreds on one transport would spend its time on the pictures of others.
     """
-    if isinstance(message, rs.Response):
+    if isinstance(message, api.Response):
         return message.id.rpartition("-")[0] == identity.token
-    if isinstance(message, rs.OfTheCoordinator):
+    if isinstance(message, api.OfTheCoordinator):
         return True
-    if isinstance(message, rs.AssignmentChanged):
+    if isinstance(message, api.AssignmentChanged):
         is_own = message.member.startswith(f"{identity.client}-")
         return is_own and message.group == identity.group
     return message.group == identity.group
@@ -261,15 +262,15 @@ _IN_FLIGHT: Final = "Try again: a later commit of the same partitions has no ans
 
 #: Asked again when they were not written, or were refused for now.
 _REPEATED: Final = (
-    rq.OffsetFetch,
-    rq.Release,
-    rq.ReplicasDeleted,
-    rq.PendingCommit,
-    rq.DecidePending,
+    api.OffsetFetch,
+    api.Release,
+    api.ReplicasDeleted,
+    api.PendingCommit,
+    api.DecidePending,
 )
 _UNSTABLE: Final = ErrorCode.UNSTABLE_OFFSET_COMMIT
 #: Those that carry positions.
-_Commit = rq.OffsetCommit | rq.Release | rq.PendingCommit
+_Commit = api.OffsetCommit | api.Release | api.PendingCommit
 
 
 def backoff_ms(attempt: int) -> int:
@@ -277,7 +278,7 @@ def backoff_ms(attempt: int) -> int:
     return int(min(RETRY_MAX_MS, RETRY_FIRST_MS * 2 ** min(attempt - 1, 10)))
 
 
-def error_of(response: rs.Response) -> ErrorCode:
+def error_of(response: api.Response) -> ErrorCode:
     """The answer's error; a name that this version lacks is UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode[response.error]
@@ -285,19 +286,19 @@ def error_of(response: rs.Response) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def throttle_ms(response: rs.Response) -> int:
+def throttle_ms(response: api.Response) -> int:
     """How long the coordinator asks to wait before a repeat; bounded, 0: it does not."""
     wait_ms = response.throttle_time_ms
     return min(max(wait_ms, 0), THROTTLE_MAX_MS) if isinstance(wait_ms, int) else 0
 
 
-def refusal_of(response: rs.Response, where: str) -> GroupError:
+def refusal_of(response: api.Response, where: str) -> GroupError:
     """The exception that the user gets for a refusal."""
     message = response.message if isinstance(response.message, str) else ""
     return GroupError(error_of(response), where, message)
 
 
-def is_leaders(answer: rs.SyncGroupResponse) -> bool:
+def is_leaders(answer: api.SyncGroupResponse) -> bool:
     """Whether the error in it is the leader's; the coordinator's own come without an assignment."""
     return isinstance(answer.assignment, bytes)
 
@@ -311,7 +312,7 @@ def known(value: Any, otherwise: Any) -> Any:
 class _Ask:
     #: The caller that waits for the answer; None: no caller waits.
     ticket: int | None
-    request: rq.Request
+    request: api.Request
     #: Whether it is asked again when it was not written, or is refused for now.
     repeats: bool
     #: The id under which it was first asked.
@@ -327,7 +328,7 @@ class _Ask:
     asked_ms: int | None = None
     #: Why it has to be asked again.
     why: CoordError | None = None
-    parts: dict[int, tuple[rs.FetchedOffset, ...]] = field(default_factory=dict)
+    parts: dict[int, tuple[api.FetchedOffset, ...]] = field(default_factory=dict)
 
 
 def offset_of(coordinate: str) -> int:
@@ -359,7 +360,7 @@ class PendingRequests:
     def ask(
         self,
         ticket: int | None,
-        request: rq.Request,
+        request: api.Request,
         is_waited: bool = True,
         number: int = 0,
         asked_ms: int | None = None,
@@ -382,8 +383,8 @@ class PendingRequests:
         return Send(request)
 
     def still_due(
-        self, rows: tuple[rq.CommittedOffset, ...], number: int
-    ) -> tuple[rq.CommittedOffset, ...] | None:
+        self, rows: tuple[api.CommittedOffset, ...], number: int
+    ) -> tuple[api.CommittedOffset, ...] | None:
         """The rows of a commit for which no later one stands; None: a later one is under way."""
         if number >= self._latest:
             return rows
@@ -400,7 +401,7 @@ class PendingRequests:
         return GroupError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, self._where, _IN_FLIGHT)
 
     def unknown_outcome(
-        self, rows: tuple[rq.CommittedOffset, ...], number: int
+        self, rows: tuple[api.CommittedOffset, ...], number: int
     ) -> CoordError | None:
         """For the caller of a commit that a later one may have replaced, if that is not known."""
         stood = [self._stood(row) for row in rows]
@@ -413,7 +414,7 @@ class PendingRequests:
         ask = self._open.get(id_)
         return id_ if ask is None else ask.first_id
 
-    def asked(self, id_: str) -> rq.Request | None:
+    def asked(self, id_: str) -> api.Request | None:
         """The question under this id; None: none waits under it."""
         ask = self._open.get(id_)
         return None if ask is None else ask.request
@@ -425,7 +426,7 @@ class PendingRequests:
 
     def are_open(self) -> bool:
         """Whether something that changes the group waits for an answer; a fetch does not."""
-        return not all(isinstance(ask.request, rq.OffsetFetch) for ask in self._open.values())
+        return not all(isinstance(ask.request, api.OffsetFetch) for ask in self._open.values())
 
     def due_ms(self) -> int | None:
         """When the next question is to be repeated."""
@@ -472,7 +473,7 @@ class PendingRequests:
     def hurry(self, now_ms: int) -> None:
         """A fetch that was put off may go through now."""
         for ask in self._open.values():
-            if ask.again_ms is not None and isinstance(ask.request, rq.OffsetFetch):
+            if ask.again_ms is not None and isinstance(ask.request, api.OffsetFetch):
                 ask.again_ms = now_ms
 
     def not_written(
@@ -495,7 +496,7 @@ class PendingRequests:
                 self._note(ask, _MAYBE)
                 yield from self._fail_or_retry(ask, lost, ask.repeats, now_ms)
 
-    def answered(self, response: rs.Response, now_ms: int) -> Iterator[Output]:
+    def answered(self, response: api.Response, now_ms: int) -> Iterator[Output]:
         if (ask := self._open.get(response.id)) is None:
             return
         code = error_of(response)
@@ -505,22 +506,22 @@ class PendingRequests:
             refusal = refusal_of(response, self._where)
             wait_ms = throttle_ms(response)
             yield from self._fail_or_retry(ask, refusal, repeats, now_ms, wait_ms)
-        elif isinstance(response, rs.OffsetFetchResponse):
+        elif isinstance(response, api.OffsetFetchResponse):
             yield from self._part(ask, response, now_ms)
         else:
             failed, pending = (getattr(response, name, None) for name in ("failed", "pending"))
             # What a table decides may come to nothing.
-            remedy = _MAYBE if isinstance(ask.request, rq.PendingCommit) else _LATER
+            remedy = _MAYBE if isinstance(ask.request, api.PendingCommit) else _LATER
             self._note(ask, remedy, failed or ())
             yield from self._end(ask, failed=failed or (), pending=pending or "")
 
-    def is_stray(self, response: rs.Response) -> bool:
+    def is_stray(self, response: api.Response) -> bool:
         """Whether offsets wait under a key that nobody here writes under.
 
         Their request came once more, late, when its first entry was decided; or whoever asked has
         gone. To be asked before `answered`.
         """
-        if not isinstance(response, rs.PendingCommitResponse):
+        if not isinstance(response, api.PendingCommitResponse):
             return False
         if not isinstance(response.pending, str):
             return False
@@ -534,7 +535,7 @@ class PendingRequests:
         for ask in list(self._open.values()):
             yield from self._end(ask, error=error)
 
-    def ask_no_more(self, kind: type[rq.Request], error: CoordError) -> Iterator[Output]:
+    def ask_no_more(self, kind: type[api.Request], error: CoordError) -> Iterator[Output]:
         """Stop repeating these questions: their caller is gone. End those that wait to be asked."""
         for ask in list(self._open.values()):
             if isinstance(ask.request, kind):
@@ -542,7 +543,7 @@ class PendingRequests:
                 if ask.again_ms is not None:
                     yield from self._end(ask, error=error)
 
-    def _part(self, ask: _Ask, response: rs.OffsetFetchResponse, now_ms: int) -> Iterator[Output]:
+    def _part(self, ask: _Ask, response: api.OffsetFetchResponse, now_ms: int) -> Iterator[Output]:
         part = response.part if isinstance(response.part, int) else 0
         parts = response.parts if isinstance(response.parts, int) else 1
         rows = response.offsets
@@ -574,7 +575,7 @@ class PendingRequests:
 
     def _again(self, ask: _Ask) -> Iterator[Output]:
         """Ask again under a new id, unless a later commit is under way."""
-        if ask.is_lone and isinstance(ask.request, rq.OffsetCommit):
+        if ask.is_lone and isinstance(ask.request, api.OffsetCommit):
             rows = self.still_due(ask.request.offsets, ask.number)
             if rows is None:
                 return
@@ -587,13 +588,13 @@ class PendingRequests:
             ask.request = msgspec.structs.replace(ask.request, offsets=rows)
         del self._open[ask.request.id]
         # Twice in the log under one id, a commit with writes is one entry.
-        if not isinstance(ask.request, rq.PendingCommit):
+        if not isinstance(ask.request, api.PendingCommit):
             ask.request = msgspec.structs.replace(ask.request, id=self._next_id())
         ask.again_ms = None
         self._open[ask.request.id] = ask
         yield Send(ask.request)
 
-    def _note(self, ask: _Ask, remedy: str, failed: tuple[rs.FailedPartition, ...] = ()) -> None:
+    def _note(self, ask: _Ask, remedy: str, failed: tuple[api.FailedPartition, ...] = ()) -> None:
         """A commit was accepted, or may be, but for these partitions."""
         if not isinstance(ask.request, _Commit):
             return
@@ -602,7 +603,7 @@ class PendingRequests:
             if _place(row) not in without and self._stood(row)[0] <= ask.number:
                 self._stands[_place(row)] = ask.number, remedy
 
-    def _stood(self, row: rq.CommittedOffset) -> tuple[int, str]:
+    def _stood(self, row: api.CommittedOffset) -> tuple[int, str]:
         return self._stands.get(_place(row), (0, ""))
 
     def _end(self, ask: _Ask, **outcome: Any) -> Iterator[Output]:
@@ -611,7 +612,7 @@ class PendingRequests:
             yield Answer(ask.ticket, **outcome)
 
 
-def _place(row: rq.CommittedOffset) -> tuple[str, int]:
+def _place(row: api.CommittedOffset) -> tuple[str, int]:
     return row.topic, row.partition
 
 

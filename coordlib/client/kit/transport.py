@@ -34,9 +34,7 @@ from coordlib.client.kit.process import boottime_ms, made_here, own_host
 from coordlib.client.kit.reading import LOST, Mark, Proofs, ResponseReader, ResponsesGone, Written
 from coordlib.client.kit.requests import Identity, concerns
 from coordlib.core.groups.assignors.model import ReplicaRacks
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import reply_partition_of, shard_of
 from coordlib.errors import CannotReach, CoordError, NotAllowed
@@ -283,7 +281,7 @@ class Transport(Protocol):
 
     def detach(self, handler: Handler) -> None: ...
 
-    def send(self, handler: Handler, request: rq.Request) -> None:
+    def send(self, handler: Handler, request: api.Request) -> None:
         """Write a request; its outcome is fed to the handler later. Never blocks or raises."""
 
     def in_background(self, handler: Handler, work: Callable[[], None]) -> None:
@@ -399,8 +397,8 @@ class KafkaTransport(FailingTransport[Handler]):
         self._proofs.forget(identity.token)
 
     @uninterrupted
-    def send(self, handler: Handler, request: rq.Request) -> None:
-        awaited = "" if isinstance(request, rq.Heartbeat) else request.id
+    def send(self, handler: Handler, request: api.Request) -> None:
+        awaited = "" if isinstance(request, api.Heartbeat) else request.id
         mark = self._proofs.mark(handler.identity.shard, self.now_ms(), awaited)
         on_delivery = partial(while_used(self._delivered, handler), request.id, mark)
         try:
@@ -531,13 +529,13 @@ class KafkaTransport(FailingTransport[Handler]):
         except msgspec.MsgspecError as problem:
             _log.warning("A response cannot be read: %s", problem)
             return
-        if isinstance(message, rs.Response):  # found, since most of what comes is for one of many
+        if isinstance(message, api.Response):  # found, since most of what comes is for one of many
             self._proofs.answered(message.id)
             addressed = self._handlers.get(message.id.rpartition("-")[0])
             concerned = [addressed] if addressed is not None else []
-        if isinstance(message, rs.Progress):
+        if isinstance(message, api.Progress):
             self._reader.proved(self._proofs.progressed(message.shard, message.offset))
-        if isinstance(message, rs.CoordinatorLoading) and message.lost:
+        if isinstance(message, api.CoordinatorLoading) and message.lost:
             self._ask_again(message.lost)
         for handler in concerned:
             if concerns(handler.identity, message):

@@ -58,7 +58,7 @@ from coordlib.client.transactions.delta_commits import (
     newest_of,
     tables_in,
 )
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.transactions import ABORT, COMMIT, Result
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
 
@@ -127,10 +127,11 @@ class Tables:
 
     def rows(
         self, offsets: Mapping[TopicPartition, int], metadata: str
-    ) -> tuple[rq.CommittedOffset, ...]:
+    ) -> tuple[api.CommittedOffset, ...]:
         """As a commit carries them: with the ids of the topics that they are of."""
         rows = [
-            rq.CommittedOffset(*each, at, metadata=metadata) for each, at in sorted(offsets.items())
+            api.CommittedOffset(*each, at, metadata=metadata)
+            for each, at in sorted(offsets.items())
         ]
         return under_ids(rows, self.ids.begun)
 

@@ -17,8 +17,7 @@ from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.offsets import parts_of_commit
 from coordlib.client.kit.transport import Name, default_client_id
 from coordlib.client.spark.positions import end_offsets
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.clients import denial, reason_of, writing
@@ -128,7 +127,7 @@ class Publication:
         with self._lock:
             new = {p: at for p, at in self._newest.items() if is_all or self._taken.get(p) != at}
         rows = tuple(
-            rq.CommittedOffset(each.topic, each.partition, at) for each, at in sorted(new.items())
+            api.CommittedOffset(each.topic, each.partition, at) for each, at in sorted(new.items())
         )
         for part in parts_of_commit(rows) if rows else ():
             self._produce(part)
@@ -139,7 +138,7 @@ class Publication:
         reason = self._failure.what if self._failure is not None else reason_of(problem)
         _log.warning("progress is not published", group=self._group, error=reason)
 
-    def _produce(self, rows: tuple[rq.CommittedOffset, ...]) -> None:
+    def _produce(self, rows: tuple[api.CommittedOffset, ...]) -> None:
         def note(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
                 self._failed(error)
@@ -150,7 +149,7 @@ class Publication:
                 )
             self._failure = None
 
-        request = rq.OffsetCommit(
+        request = api.OffsetCommit(
             v=1,
             id=f"progress-{next(self._numbers)}",
             client=self._client,

@@ -41,8 +41,7 @@ from coordlib.client.transactions.data_cluster import (
 )
 from coordlib.client.transactions.life import Place, TransactionMachine
 from coordlib.client.transactions.machine import OnDelivery, Severity, TransactionError
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.transactions import ABORT, COMMIT
 from coordlib.errors import CoordError
 from coordlib.kafka.clients import is_fatal
@@ -87,7 +86,7 @@ class CoordinatorTransactions(NoFence):
         self._lock = threading.RLock()
         self._outgoing = self._new_outgoing()
         self._markers: MarkerWriter | None = None
-        self._heard: queue.SimpleQueue[sg.NotWritten | rs.AnyResponse | Exception] = (
+        self._heard: queue.SimpleQueue[sg.NotWritten | api.AnyResponse | Exception] = (
             queue.SimpleQueue()
         )
         #: Commits of offsets that were asked for in this transaction, with their numbers.
@@ -131,7 +130,7 @@ class CoordinatorTransactions(NoFence):
         self._is_open = True
 
     def send(
-        self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
+        self, rows: tuple[api.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
     ) -> None:
         """Let these positions wait for the end, and wait until the group has accepted."""
         ours, theirs, until_s = self.identity, metadata.identity, time.monotonic() + timeout
@@ -147,7 +146,7 @@ class CoordinatorTransactions(NoFence):
         self._until(lambda: self._machine.is_accepted(number), until_s)
 
     @uninterrupted
-    def _ask_group(self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata) -> None:
+    def _ask_group(self, rows: tuple[api.CommittedOffset, ...], metadata: GroupMetadata) -> None:
         number = self._machine.send_offsets(metadata, rows, self._transport.now_ms())
         self._commits[rows, metadata] = number
 
@@ -260,7 +259,7 @@ class CoordinatorTransactions(NoFence):
     def feed(self, event: sg.Input) -> None:
         """Take what happened; any thread."""
         match event:
-            case sg.Received(message=rs.Response() | rs.TransactionCompleted() as message):
+            case sg.Received(message=api.Response() | api.TransactionCompleted() as message):
                 self._heard.put(message)
             case sg.NotWritten():
                 self._heard.put(event)
@@ -324,7 +323,7 @@ class CoordinatorTransactions(NoFence):
         for request in self._machine.turn(now_ms):
             self._transport.send(self, request)
 
-    def _hear(self, heard: sg.NotWritten | rs.AnyResponse | Exception, now_ms: int) -> None:
+    def _hear(self, heard: sg.NotWritten | api.AnyResponse | Exception, now_ms: int) -> None:
         if isinstance(heard, CoordError):
             raise heard
         if isinstance(heard, Exception):

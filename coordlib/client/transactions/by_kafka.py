@@ -40,9 +40,7 @@ from coordlib.client.transactions.machine import (
     TransactionNotAllowed,
     severity_of,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.offsets import KAFKA, TRANSACTIONAL_ID
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.kafka.clients import is_denied, is_fatal, missing, unwritable, writing
@@ -94,7 +92,7 @@ class OffsetsQuestion(NoFence):
     def __init__(
         self,
         metadata: GroupMetadata,
-        rows: tuple[rq.CommittedOffset, ...],
+        rows: tuple[api.CommittedOffset, ...],
         now_s: Callable[[], float] = time.monotonic,
         transactional_id: str = "",
     ) -> None:
@@ -104,7 +102,7 @@ class OffsetsQuestion(NoFence):
         #: The key under which the offsets wait; None: not accepted yet.
         self.key: str | None = None
         self.identity = metadata.asking()
-        self._heard: queue.SimpleQueue[rs.Response | Exception | _Lost] = queue.SimpleQueue()
+        self._heard: queue.SimpleQueue[api.Response | Exception | _Lost] = queue.SimpleQueue()
         self._id, self._attempt = "", 0
         self._is_attached = False
         #: When to ask again; None: asked, and waiting.
@@ -148,7 +146,7 @@ class OffsetsQuestion(NoFence):
     # ---- the transport's side -----------------------------------------------------------------
 
     def feed(self, event: sg.Input) -> None:
-        if isinstance(event, sg.Received) and isinstance(event.message, rs.Response):
+        if isinstance(event, sg.Received) and isinstance(event.message, api.Response):
             self._heard.put(event.message)
 
     # ---- small things -------------------------------------------------------------------------
@@ -161,7 +159,7 @@ class OffsetsQuestion(NoFence):
     def _ask(self, producer: Produces) -> None:
         identity, metadata = self.identity, self.metadata
         id_ = f"{identity.token}-{self._attempt + 1}"
-        request = rq.PendingCommit(
+        request = api.PendingCommit(
             **identity.envelope(id_),
             generation=metadata.generation,
             member=metadata.member,
@@ -204,8 +202,8 @@ class OffsetsQuestion(NoFence):
             if heard.id == self._id:
                 self._answered(heard)
 
-    def _answered(self, answer: rs.Response) -> None:
-        if isinstance(answer, rs.PendingCommitResponse) and isinstance(answer.pending, str):
+    def _answered(self, answer: api.Response) -> None:
+        if isinstance(answer, api.PendingCommitResponse) and isinstance(answer.pending, str):
             self.key = answer.pending
             return
         severity = severity_of(answer.error)
@@ -294,7 +292,7 @@ class KafkaTransactions:
             self._producer.begin_transaction()
 
     def send(
-        self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
+        self, rows: tuple[api.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
     ) -> None:
         """Let these positions wait for the end, and wait until the group has accepted."""
         question = self._question_of(rows, metadata)
@@ -374,7 +372,7 @@ class KafkaTransactions:
         self._forget_questions()
 
     def _question_of(
-        self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata
+        self, rows: tuple[api.CommittedOffset, ...], metadata: GroupMetadata
     ) -> OffsetsQuestion:
         """The question that waits for an answer to these rows, or a new one."""
         for each in self._questions:

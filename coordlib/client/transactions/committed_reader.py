@@ -55,8 +55,7 @@ from coordlib.client.transactions.committed import (
     UndecidedTransaction,
     verdict_of,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.data_headers import Txn, read_headers
 from coordlib.errors import CoordError
 from coordlib.kafka.clients import denial, reading
@@ -153,15 +152,15 @@ class _Question(NoFence):
         self.txn, self._heard = txn, heard
         self.identity = identity_at(transport, txn.transactional_id, client)
         id_ = f"{self.identity.token}-1"
-        self.request = rq.DescribeTransaction(**self.identity.envelope(id_))
+        self.request = api.DescribeTransaction(**self.identity.envelope(id_))
 
     def feed(self, event: sg.Input) -> None:
         match event:
             case sg.NotWritten():
                 self._heard.put((self, None))
-            case sg.Received(message=rs.Response() as answer) if answer.id == self.request.id:
+            case sg.Received(message=api.Response() as answer) if answer.id == self.request.id:
                 verdict = None
-                if isinstance(answer, rs.DescribeTransactionResponse):
+                if isinstance(answer, api.DescribeTransactionResponse):
                     verdict = verdict_of(answer, self.txn)
                 self._heard.put((self, verdict))
 

@@ -36,8 +36,7 @@ from coordlib.client.transactions.data_cluster import (
 )
 from coordlib.client.transactions.life import Place
 from coordlib.client.transactions.machine import OnDelivery
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.data_headers import Stamp
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.clients import is_fatal
@@ -172,7 +171,7 @@ class _AskingForId(NoFence):
 
     def __init__(self, client: str, transport: Transport) -> None:
         self._transport, self._attempt = transport, 0
-        self._heard: queue.SimpleQueue[sg.NotWritten | rs.Response | Exception] = (
+        self._heard: queue.SimpleQueue[sg.NotWritten | api.Response | Exception] = (
             queue.SimpleQueue()
         )
         self.identity = identity_at(transport, client, client)
@@ -199,7 +198,7 @@ class _AskingForId(NoFence):
 
     def feed(self, event: sg.Input) -> None:
         match event:
-            case sg.Received(message=rs.Response() as answer):
+            case sg.Received(message=api.Response() as answer):
                 self._heard.put(answer)
             case sg.NotWritten():
                 self._heard.put(event)
@@ -211,7 +210,7 @@ class _AskingForId(NoFence):
     def _ask(self) -> None:
         self._attempt += 1
         identity = self.identity
-        request = rq.InitProducerId(
+        request = api.InitProducerId(
             v=1,
             id=f"{identity.token}-{self._attempt}",
             client=identity.client,
@@ -226,9 +225,9 @@ class _AskingForId(NoFence):
         heard = self._heard.get_nowait()
         if isinstance(heard, Exception):
             raise heard
-        if isinstance(heard, rs.InitProducerIdResponse) and isinstance(heard.producer_id, int):
+        if isinstance(heard, api.InitProducerIdResponse) and isinstance(heard.producer_id, int):
             return heard.producer_id
-        if isinstance(heard, rs.Response) and not error_of(heard).retriable:
+        if isinstance(heard, api.Response) and not error_of(heard).retriable:
             raise refusal_of(heard, self._where)
         return None
 

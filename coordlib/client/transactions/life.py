@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple
 from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.requests import Identity, backoff_ms, throttle_ms
 from coordlib.client.transactions.machine import Severity, TransactionError, severity_of
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.data_headers import Marker, Stamp, Txn
 from coordlib.core.wire.transactions import (
     ABORT,
@@ -80,7 +79,7 @@ class Unmarked:
 class Question:
     """A request to the coordinator, until its last answer."""
 
-    request: rq.Request
+    request: api.Request
     #: When to send it; None: sent, and waiting for the answer.
     send_ms: int | None
     #: Whether it is sent earlier, as soon as the transaction before has ended.
@@ -115,7 +114,7 @@ ENDS_WITHIN_MS: Final = 2_000
 _CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS.name
 _UNMAPPED: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING.name
 _NONE: Final = ErrorCode.NONE.name
-_OF_TRANSACTION: Final = rq.AddPartitionsToTxn | rq.TxnOffsetCommit
+_OF_TRANSACTION: Final = api.AddPartitionsToTxn | api.TxnOffsetCommit
 
 
 class TransactionMachine:
@@ -150,17 +149,17 @@ class TransactionMachine:
 
     def init(self, now_ms: int) -> None:
         """Ask for a producer id and an epoch, unless it is asked already."""
-        if self.producer is not None or self._is_asking(rq.InitProducerId):
+        if self.producer is not None or self._is_asking(api.InitProducerId):
             return
         fields = {**self._envelope(), "timeout_ms": self._timeout_ms}
         if self._before is not None:
             fields["producer_id"], fields["epoch"] = self._before
-        self._ask(rq.InitProducerId(**fields), now_ms)
+        self._ask(api.InitProducerId(**fields), now_ms)
 
     def begin(self) -> None:
         """Begin a transaction."""
         self._now = Transaction()
-        self._forget(_OF_TRANSACTION | rq.EndTxn)
+        self._forget(_OF_TRANSACTION | api.EndTxn)
 
     def stamp(self, place: Place) -> Stamp:
         """The header of the next record of the transaction in this partition."""
@@ -183,11 +182,11 @@ class TransactionMachine:
         return self._now.added.issuperset(self._now.counts)
 
     def send_offsets(
-        self, metadata: GroupMetadata, rows: tuple[rq.CommittedOffset, ...], now_ms: int
+        self, metadata: GroupMetadata, rows: tuple[api.CommittedOffset, ...], now_ms: int
     ) -> int:
         """Ask a group to let these wait for the end; returns a number for `is_accepted`."""
         number, self._now.commits = self._now.commits, self._now.commits + 1
-        request = rq.TxnOffsetCommit(
+        request = api.TxnOffsetCommit(
             **self._named(),
             of_group=metadata.identity.group,
             number=number,
@@ -230,7 +229,7 @@ class TransactionMachine:
                 self._forget_unsent(_OF_TRANSACTION)
                 if self._is_asking(_OF_TRANSACTION):
                     return  # the answers say whether there is anything to end
-            self._forget(_OF_TRANSACTION | rq.EndTxn)
+            self._forget(_OF_TRANSACTION | api.EndTxn)
         if not self._is_begun or self.producer is None:
             now.is_decided = now.is_over = True
             return
@@ -253,7 +252,7 @@ class TransactionMachine:
             return
         left = {place: n for place, n in unmarked.places.items() if place not in done}
         self.unmarked = Unmarked(unmarked.txn, unmarked.result, left) if left else None
-        written = rq.TxnMarkersWritten(
+        written = api.TxnMarkersWritten(
             **self._envelope(),
             producer_id=unmarked.txn.producer_id,
             epoch=unmarked.txn.epoch,
@@ -263,24 +262,24 @@ class TransactionMachine:
 
     # ---- what comes, and what is to be sent ---------------------------------------------------
 
-    def turn(self, now_ms: int) -> list[rq.Request]:
+    def turn(self, now_ms: int) -> list[api.Request]:
         """The requests that are due."""
         now = self._now
         if now.new and now.result is None and (self._gate_ms is None or self._gate_ms <= now_ms):
             rows = rows_of_places(now.new)
             now.named.update(now.new)
             now.new.clear()
-            self._ask(rq.AddPartitionsToTxn(**self._named(), partitions=rows), now_ms)
+            self._ask(api.AddPartitionsToTxn(**self._named(), partitions=rows), now_ms)
         due = [q for q in self._questions.values() if q.send_ms is not None and q.send_ms <= now_ms]
         for question in due:
             question.send_ms = None
         return [question.request for question in due]
 
-    def heard(self, message: rs.AnyResponse, now_ms: int) -> None:
+    def heard(self, message: api.AnyResponse, now_ms: int) -> None:
         """An answer, or that a transaction of this id has ended everywhere."""
-        if isinstance(message, rs.TransactionCompleted):
+        if isinstance(message, api.TransactionCompleted):
             self._heard_of_end(message, now_ms)
-        elif isinstance(message, rs.Response) and message.id in self._questions:
+        elif isinstance(message, api.Response) and message.id in self._questions:
             self._answered(self._questions[message.id], message, now_ms)
 
     def not_written(self, id_: str, why: str, is_final: bool, now_ms: int) -> None:
@@ -298,20 +297,20 @@ class TransactionMachine:
         if is_final:
             what = f"A request could not be written: {why}"
             del self._questions[id_]
-            if isinstance(question.request, rq.TxnMarkersWritten):
+            if isinstance(question.request, api.TxnMarkersWritten):
                 return  # the next process is told of these markers, and says it again
             self._fail(TransactionError(Severity.ABORTABLE, what, self._where))
 
     # ---- small things -------------------------------------------------------------------------
 
-    def _heard_of_end(self, message: rs.TransactionCompleted, now_ms: int) -> None:
+    def _heard_of_end(self, message: api.TransactionCompleted, now_ms: int) -> None:
         self._completed = message.producer_id, message.epoch
         self._gate_ms = None
         for waiting in self._questions.values():
             if waiting.waits_for_end and waiting.send_ms is not None:
                 waiting.send_ms, waiting.waits_for_end = now_ms, False
 
-    def _answered(self, question: Question, message: rs.Response, now_ms: int) -> None:
+    def _answered(self, question: Question, message: api.Response, now_ms: int) -> None:
         is_of_transaction = isinstance(question.request, _OF_TRANSACTION)
         if is_of_transaction and message.error != _CONCURRENT:
             self._now.may_be_begun = True
@@ -344,7 +343,7 @@ class TransactionMachine:
 
     def _ask_end(self, result: Result, now_ms: int) -> None:
         accepted = self._now.accepted if result == COMMIT else 0
-        self._ask(rq.EndTxn(**self._named(), result=result, accepted=accepted), now_ms)
+        self._ask(api.EndTxn(**self._named(), result=result, accepted=accepted), now_ms)
 
     def _heard_while_aborting(self, id_: str, now_ms: int) -> None:
         """Take the outcome of a request that was in flight when the abort was asked for."""
@@ -355,20 +354,20 @@ class TransactionMachine:
         elif not self._is_asking(_OF_TRANSACTION):
             self._now.is_decided = self._now.is_over = True
 
-    def _granted(self, asked: rq.Request, answer: rs.Response, now_ms: int) -> None:
+    def _granted(self, asked: api.Request, answer: api.Response, now_ms: int) -> None:
         match asked, answer:
-            case rq.InitProducerId(), rs.InitProducerIdResponse(producer_id=int(p), epoch=int(e)):
+            case api.InitProducerId(), api.InitProducerIdResponse(producer_id=int(p), epoch=int(e)):
                 self.producer, self._gate_ms = (p, e), None
                 self.problem = None
-            case rq.AddPartitionsToTxn(), _:
+            case api.AddPartitionsToTxn(), _:
                 self._now.added.update(Place(*each) for each in places_of(asked.partitions))
-            case rq.TxnOffsetCommit(), _:
+            case api.TxnOffsetCommit(), _:
                 self._now.accepted += 1
-            case rq.EndTxn(), rs.EndTxnResponse(producer_id=int(p), epoch=int(e)):
+            case api.EndTxn(), api.EndTxnResponse(producer_id=int(p), epoch=int(e)):
                 self._decide(asked, now_ms)
                 self.producer, self._now.is_over = (p, e), True
 
-    def _decide(self, asked: rq.EndTxn, now_ms: int) -> None:
+    def _decide(self, asked: api.EndTxn, now_ms: int) -> None:
         now, ended = self._now, (asked.producer_id, asked.epoch)
         if now.is_decided:
             return
@@ -380,31 +379,31 @@ class TransactionMachine:
         if self._completed != ended:
             self._gate_ms = now_ms + ENDS_WITHIN_MS
 
-    def _let_wait(self, question: Question, answer: rs.Response, now_ms: int) -> None:
+    def _let_wait(self, question: Question, answer: api.Response, now_ms: int) -> None:
         """The transaction before has not ended everywhere."""
-        if isinstance(question.request, rq.EndTxn):
+        if isinstance(question.request, api.EndTxn):
             # It was asked before, and the answer is lost: it is decided as it was asked.
             self._decide(question.request, now_ms)
-        if isinstance(answer, rs.InitProducerIdResponse):
+        if isinstance(answer, api.InitProducerIdResponse):
             self._note_unwritten(answer)
         question.send_ms, question.waits_for_end = now_ms + ENDS_WITHIN_MS, True
 
-    def _note_unwritten(self, answer: rs.InitProducerIdResponse) -> None:
+    def _note_unwritten(self, answer: api.InitProducerIdResponse) -> None:
         """Take over the markers that the former process of the id has not written."""
-        if self.unmarked is not None or self._is_asking(rq.TxnMarkersWritten):
+        if self.unmarked is not None or self._is_asking(api.TxnMarkersWritten):
             return  # they are being written
         ended, rows = answer.ended, answer.unwritten
         if isinstance(rows, tuple) and rows and isinstance(ended, EndedTransaction):
             me = self.identity
             self.unmarked = Unmarked.from_response(me.incarnation, me.group, ended, rows)
 
-    def _refused(self, asked: rq.Request, answer: rs.Response) -> None:
-        if isinstance(asked, rq.TxnMarkersWritten):
+    def _refused(self, asked: api.Request, answer: api.Response) -> None:
+        if isinstance(asked, api.TxnMarkersWritten):
             return  # the next process has written them, and goes on
         if answer.error == _UNMAPPED:
             # The id has expired, or is another process's: there is nothing of it that is open.
             self._before, self.producer = self.producer or self._before, None
-            if isinstance(asked, rq.EndTxn) and (asked.result == ABORT or self._now.is_decided):
+            if isinstance(asked, api.EndTxn) and (asked.result == ABORT or self._now.is_decided):
                 self._now.is_decided = self._now.is_over = True
                 return
         message = answer.message if isinstance(answer.message, str) else ""
@@ -433,7 +432,7 @@ class TransactionMachine:
             if isinstance(each.request, kinds):
                 del self._questions[id_]
 
-    def _ask(self, request: rq.Request, send_ms: int, is_gated: bool = False) -> None:
+    def _ask(self, request: api.Request, send_ms: int, is_gated: bool = False) -> None:
         is_gated = is_gated and self._gate_ms is not None
         self._questions[request.id] = Question(request, send_ms, is_gated)
 

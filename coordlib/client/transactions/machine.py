@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, Final, Protocol, Self
 
 from coordlib.client.kit.offsets import GroupMetadata
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError, NotAllowed
 
 
@@ -281,7 +281,7 @@ class TransactionBackend(Protocol):
         """Begin a transaction."""
 
     def send(
-        self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
+        self, rows: tuple[api.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
     ) -> None:
         """Let a group's positions wait for the end; wait until it has accepted them."""
 

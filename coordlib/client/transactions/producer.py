@@ -28,7 +28,7 @@ from coordlib.client.transactions.machine import (
     TransactionBackend,
     TransactionError,
 )
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.offsets import KAFKA
 from coordlib.errors import CoordError
 
@@ -136,7 +136,7 @@ class CoordinatedProducer(Closing):
         self.send_rows(of.rows_of_kafka(positions), group_metadata, timeout)
 
     def send_rows(
-        self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
+        self, rows: tuple[api.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
     ) -> None:
         """The same, of positions as requests have them; none of them asks nothing."""
         with self._calling(Call.SEND_OFFSETS):

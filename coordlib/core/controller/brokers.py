@@ -20,8 +20,7 @@ from coordlib.core.controller.states import TARGETS, Broker, BrokerState, Replic
 from coordlib.core.controller.step import ClusterStep, find_own, record_parts, replica_row
 from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, reply_of
 from coordlib.core.engine.time import Rate
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.controller import VERSION_WITH_HEARTBEATS
 from coordlib.errors import ErrorCode
 
@@ -29,7 +28,7 @@ COMES, GOES, STOPS, GOES_ON = "broker comes", "broker goes", "broker stops", "br
 NO_TARGET = "A broker registered with a version below 5 has no target: register it with 5."
 
 
-def broker_heartbeat(step: ClusterStep, request: rq.BrokerHeartbeat) -> None:
+def broker_heartbeat(step: ClusterStep, request: api.BrokerHeartbeat) -> None:
     """Judge one BrokerHeartbeat."""
     broker = find_own(step, request)
     if not isinstance(broker, Broker):
@@ -44,7 +43,7 @@ def broker_heartbeat(step: ClusterStep, request: rq.BrokerHeartbeat) -> None:
     return _answer_heartbeat(step, request, step.live.brokers[broker.broker])
 
 
-def _follow_target(step: ClusterStep, request: rq.BrokerHeartbeat, broker: Broker) -> None:
+def _follow_target(step: ClusterStep, request: api.BrokerHeartbeat, broker: Broker) -> None:
     """The sender has read its state. If it is out, it leads nothing any more."""
     target = BrokerState(request.target_state)
     after = TARGETS[broker.state][target]
@@ -63,7 +62,7 @@ def _follow_target(step: ClusterStep, request: rq.BrokerHeartbeat, broker: Broke
 
 
 def _set_reason(
-    step: ClusterStep, request: rq.BrokerHeartbeat, before: BrokerState, after: BrokerState
+    step: ClusterStep, request: api.BrokerHeartbeat, before: BrokerState, after: BrokerState
 ) -> None:
     what = {
         BrokerState.STOPPING: STOPS,
@@ -73,7 +72,7 @@ def _set_reason(
     step.reason = f"{what}: {request.reason}" if request.reason else what
 
 
-def _answer_heartbeat(step: ClusterStep, request: rq.BrokerHeartbeat, broker: Broker) -> None:
+def _answer_heartbeat(step: ClusterStep, request: api.BrokerHeartbeat, broker: Broker) -> None:
     step.answer(
         request,
         broker=broker.broker,
@@ -96,7 +95,7 @@ def forget_session(step: ClusterStep, broker: Broker) -> None:
     step.put(replace(broker, has_session=False, awaits_cover=None))
 
 
-def heartbeat(step: ClusterStep, request: rq.Heartbeat) -> None:
+def heartbeat(step: ClusterStep, request: api.Heartbeat) -> None:
     """Judge one Heartbeat."""
     broker = step.cluster.by_member(request.member)
     if broker is not None and broker.has_session:
@@ -118,7 +117,7 @@ WRONG_TIMEOUTS: Final = (
 )
 
 
-def register_broker(step: ClusterStep, request: rq.RegisterBroker) -> None:
+def register_broker(step: ClusterStep, request: api.RegisterBroker) -> None:
     """Judge one RegisterBroker."""
     if wrong := _wrong_timeouts(step, request):
         return step.refuse(request, ErrorCode.INVALID_SESSION_TIMEOUT, wrong)
@@ -152,7 +151,7 @@ def register_broker(step: ClusterStep, request: rq.RegisterBroker) -> None:
     return _answer_registration(step, request, step.live.brokers[broker.broker])
 
 
-def _wrong_timeouts(step: ClusterStep, request: rq.RegisterBroker) -> str | None:
+def _wrong_timeouts(step: ClusterStep, request: api.RegisterBroker) -> str | None:
     bounds = step.config
     session = bounds.session_timeout_min_ms, bounds.session_timeout_max_ms
     release = bounds.release_timeout_min_ms, bounds.release_timeout_max_ms
@@ -162,7 +161,7 @@ def _wrong_timeouts(step: ClusterStep, request: rq.RegisterBroker) -> str | None
 
 
 def _made(
-    step: ClusterStep, request: rq.RegisterBroker, known: Broker | None, free_us: int
+    step: ClusterStep, request: api.RegisterBroker, known: Broker | None, free_us: int
 ) -> Broker:
     at = step.at
     past = () if known is None else (*known.superseded, (known.client, known.first_id))
@@ -198,7 +197,7 @@ def _is_full(step: ClusterStep, known: Broker | None) -> str | None:
     return None
 
 
-def _supersede(step: ClusterStep, request: rq.RegisterBroker, known: Broker) -> None:
+def _supersede(step: ClusterStep, request: api.RegisterBroker, known: Broker) -> None:
     """The older process goes. Its leaderships are guarded unless it has certainly ended."""
     is_same_storage = bool(known.storage) and known.storage == request.storage
     has_ended = is_same_storage and request.previous == known.incarnation
@@ -212,7 +211,7 @@ def _supersede(step: ClusterStep, request: rq.RegisterBroker, known: Broker) -> 
 
 
 def _record(
-    step: ClusterStep, request: rq.RegisterBroker, broker: Broker, known: Broker | None
+    step: ClusterStep, request: api.RegisterBroker, broker: Broker, known: Broker | None
 ) -> None:
     step.record(
         stored.EVENT_BROKER_REGISTERED,
@@ -233,7 +232,7 @@ def _record(
     )
 
 
-def _answer_registration(step: ClusterStep, request: rq.RegisterBroker, broker: Broker) -> None:
+def _answer_registration(step: ClusterStep, request: api.RegisterBroker, broker: Broker) -> None:
     rows = (replica_row(place, row) for place, row in step.rows_of(broker.broker))
     parts = list(record_parts(partitions=rows))
     for number, part in enumerate(parts):
@@ -251,14 +250,14 @@ def _answer_registration(step: ClusterStep, request: rq.RegisterBroker, broker: 
         )
 
 
-def leave_group(step: ClusterStep, request: rq.LeaveGroup) -> None:
+def leave_group(step: ClusterStep, request: api.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent cluster answers UNKNOWN_MEMBER_ID in every row."""
     rows = tuple(leaver.left(_judge_leaver(step, request, leaver)) for leaver in request.members)
     finish(step)
     step.answer(request, members=rows)
 
 
-def _judge_leaver(step: ClusterStep, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
+def _judge_leaver(step: ClusterStep, request: api.LeaveGroup, leaver: api.Leaver) -> ErrorCode:
     guard = step.cluster.guards.get(leaver.member)
     if guard is not None and guard.client == request.client:
         step.reason = "former leader has stopped"
@@ -290,7 +289,7 @@ STILL_THERE = "Stop it first, or remove it: it is Active, or its session runs."
 MAY_STILL_LEAD = "Wait: a process of it that led may still act."
 
 
-def unregister_broker(step: ClusterStep, request: rq.UnregisterBroker) -> None:
+def unregister_broker(step: ClusterStep, request: api.UnregisterBroker) -> None:
     """Judge one UnregisterBroker."""
     broker = step.broker(request.broker)
     if broker is None:

@@ -16,19 +16,17 @@ from coordlib.core.controller.leadership import finish
 from coordlib.core.controller.states import Broker, Partition
 from coordlib.core.controller.step import DESIGN_ERRORS, ClusterStep, find_own
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.errors import ErrorCode
 
 #: A place, the id of its topic (UNSET: any), and its row of the request.
-Asked = tuple[Place, int | UnsetType, rq.AlteredPartition]
+Asked = tuple[Place, int | UnsetType, api.AlteredPartition]
 FORMER_TOPIC = "The topic was deleted; one of its name was created since."
 NOT_AN_ISR = "isr must name replicas of the partition, each once, and the leader among them."
 STILL_RECOVERING = "While it recovers, the leader alone is in sync: say recovered first."
 
 
-def alter_partition(step: ClusterStep, request: rq.AlterPartition) -> None:
+def alter_partition(step: ClusterStep, request: api.AlterPartition) -> None:
     """Judge one AlterPartition."""
     broker = find_own(step, request)
     if not isinstance(broker, Broker):
@@ -40,7 +38,7 @@ def alter_partition(step: ClusterStep, request: rq.AlterPartition) -> None:
     return step.answer(request, results=tuple(_results(step, judged)))
 
 
-def _asked(request: rq.AlterPartition) -> Iterator[Asked]:
+def _asked(request: api.AlterPartition) -> Iterator[Asked]:
     for topic in request.topics:
         for row in topic.partitions:
             yield (topic.topic, row.partition), topic.topic_id, row
@@ -65,7 +63,7 @@ def _judge(step: ClusterStep, broker: Broker, asked: Asked) -> tuple[ErrorCode, 
 
 
 def _fault(
-    step: ClusterStep, broker: Broker, row: Partition, wanted: rq.AlteredPartition
+    step: ClusterStep, broker: Broker, row: Partition, wanted: api.AlteredPartition
 ) -> tuple[ErrorCode, str | None]:
     isr = [each.broker for each in wanted.isr]
     if wanted.leader_epoch > row.leader_epoch or wanted.partition_epoch > row.partition_epoch:
@@ -85,7 +83,7 @@ def _fault(
     return ErrorCode.NONE, None
 
 
-def _may_enter(step: ClusterStep, row: Partition, named: rq.InSyncReplica) -> bool:
+def _may_enter(step: ClusterStep, row: Partition, named: api.InSyncReplica) -> bool:
     """A leader that stops stays in its own ISR; no other broker that is not Active does."""
     broker = step.broker(named.broker)
     if broker is None or broker.incarnation != named.incarnation:
@@ -93,7 +91,7 @@ def _may_enter(step: ClusterStep, row: Partition, named: rq.InSyncReplica) -> bo
     return broker.is_active or broker.broker == row.leader
 
 
-def _accept(step: ClusterStep, place: Place, row: Partition, wanted: rq.AlteredPartition) -> None:
+def _accept(step: ClusterStep, place: Place, row: Partition, wanted: api.AlteredPartition) -> None:
     named = {each.broker for each in wanted.isr}
     isr = tuple(each for each in row.replicas if each in named)
     after = step.alter(
@@ -110,7 +108,7 @@ def _accept(step: ClusterStep, place: Place, row: Partition, wanted: rq.AlteredP
 
 def _results(
     step: ClusterStep, judged: list[tuple[Asked, tuple[ErrorCode, str | None]]]
-) -> Iterator[rs.AlteredRow]:
+) -> Iterator[api.AlteredRow]:
     for (place, *_), (code, why) in judged:
         fields: dict[str, object] = {}
         if code is not ErrorCode.NONE:
@@ -125,7 +123,7 @@ def _results(
                 "partition_epoch": row.partition_epoch,
                 "isr": row.isr,
             }
-        yield rs.AlteredRow(topic=place[0], partition=place[1], error=code.name, **fields)  # type: ignore[arg-type]
+        yield api.AlteredRow(topic=place[0], partition=place[1], error=code.name, **fields)  # type: ignore[arg-type]
 
 
 def _record_refused(

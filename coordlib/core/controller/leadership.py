@@ -20,8 +20,7 @@ from coordlib.core.controller.step import ClusterStep
 from coordlib.core.engine import effects as fx
 from coordlib.core.engine.tables import Place
 from coordlib.core.engine.time import reaction
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 
 FIRST: Final = "first"
 OFFLINE: Final = "offline"
@@ -185,7 +184,7 @@ def _ask(step: ClusterStep, broker: Broker) -> None:
         replace(step.live.brokers[broker.broker], demand=Demand(timer=timer, count=len(places)))
     )
     rows = _by_topic(places)
-    notice = rs.LeadershipDemanded(
+    notice = api.LeadershipDemanded(
         group=step.name, cause=cause, member=broker.member, partitions=rows
     )
     step.emit(fx.Notify(broker.reply, notice))
@@ -211,11 +210,11 @@ def _wanted(step: ClusterStep, broker: Broker) -> list[Place]:
     return [place for place, row in rows if row.leader == number and row.move and row.asked < 0]
 
 
-def _by_topic(places: list[Place]) -> tuple[rs.LedPartitions, ...]:
+def _by_topic(places: list[Place]) -> tuple[api.LedPartitions, ...]:
     found: dict[str, list[int]] = {}
     for topic, number in places:
         found.setdefault(topic, []).append(number)
-    return tuple(rs.LedPartitions(topic, tuple(some)) for topic, some in found.items())
+    return tuple(api.LedPartitions(topic, tuple(some)) for topic, some in found.items())
 
 
 def finish(step: ClusterStep) -> None:

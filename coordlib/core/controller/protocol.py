@@ -54,8 +54,7 @@ from coordlib.core.engine.effects import CLUSTERS, METADATA, At
 from coordlib.core.engine.protocol import Family
 from coordlib.core.engine.step import ANY_GENERATION, NO_GENERATION, Facts, Handler, Kind, Known
 from coordlib.core.engine.time import NEVER, Due, rerun
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.controller import CLUSTER
 
 
@@ -132,22 +131,22 @@ class Brokers(Kind):
     STEP = ClusterStep
     TABLES: ClassVar = (TOPICS, PARTITIONS)
     WHILE_NOT_EMPTY = "Delete the cluster's topics and unregister its brokers first."
-    APIS: ClassVar[Mapping[type[rq.Request], Handler]] = {
-        rq.RegisterBroker: register_broker,
-        rq.BrokerHeartbeat: broker_heartbeat,
-        rq.Heartbeat: heartbeat,
-        rq.AlterPartition: alter_partition,
-        rq.Release: release,
-        rq.ReplicasDeleted: replicas_deleted,
-        rq.LeaveGroup: leave_group,
-        rq.CreateTopics: create_topics,
-        rq.CreatePartitions: create_partitions,
-        rq.DeleteTopics: delete_topics,
-        rq.ElectLeaders: elect_leaders,
-        rq.AlterPartitionReassignments: alter_partition_reassignments,
-        rq.UnregisterBroker: unregister_broker,
-        rq.Metadata: metadata,
-        rq.DescribeGroup: describe_group,
+    APIS: ClassVar[Mapping[type[api.Request], Handler]] = {
+        api.RegisterBroker: register_broker,
+        api.BrokerHeartbeat: broker_heartbeat,
+        api.Heartbeat: heartbeat,
+        api.AlterPartition: alter_partition,
+        api.Release: release,
+        api.ReplicasDeleted: replicas_deleted,
+        api.LeaveGroup: leave_group,
+        api.CreateTopics: create_topics,
+        api.CreatePartitions: create_partitions,
+        api.DeleteTopics: delete_topics,
+        api.ElectLeaders: elect_leaders,
+        api.AlterPartitionReassignments: alter_partition_reassignments,
+        api.UnregisterBroker: unregister_broker,
+        api.Metadata: metadata,
+        api.DescribeGroup: describe_group,
     }
 
     def create(self, name: str, _at: At) -> Cluster:

@@ -25,14 +25,13 @@ from coordlib.core.controller.step import (
     replica_row,
     topic_row,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode
 
 RECONCILING: Final = "Reconciling"
 
 
-def describe_group(step: ClusterStep, request: rq.DescribeGroup) -> None:
+def describe_group(step: ClusterStep, request: api.DescribeGroup) -> None:
     """Answer with the registered brokers, Inactive ones included."""
     cluster = step.value
     rows = (row for _, row in step.entries(PARTITIONS).marked(DELETING))
@@ -46,14 +45,14 @@ def describe_group(step: ClusterStep, request: rq.DescribeGroup) -> None:
         protocol=None,
         leader=None,
         members=tuple(
-            rs.DescribedMember(each.member, None, each.client, each.state.value.encode())
+            api.DescribedMember(each.member, None, each.client, each.state.value.encode())
             for each in (cluster.brokers.values() if cluster else ())
         ),
         waits_for=waits_for,
     )
 
 
-def state(cluster: Cluster | None, waits_for: tuple[rs.AwaitedMember, ...]) -> str:
+def state(cluster: Cluster | None, waits_for: tuple[api.AwaitedMember, ...]) -> str:
     """A cluster's state, in the words that groups have.
 
     Moves, and partitions without leader, are none of it: to find them, all rows would have to be
@@ -66,17 +65,17 @@ def state(cluster: Cluster | None, waits_for: tuple[rs.AwaitedMember, ...]) -> s
     return RECONCILING if waits_for else "Stable"
 
 
-def awaited(cluster: Cluster, rows: Iterable[Partition]) -> Iterator[rs.AwaitedMember]:
+def awaited(cluster: Cluster, rows: Iterable[Partition]) -> Iterator[api.AwaitedMember]:
     """The brokers that others wait for. `rows`: at least those with replicas to delete."""
     for name, guard in cluster.guards.items():
-        yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
+        yield api.AwaitedMember(name, guard.client, api.NOT_STOPPED)
     for broker in cluster.brokers.values():
         if broker.demand is not None:
-            yield rs.AwaitedMember(broker.member, broker.client, rs.NOT_RELEASED)
+            yield api.AwaitedMember(broker.member, broker.client, api.NOT_RELEASED)
     for number in sorted({each for row in rows for each in undeleted(row)}):
         each = cluster.brokers.get(number)
         if each is not None:
-            yield rs.AwaitedMember(each.member, each.client, rs.NOT_DELETED)
+            yield api.AwaitedMember(each.member, each.client, api.NOT_DELETED)
 
 
 def undeleted(row: Partition) -> Iterator[int]:
@@ -88,7 +87,7 @@ def undeleted(row: Partition) -> Iterator[int]:
 TOO_MUCH = "Ask for some topics at a time, or read coord.metadata: that is more than 16 MiB."
 
 
-def metadata(step: ClusterStep, request: rq.Metadata) -> None:
+def metadata(step: ClusterStep, request: api.Metadata) -> None:
     """Judge one Metadata."""
     topics = list(_topics(step, request))
     parts = record_parts(
@@ -110,7 +109,7 @@ def metadata(step: ClusterStep, request: rq.Metadata) -> None:
     return None
 
 
-def _topics(step: ClusterStep, request: rq.Metadata) -> Iterator[tuple[str, Topic]]:
+def _topics(step: ClusterStep, request: api.Metadata) -> Iterator[tuple[str, Topic]]:
     names = step.entries(TOPICS).names() if request.topics is None else sorted(request.topics)
     for name in names:
         topic = step.topic(name)
@@ -118,7 +117,7 @@ def _topics(step: ClusterStep, request: rq.Metadata) -> Iterator[tuple[str, Topi
             yield name, topic
 
 
-def _rows(step: ClusterStep, names: list[str]) -> Iterator[rs.ReplicaRow]:
+def _rows(step: ClusterStep, names: list[str]) -> Iterator[api.ReplicaRow]:
     for name in names:
         for place, row in step.rows_of_topic(name):
             yield replica_row(place, row)

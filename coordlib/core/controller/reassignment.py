@@ -20,9 +20,7 @@ from coordlib.core.controller.states import Broker, Partition, ReplicaState
 from coordlib.core.controller.step import NOT_ITS_OWN_WORD, ClusterStep
 from coordlib.core.controller.topics import ASK_IN_PARTS, Fault, partition_result, replicas_fault
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.errors import ErrorCode
 
 
@@ -111,7 +109,7 @@ IS_DELETED_THERE = "Wait: a former replica is being deleted on one of these brok
 
 
 def alter_partition_reassignments(
-    step: ClusterStep, request: rq.AlterPartitionReassignments
+    step: ClusterStep, request: api.AlterPartitionReassignments
 ) -> None:
     """Judge one AlterPartitionReassignments."""
     step.reason = f"reassigned by {request.client}"
@@ -120,7 +118,7 @@ def alter_partition_reassignments(
     step.answer(request, results=results)
 
 
-def _reassign_result(step: ClusterStep, wanted: rq.Reassignment) -> rs.PartitionResult:
+def _reassign_result(step: ClusterStep, wanted: api.Reassignment) -> api.PartitionResult:
     place = (wanted.topic, wanted.partition)
     row, topic = step.row(*place), step.topic(wanted.topic)
     if row is None or topic is None or topic.is_deleting:
@@ -162,7 +160,7 @@ def _reassign_fault(
     return ErrorCode.NONE, None
 
 
-def elect_leaders(step: ClusterStep, request: rq.ElectLeaders) -> None:
+def elect_leaders(step: ClusterStep, request: api.ElectLeaders) -> None:
     """Judge one ElectLeaders."""
     step.reason = f"{request.election} election by {request.client}"
     if request.partitions is None:
@@ -185,7 +183,7 @@ def _needing(step: ClusterStep, election: str) -> Iterator[Place]:
             yield place
 
 
-def _elect_result(step: ClusterStep, place: Place, election: str) -> rs.PartitionResult:
+def _elect_result(step: ClusterStep, place: Place, election: str) -> api.PartitionResult:
     row, topic = step.row(*place), step.topic(place[0])
     if row is None or topic is None or topic.is_deleting:
         return partition_result(*place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -223,7 +221,7 @@ def _elect(step: ClusterStep, place: Place, row: Partition, election: str) -> No
     advance(step, place)
 
 
-def release(step: ClusterStep, request: rq.Release) -> None:
+def release(step: ClusterStep, request: api.Release) -> None:
     """Judge one Release."""
     broker = step.cluster.by_member(request.member)
     if broker is None or not broker.is_ready:

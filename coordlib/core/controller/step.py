@@ -31,9 +31,7 @@ from coordlib.core.engine import effects as fx
 from coordlib.core.engine.effects import METADATA, BrokenInvariant
 from coordlib.core.engine.step import Step
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec, stored
+from coordlib.core.wire import api, codec, stored
 from coordlib.core.wire.stored import BrokerEndpoint, BrokerValue
 from coordlib.errors import ErrorCode
 
@@ -59,9 +57,9 @@ class Part(NamedTuple):
 # -- as it stands on the wire ---------------------------------------------------------------------
 
 
-def replica_row(place: Place, row: Partition) -> rs.ReplicaRow:
+def replica_row(place: Place, row: Partition) -> api.ReplicaRow:
     """A partition as notices have it."""
-    return rs.ReplicaRow(
+    return api.ReplicaRow(
         topic=place[0],
         partition=place[1],
         topic_id=row.topic_id,
@@ -78,24 +76,24 @@ def replica_row(place: Place, row: Partition) -> rs.ReplicaRow:
     )
 
 
-def topic_row(name: str, topic: Topic | None) -> rs.TopicRow:
+def topic_row(name: str, topic: Topic | None) -> api.TopicRow:
     """A topic as notices have it; None: it is gone."""
     if topic is None:
-        return rs.TopicRow(name, -1, 0, 1, False, True)
-    return rs.TopicRow(
+        return api.TopicRow(name, -1, 0, 1, False, True)
+    return api.TopicRow(
         name, topic.topic_id, topic.partitions, topic.min_isr, topic.unclean, topic.is_deleting
     )
 
 
-def broker_row(broker: Broker) -> rs.BrokerRow:
+def broker_row(broker: Broker) -> api.BrokerRow:
     """A broker as notices have it."""
-    return rs.BrokerRow(
+    return api.BrokerRow(
         broker.broker, broker.incarnation, broker.state.value, broker.endpoints, broker.rack
     )
 
 
-def _gone_row(place: Place, row: Partition) -> rs.ReplicaRow:
-    return rs.ReplicaRow(
+def _gone_row(place: Place, row: Partition) -> api.ReplicaRow:
+    return api.ReplicaRow(
         *place, row.topic_id, -1, row.leader_epoch, row.partition_epoch, row.fence, (), ()
     )
 
@@ -214,7 +212,7 @@ def notices(
         partitions=(row for each in changed if (row := _changed_row(*each))),
     )
     some = [
-        rs.MetadataChanged(
+        api.MetadataChanged(
             group=step.name,
             cause=step.at.coordinate,
             generation=step.live.generation,
@@ -230,18 +228,18 @@ def notices(
 
 def _changed_row(
     place: Place, was: Partition | None, now: Partition | None
-) -> rs.ReplicaRow | None:
+) -> api.ReplicaRow | None:
     if now is None:
         return None if was is None else _gone_row(place, was)
     row = replica_row(place, now)
     return row if was is None or replica_row(place, was) != row else None
 
 
-def _gone(brokers: Iterable[BrokerChange]) -> Iterator[rs.GoneBroker]:
+def _gone(brokers: Iterable[BrokerChange]) -> Iterator[api.GoneBroker]:
     for number, was, now in brokers:
         is_gone = now is None or not now.is_ready or (was and was.incarnation != now.incarnation)
         if was is not None and was.is_ready and is_gone:
-            yield rs.GoneBroker(number, was.incarnation)
+            yield api.GoneBroker(number, was.incarnation)
 
 
 #: Names of KIP-343, where Kafka calls the error otherwise today.
@@ -561,7 +559,7 @@ NOT_ITS_OWN_WORD = "Only the broker itself can say that: it is not yours."
 
 
 def find_own(
-    step: ClusterStep, request: "rq.BrokerHeartbeat | rq.AlterPartition | rq.ReplicasDeleted"
+    step: ClusterStep, request: "api.BrokerHeartbeat | api.AlterPartition | api.ReplicasDeleted"
 ) -> Broker | tuple[ErrorCode, str | None]:
     """The broker that sent this request, in its registered incarnation, or why it is not judged."""
     broker = step.broker(request.broker)

@@ -38,25 +38,23 @@ from coordlib.core.controller.states import (
 from coordlib.core.controller.step import ClusterStep, find_own
 from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
 from coordlib.core.engine.tables import Place
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.envelope import is_topic
 from coordlib.errors import ErrorCode
 
 
 def partition_result(
     topic: str, partition: int, code: ErrorCode, why: str | None = None
-) -> rs.PartitionResult:
+) -> api.PartitionResult:
     """The row of a partition; `why`: where the error's own sentence does not do."""
     message = UNSET if code is ErrorCode.NONE else why or code.what_to_do
-    return rs.PartitionResult(topic=topic, partition=partition, error=code.name, message=message)
+    return api.PartitionResult(topic=topic, partition=partition, error=code.name, message=message)
 
 
-def topic_result(topic: str, code: ErrorCode, why: str | None = None) -> rs.TopicResult:
+def topic_result(topic: str, code: ErrorCode, why: str | None = None) -> api.TopicResult:
     """The row of a topic."""
     message = UNSET if code is ErrorCode.NONE else why or code.what_to_do
-    return rs.TopicResult(topic=topic, error=code.name, message=message)
+    return api.TopicResult(topic=topic, error=code.name, message=message)
 
 
 _R = ReplicaState
@@ -337,7 +335,7 @@ assert limits.ROWS_PER_REQUEST_MAX <= 2**53 // _IDS_APART
 EITHER_OR: Final = "Give partitions and replication_factor, or an assignment, and not both."
 
 
-def create_topics(step: ClusterStep, request: rq.CreateTopics) -> None:
+def create_topics(step: ClusterStep, request: api.CreateTopics) -> None:
     """Judge one CreateTopics."""
     step.reason = "topic created"
     room = ReplicaQuota(step)
@@ -349,8 +347,12 @@ def create_topics(step: ClusterStep, request: rq.CreateTopics) -> None:
 
 
 def _create(
-    step: ClusterStep, request: rq.CreateTopics, wanted: rq.NewTopic, room: ReplicaQuota, index: int
-) -> rs.TopicResult:
+    step: ClusterStep,
+    request: api.CreateTopics,
+    wanted: api.NewTopic,
+    room: ReplicaQuota,
+    index: int,
+) -> api.TopicResult:
     assignment = _judge_new(step, wanted, room, step.at.offset + index)
     if isinstance(assignment, tuple):
         return topic_result(wanted.topic, *assignment)
@@ -362,7 +364,7 @@ def _create(
 
 
 def _judge_new(
-    step: ClusterStep, wanted: rq.NewTopic, room: ReplicaQuota, seed: int
+    step: ClusterStep, wanted: api.NewTopic, room: ReplicaQuota, seed: int
 ) -> Assignment | Fault:
     """Where its partitions lie, or why it is not made."""
     if not is_topic(wanted.topic):
@@ -385,7 +387,7 @@ def _judge_new(
 
 
 def _make_topic(
-    step: ClusterStep, wanted: rq.NewTopic, assignment: Assignment, topic_id: int, client: str
+    step: ClusterStep, wanted: api.NewTopic, assignment: Assignment, topic_id: int, client: str
 ) -> None:
     step.put_topic(wanted.topic, Topic(topic_id, len(assignment), wanted.min_isr, wanted.unclean))
     step.change(topic_count=step.live.topic_count + 1)
@@ -405,7 +407,7 @@ def _make_topic(
     make_partitions(step, wanted.topic, topic_id, assignment)
 
 
-def create_partitions(step: ClusterStep, request: rq.CreatePartitions) -> None:
+def create_partitions(step: ClusterStep, request: api.CreatePartitions) -> None:
     """Judge one CreatePartitions."""
     step.reason = "partitions created"
     topic = step.topic(request.topic)
@@ -414,7 +416,7 @@ def create_partitions(step: ClusterStep, request: rq.CreatePartitions) -> None:
     step.answer(request, results=(topic_result(request.topic, *fault),))
 
 
-def _extend(step: ClusterStep, request: rq.CreatePartitions, topic: Topic | None) -> Fault | None:
+def _extend(step: ClusterStep, request: api.CreatePartitions, topic: Topic | None) -> Fault | None:
     if topic is None or topic.is_deleting:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     assignment = _judge_extension(step, request, topic)
@@ -426,7 +428,7 @@ def _extend(step: ClusterStep, request: rq.CreatePartitions, topic: Topic | None
 
 
 def _judge_extension(
-    step: ClusterStep, request: rq.CreatePartitions, topic: Topic
+    step: ClusterStep, request: api.CreatePartitions, topic: Topic
 ) -> Assignment | Fault:
     numbers = range(topic.partitions, request.count)
     if not numbers:
@@ -439,11 +441,11 @@ def _judge_extension(
     return placed(step, numbers, replicas, step.at.offset)
 
 
-def delete_topics(step: ClusterStep, request: rq.DeleteTopics) -> None:
+def delete_topics(step: ClusterStep, request: api.DeleteTopics) -> None:
     """Judge one DeleteTopics."""
     step.reason = f"deleted by {request.client}"
     left = limits.ROWS_PER_REQUEST_MAX
-    results: list[rs.TopicResult] = []
+    results: list[api.TopicResult] = []
     for name in request.topics:
         topic = step.topic(name)
         if topic is None:
@@ -461,7 +463,7 @@ def delete_topics(step: ClusterStep, request: rq.DeleteTopics) -> None:
 NOT_ASKED = "Delete only what the newest metadata tell you to delete: this replica is not of that."
 
 
-def replicas_deleted(step: ClusterStep, request: rq.ReplicasDeleted) -> None:
+def replicas_deleted(step: ClusterStep, request: api.ReplicasDeleted) -> None:
     """Judge one ReplicasDeleted."""
     broker = find_own(step, request)
     if not isinstance(broker, Broker):
@@ -491,7 +493,7 @@ def _sentence(code: ErrorCode) -> str | None:
     return NOT_ASKED if code is ErrorCode.INVALID_REQUEST else None
 
 
-def _judge_deleted(step: ClusterStep, broker: Broker, deleted: rq.DeletedReplica) -> ErrorCode:
+def _judge_deleted(step: ClusterStep, broker: Broker, deleted: api.DeletedReplica) -> ErrorCode:
     """A late report of a topic made anew, or of a deletion that is over, changes nothing."""
     place = (deleted.topic, deleted.partition)
     row = step.row(*place)

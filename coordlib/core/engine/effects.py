@@ -52,8 +52,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec, stored
+from coordlib.core.wire import api, codec, stored
 from coordlib.core.wire.api import Notification, Progress, Response
 from coordlib.core.wire.envelope import Message
 
@@ -389,7 +388,7 @@ Counted = tuple[int, int]
 class Asked(NamedTuple):
     """A request that a group judges."""
 
-    request: rq.Request
+    request: api.Request
     size_bytes: int
 
 
@@ -463,12 +462,12 @@ class Answered:
         `is_unread`: whether its group has counted outputs that are not covered yet.
         """
         waits, most = asked.request.WAITS, self._most
-        if not size_bytes or waits is rq.Waits.NEVER:
+        if not size_bytes or waits is api.Waits.NEVER:
             return False
         wanted_bytes = self.total_bytes + min(size_bytes, most // STEP_SHARE)
-        if waits is rq.Waits.WITH_ITS_GROUP:
+        if waits is api.Waits.WITH_ITS_GROUP:
             return wanted_bytes > (most if is_unread else most + most // 2)
-        is_limited = is_unread if waits is rq.Waits.AS_A_COMMIT else size_bytes > SMALL_BYTES
+        is_limited = is_unread if waits is api.Waits.AS_A_COMMIT else size_bytes > SMALL_BYTES
         return wanted_bytes > most - (most // 4 if is_limited else 0)
 
 

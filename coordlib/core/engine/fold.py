@@ -62,8 +62,7 @@ from coordlib.core.engine.step import (
 )
 from coordlib.core.engine.tables import Table
 from coordlib.core.engine.time import Due
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.envelope import Message, Refusal
 from coordlib.errors import ErrorCode
 
@@ -200,20 +199,20 @@ class Shard:
             return
         self._move_clock(record)
         request: Any = self._read(record)
-        if isinstance(request, rq.Request):
+        if isinstance(request, api.Request):
             key = request.entity
             row = self.rows.get(key)
             if not (
-                type(request) is rq.Heartbeat
+                type(request) is api.Heartbeat
                 and row is not None
                 and row.accepts_quietly(request, self.clock_ms)
             ):
                 self._judge_request(self._at(record), key, request, record.value)
             return
         at = self._at(record)
-        if isinstance(request, rq.Control):
+        if isinstance(request, api.Control):
             request = self.control.judge(request, record)
-        if isinstance(request, rq.Control):
+        if isinstance(request, api.Control):
             self._obey(at, request)
         elif request is not None:
             self._reject(at, request, record.value)
@@ -283,7 +282,7 @@ class Shard:
         """The place of the record that was judged last."""
         return self._at(self._newest)
 
-    def _judge_request(self, at: At, key: Key, request: rq.Request, raw: bytes | None) -> None:
+    def _judge_request(self, at: At, key: Key, request: api.Request, raw: bytes | None) -> None:
         """If that breaks, its entity is set aside and all others go on.  # INV-42"""
         row = self.rows.get(key)
         fault = None  # what is here belongs here: it was made by a request that was not misdirected
@@ -292,12 +291,12 @@ class Shard:
         if fault is not None:
             self._reject(at, fault, raw, type(request))
             return
-        if isinstance(request, rq.ApiVersions):
+        if isinstance(request, api.ApiVersions):
             self._put(at, api_versions(at, request, self.registry, self.families.values()))
             return
         value = None if row is None else row.value
         try:
-            if isinstance(request, rq.ReleaseQuarantine):
+            if isinstance(request, api.ReleaseQuarantine):
                 self._release(at, request, row)
             elif value is not None and value.is_quarantined:
                 self._put(at, refusals.unavailable(request, at))
@@ -308,7 +307,7 @@ class Shard:
             self._put(at, refusals.unavailable(request, at))
 
     def _handle(
-        self, at: At, key: Key, request: rq.Request, row: Row | None, value: Any, size_bytes: int
+        self, at: At, key: Key, request: api.Request, row: Row | None, value: Any, size_bytes: int
     ) -> None:
         """An empty entity takes the kind of the next request that needs one."""
         what, asked = type(request), fx.Asked(request, size_bytes)
@@ -485,7 +484,7 @@ class Shard:
         kind = row.stored.kind if row is not None else kind
         self._put(at, refusals.quarantined(key, kind, generation, at, problem))
 
-    def _release(self, at: At, request: rq.ReleaseQuarantine, row: Row | None) -> None:
+    def _release(self, at: At, request: api.ReleaseQuarantine, row: Row | None) -> None:
         refused = refusals.refused_release(row)
         effects = refusals.effects_of_release(request, at, row, refused)
         if not refused and row is not None:
@@ -599,17 +598,17 @@ class Shard:
 
     # -- records of the driver -------------------------------------------------------------
 
-    def _obey(self, at: At, record: rq.Control) -> None:
+    def _obey(self, at: At, record: api.Control) -> None:
         """One that counts."""
-        if isinstance(record, rq.Tick):
+        if isinstance(record, api.Tick):
             self._cover(min(record.published, at.offset - 1))
             self._confirm(at, record.heard or {})
-        elif isinstance(record, rq.FromShard):
+        elif isinstance(record, api.FromShard):
             self._hear(at, record)
         else:
             self._learn(at, record)
 
-    def _learn(self, at: At, record: rq.Control) -> None:
+    def _learn(self, at: At, record: api.Control) -> None:
         """A job record: the families that judge such records say which steps follow."""
         for space in self.registry.families_of(type(record)):
             try:
@@ -618,7 +617,7 @@ class Shard:
                 self._complain(at, record, _not_judged(record, problem))
                 continue
             for name, decide in follows:
-                if isinstance(record, rq.TxnDecided) and self._answered.is_overfull:
+                if isinstance(record, api.TxnDecided) and self._answered.is_overfull:
                     return  # the shard's status still names the others: the driver says it again
                 if isinstance(decide, Exception):
                     self._quarantine(at, (space, name), decide)
@@ -652,13 +651,13 @@ class Shard:
         except Exception as problem:  # noqa: BLE001  INV-42
             self._quarantine(at, key, problem)
 
-    def _complain(self, at: At, record: rq.Control, why: str) -> None:
+    def _complain(self, at: At, record: api.Control, why: str) -> None:
         refused = refusals.reject(record, ErrorCode.UNKNOWN_SERVER_ERROR, why)
         self._reject(at, refused, None)
 
     # -- messages of shards ----------------------------------------------------------------
 
-    def _hear(self, at: At, record: rq.FromShard) -> None:
+    def _hear(self, at: At, record: api.FromShard) -> None:
         """The next message of a shard is judged; one that was judged before does nothing.  # INV-95
 
         None is judged while too much cannot be read that the shard has said (`Answered`), and none
@@ -677,7 +676,7 @@ class Shard:
         self.channels.hear(record.source, record.seq)
         self._deliver(at, record, message)
 
-    def _deliver(self, at: At, record: rq.FromShard, message: Message) -> None:
+    def _deliver(self, at: At, record: api.FromShard, message: Message) -> None:
         """An entity judges a message. If that breaks, the entity is set aside, and then the message
         is judged once more: it does not come again."""
         key, what = message.entity, type(message)
@@ -741,7 +740,7 @@ class Shard:
         if self._channels is not None:
             self.outputs.extend(route(each, shard) for each in self._channels.saved())
         if self.offset > self._first_offset:
-            done = rq.Progress(shard=shard, offset=self.offset, time_ms=self.previous_ms)
+            done = api.Progress(shard=shard, offset=self.offset, time_ms=self.previous_ms)
             for reply in sorted(self._agenda.replies):
                 self.outputs.append(route(fx.Notify(reply, done), shard))
         return self.outputs
@@ -796,5 +795,5 @@ def _judged(handler: Any, message: Message, step: Any) -> None:
     handler(step, message)
 
 
-def _not_judged(record: rq.Control, problem: Exception) -> str:
+def _not_judged(record: api.Control, problem: Exception) -> str:
     return f"{type(record).__name__} could not be judged: {type(problem).__name__}."

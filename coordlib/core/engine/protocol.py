@@ -19,7 +19,7 @@ from coordlib.core.engine.effects import REQUESTS, At
 from coordlib.core.engine.rows import Row
 from coordlib.core.engine.step import NOT_INDEXED, Decide, Kind, answer
 from coordlib.core.engine.tables import Table
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.envelope import RequestReader
 
 
@@ -32,14 +32,14 @@ class Input(NamedTuple):
     topic: str
     #: Why a request or control record must not stand there; None: it may. Beside the requests,
     #: records of the job are refused, and requests whose answers may have to wait.
-    fault: Callable[[rq.Request | rq.Control], str | None]
+    fault: Callable[[api.Request | api.Control], str | None]
 
 
 #: The first input of every shard. Its records alone move the clock.
 REQUESTS_INPUT: Final = Input(REQUESTS, "requests", lambda _: None)
 
 #: Requests and job records that the shard itself judges.
-OF_THE_SHARD: Final = (rq.ApiVersions, rq.ReleaseQuarantine, rq.FromShard, rq.Tick)
+OF_THE_SHARD: Final = (api.ApiVersions, api.ReleaseQuarantine, api.FromShard, api.Tick)
 
 
 class NoSettings(msgspec.Struct, frozen=True):
@@ -58,10 +58,10 @@ class Family:
     #: Whether the shard's blob has its state also before it has had any entity.
     IS_ALWAYS_STORED: ClassVar[bool] = True
     #: Records of the job's driver that it judges.
-    JOB_RECORDS: ClassVar[tuple[type[rq.Control], ...]] = ()
+    JOB_RECORDS: ClassVar[tuple[type[api.Control], ...]] = ()
     #: Of these, the ones whose steps change entries alone: an entity that is set aside takes them,
     #: too, since what they say would not come again.
-    NOTED: ClassVar[tuple[type[rq.Control], ...]] = ()
+    NOTED: ClassVar[tuple[type[api.Control], ...]] = ()
     #: Inputs beside the requests. In each batch they are judged after those, in this order.
     INPUTS: ClassVar[tuple[Input, ...]] = ()
 
@@ -262,7 +262,7 @@ class Families(dict[str, Family]):
 
 
 def api_versions(
-    at: At, request: rq.ApiVersions, registry: Registry, families: Iterable[Family]
+    at: At, request: api.ApiVersions, registry: Registry, families: Iterable[Family]
 ) -> fx.Respond:
     """The answer; it changes nothing."""
     bounds = dict(_OF_ALL)

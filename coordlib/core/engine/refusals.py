@@ -26,19 +26,18 @@ from coordlib.core.engine.protocol import Input, Registry
 from coordlib.core.engine.rows import Row, check_writable
 from coordlib.core.engine.state import InputRecord, ShardSettings
 from coordlib.core.engine.step import Kind, answer, refusal
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.control import signed_bytes, without_signature
 from coordlib.core.wire.envelope import Refusal, printable, reply_partition_of, shard_of
 from coordlib.errors import ErrorCode
 
 
 def misdirected(
-    request: rq.Request, settings: ShardSettings, registry: Registry, is_known: bool
+    request: api.Request, settings: ShardSettings, registry: Registry, is_known: bool
 ) -> Refusal | None:
     """Why this shard must not judge the request; `is_known`: it has the entity already."""
     space, name = request.entity
-    is_of_any_shard = isinstance(request, rq.ApiVersions)
+    is_of_any_shard = isinstance(request, api.ApiVersions)
     if space not in registry.families and not is_of_any_shard:
         why = f"space must be one of {', '.join(sorted(registry.families))}."
         refused = reject(request, ErrorCode.INVALID_REQUEST, why)
@@ -50,7 +49,7 @@ def misdirected(
     if request.reply is not None and request.reply >= settings.reply_partitions:
         bound = f"reply must be below {settings.reply_partitions}."
         return reject(request, ErrorCode.INVALID_REQUEST, bound)
-    if is_known or is_of_any_shard or isinstance(request, rq.FindCoordinator):
+    if is_known or is_of_any_shard or isinstance(request, api.FindCoordinator):
         return None
     home = shard_of(name, settings.shards)
     if home != settings.shard:  # INV-05
@@ -73,12 +72,12 @@ def unless_set_aside(request: Any, why: str | None) -> Any:
     A record of the job's driver is never set aside: a message between shards that is not judged
     would hold up all that its sender sends, and ticks carry the time.
     """
-    if why is None or not isinstance(request, rq.Request):
+    if why is None or not isinstance(request, api.Request):
         return request
     return reject(request, ErrorCode.POLICY_VIOLATION, why)
 
 
-def why_not_here(belongs: Input, request: rq.Request | rq.Control) -> str | None:
+def why_not_here(belongs: Input, request: api.Request | api.Control) -> str | None:
     """Why it must not stand in this input beside the requests; None: it may.
 
     No record of the job may, and no request but commits that may have to wait: what it said is
@@ -88,14 +87,14 @@ def why_not_here(belongs: Input, request: rq.Request | rq.Control) -> str | None
         why = belongs.fault(request)
     except Exception as problem:  # noqa: BLE001  INV-42: a defect, and the log must go on
         return f"It could not be judged: {type(problem).__name__}."
-    if why is None and (isinstance(request, rq.Control) or not request.WAITS.is_free_beside):
+    if why is None and (isinstance(request, api.Control) or not request.WAITS.is_free_beside):
         return f"Write it to the requests: it does not belong into {belongs.topic}."
     return why
 
 
-def reject(request: rq.Request | rq.Control, error: ErrorCode, message: str) -> Refusal:
+def reject(request: api.Request | api.Control, error: ErrorCode, message: str) -> Refusal:
     """A refusal of a request that could be read."""
-    if not isinstance(request, rq.Request):
+    if not isinstance(request, api.Request):
         return Refusal(error=error, message=message)
     return Refusal(
         error=error,
@@ -109,7 +108,7 @@ def reject(request: rq.Request | rq.Control, error: ErrorCode, message: str) -> 
 
 
 def inapplicable(
-    request: rq.Request, at: At, kind: Kind, value: Any, wanted: Kind | None
+    request: api.Request, at: At, kind: Kind, value: Any, wanted: Kind | None
 ) -> list[fx.Effect]:
     """The answer to a request of another kind than the entity's, and the line of history.
 
@@ -174,7 +173,7 @@ def effects_of_refusal(
     reply = refused.reply
     if reply is None or reply >= at.reply_partitions:
         reply = reply_partition_of(refused.client, at.reply_partitions)
-    rejected = rq.Rejected(
+    rejected = api.Rejected(
         id=refused.id,
         client=refused.client,
         group=refused.group,
@@ -185,7 +184,7 @@ def effects_of_refusal(
     return [fx.Respond(reply, rejected), recorded]
 
 
-def unavailable(request: rq.Request, at: At) -> fx.Respond:
+def unavailable(request: api.Request, at: At) -> fx.Respond:
     """The answer of an entity that is set aside."""
     return answer(request, at, **refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
@@ -236,7 +235,7 @@ def freed(kind: Kind, value: Any, published: int, clock_ms: int) -> Any:
 
 
 def effects_of_release(
-    request: rq.ReleaseQuarantine, at: At, row: Row | None, refused: dict[str, Any]
+    request: api.ReleaseQuarantine, at: At, row: Row | None, refused: dict[str, Any]
 ) -> list[fx.Effect]:
     """The operator's answer, and the line of history."""
     answered = answer(request, at, **refused)
@@ -254,7 +253,7 @@ def effects_of_release(
     return [released, answered]
 
 
-_Control = TypeVar("_Control", bound=rq.Control)
+_Control = TypeVar("_Control", bound=api.Control)
 
 
 class ControlRecords:
@@ -299,6 +298,6 @@ class ControlRecords:
         return settings.verify(key.public, signed, signature)
 
 
-def _refused(request: rq.Control, why: str) -> Refusal:
+def _refused(request: api.Control, why: str) -> Refusal:
     message = f"{type(request).__name__} is written by the job's driver alone: {why}."
     return reject(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, message)

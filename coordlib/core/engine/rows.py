@@ -25,7 +25,7 @@ from coordlib.core.engine.effects import At, BrokenInvariant, Key, Refusals
 from coordlib.core.engine.step import ANY_GENERATION, NOT_INDEXED, Facts, Kind, Known
 from coordlib.core.engine.tables import NO_ENTRIES, Change, Entries, Place, StoredTable, Table
 from coordlib.core.engine.time import NEVER
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 
 _decode_heard: Final = msgspec.msgpack.Decoder(dict[str, int]).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -110,7 +110,7 @@ class Row:
             self._heard = _decode_heard(self.stored.heard)
         return self._heard
 
-    def accepts_quietly(self, request: rq.Heartbeat, clock_ms: int) -> bool:
+    def accepts_quietly(self, request: api.Heartbeat, clock_ms: int) -> bool:
         """A healthy heartbeat: remember when, and nothing else."""
         heard = self._heard  # asked first: this runs for every heartbeat
         if heard is None:
@@ -120,7 +120,7 @@ class Row:
         heard[request.member] = clock_ms
         return True
 
-    def _is_healthy(self, request: rq.Heartbeat, members: Container[str]) -> bool:
+    def _is_healthy(self, request: api.Heartbeat, members: Container[str]) -> bool:
         facts = self.stored.facts
         if facts.quiet not in (request.generation, ANY_GENERATION):
             return False
@@ -443,7 +443,7 @@ class PageRow(Row):
             self._heard = dict(zip(self.places, self._heard_by_place(), strict=True))
         return self._heard
 
-    def accepts_quietly(self, request: rq.Heartbeat, clock_ms: int) -> bool:
+    def accepts_quietly(self, request: api.Heartbeat, clock_ms: int) -> bool:
         """A healthy heartbeat; it leaves no trace but in the times, unless a step came before."""
         if self._heard is not None:
             return super().accepts_quietly(request, clock_ms)

@@ -30,8 +30,7 @@ from coordlib.core.engine.channels import Channels
 from coordlib.core.engine.effects import At, BrokenInvariant
 from coordlib.core.engine.tables import Change, Entries, Place, Table
 from coordlib.core.engine.time import NEVER, Due
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.envelope import Message, reply_partition_of, shard_of
 from coordlib.errors import ErrorCode
 
@@ -47,16 +46,16 @@ SHARD_IS_TOO_LARGE: Final = (
 )
 
 
-def reply_of(request: rq.Request, at: At) -> int:
+def reply_of(request: api.Request, at: At) -> int:
     """The partition to answer in: the one named, or the client id's own."""
     if request.reply is not None:
         return request.reply
     return reply_partition_of(request.client, at.reply_partitions)
 
 
-def answer(request: rq.Request, at: At, reply: int | None = None, **fields: Any) -> fx.Respond:
+def answer(request: api.Request, at: At, reply: int | None = None, **fields: Any) -> fx.Respond:
     """The answer to a request; `reply`: another partition than the one it asks for."""
-    response = rq.answer_to(type(request))(
+    response = api.answer_to(type(request))(
         id=request.id,
         client=request.client,
         group=request.group or "",  # an idempotent producer has no name
@@ -243,12 +242,12 @@ class Step(Generic[V]):
     def notify_removed(self, reply: int, member: str, reason: str) -> None:
         """Tell a member that it is none any more; `reply`: where it reads."""
         cause = self.at.coordinate
-        notice = rq.MemberRemoved(group=self.name, cause=cause, member=member, reason=reason)
+        notice = api.MemberRemoved(group=self.name, cause=cause, member=member, reason=reason)
         self.emit(fx.Notify(reply, notice))
 
     def answer(
         self,
-        request: rq.Request,
+        request: api.Request,
         reply: int | None = None,
         **fields: Any,
     ) -> None:
@@ -257,7 +256,7 @@ class Step(Generic[V]):
 
     def refuse(
         self,
-        request: rq.Request,
+        request: api.Request,
         code: ErrorCode,
         message: str | None = None,
         **fields: Any,
@@ -276,7 +275,7 @@ class Step(Generic[V]):
 
     def record_refused(
         self,
-        request: rq.Request,
+        request: api.Request,
         code: ErrorCode,
         message: str | None = None,
         member: str = "",
@@ -324,11 +323,11 @@ TOO_MUCH_UNREAD: Final = (
 )
 
 
-def put_off(request: rq.Request, step: Step[Any]) -> None:
+def put_off(request: api.Request, step: Step[Any]) -> None:
     """The step of a request that has to wait."""
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     step.refuse(request, code, TOO_MUCH_UNREAD, throttle_time_ms=THROTTLE_MS)
-    if isinstance(request, rq.OffsetCommit | rq.PendingCommit):
+    if isinstance(request, api.OffsetCommit | api.PendingCommit):
         step.record(
             stored.EVENT_COMMIT_REFUSED,
             member=request.member,
@@ -439,7 +438,7 @@ def _puts(step: Step[Any]) -> list[fx.Put]:
     return found
 
 
-def find_coordinator(step: Any, request: rq.FindCoordinator) -> None:
+def find_coordinator(step: Any, request: api.FindCoordinator) -> None:
     """FindCoordinator: the shard to which the name belongs, whether or not it is used.
 
     Any shard answers, as any Kafka broker does: otherwise the sender would have to know already.
@@ -447,7 +446,7 @@ def find_coordinator(step: Any, request: rq.FindCoordinator) -> None:
     step.answer(request, shard=shard_of(step.name, step.at.shards))
 
 
-def describe_entity(step: Any, request: rq.DescribeGroup) -> None:
+def describe_entity(step: Any, request: api.DescribeGroup) -> None:
     """DescribeGroup of a kind that has no members."""
     exists = step.value is not None
     state = getattr(step.value, "state", "Stable") if exists else "Dead"
@@ -464,7 +463,7 @@ def describe_entity(step: Any, request: rq.DescribeGroup) -> None:
     )
 
 
-def delete_entity(step: Any, request: rq.DeleteGroup) -> None:
+def delete_entity(step: Any, request: api.DeleteGroup) -> None:
     """DeleteGroup: an empty entity goes, with the entries of its tables."""
     if step.value is None:
         step.refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -489,10 +488,10 @@ def remove_entity(step: Any, reason: str, detail: dict[str, str] | None = None) 
     step.delete()
 
 
-APIS_OF_ALL: Final[dict[type[rq.Request], Any]] = {
-    rq.FindCoordinator: find_coordinator,
-    rq.DescribeGroup: describe_entity,
-    rq.DeleteGroup: delete_entity,
+APIS_OF_ALL: Final[dict[type[api.Request], Any]] = {
+    api.FindCoordinator: find_coordinator,
+    api.DescribeGroup: describe_entity,
+    api.DeleteGroup: delete_entity,
 }
 
 
@@ -599,7 +598,7 @@ class Kind:
     SAVED_VERSION: ClassVar[int] = 1
     STEP: ClassVar[type[Step[Any]]] = Step
     #: The requests that it judges, beside those that every kind answers (`APIS_OF_ALL`).
-    APIS: ClassVar[Mapping[type[rq.Request], Handler]]
+    APIS: ClassVar[Mapping[type[api.Request], Handler]]
     #: The messages of shards that it judges (`channels.py`). A message is judged also while its
     #: entity is set aside, since it does not come again: its handler must see to that itself, and
     #: change no more then than entries of tables.
@@ -610,7 +609,7 @@ class Kind:
     WHILE_NOT_EMPTY: ClassVar[str | None] = None
 
     @cached_property
-    def handlers(self) -> Mapping[type[rq.Request], Handler]:
+    def handlers(self) -> Mapping[type[api.Request], Handler]:
         """All requests that it judges."""
         return {**APIS_OF_ALL, **self.APIS}
 

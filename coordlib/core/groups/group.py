@@ -31,8 +31,7 @@ from coordlib.core.engine import effects as fx
 from coordlib.core.engine.effects import ASSIGNMENTS
 from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE, Step
 from coordlib.core.engine.time import Timer
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec, stored
+from coordlib.core.wire import api, codec, stored
 from coordlib.core.wire.stored import AssignmentValue
 from coordlib.core.wire.stored import TopicIds as Ids
 from coordlib.errors import ErrorCode
@@ -100,7 +99,7 @@ NO_IDS: Final[tuple[str, ...]] = ()
 
 
 def learn_topics(
-    known: Mapping[str, int], metadata: rq.TopicMetadata
+    known: Mapping[str, int], metadata: api.TopicMetadata
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """The topics after one record, and the names of the topics that it changed, in order.
 
@@ -123,7 +122,7 @@ def learn_topics(
 
 
 def learn_topic_ids(
-    ids: Ids, metadata: rq.TopicMetadata, topics: Collection[str]
+    ids: Ids, metadata: api.TopicMetadata, topics: Collection[str]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """The ids after one record, and the names of the topics that were made anew, in order.
 
@@ -168,7 +167,7 @@ def present_id(ids: Ids, topic: str, topic_id: str) -> str:
     return shown[-1] if topic_id in shown[:-1] else ""
 
 
-def _lies_in(name: str, metadata: rq.TopicMetadata) -> bool:
+def _lies_in(name: str, metadata: api.TopicMetadata) -> bool:
     is_behind = metadata.after is None or name > metadata.after
     return is_behind and (metadata.through is None or name <= metadata.through)
 
@@ -271,14 +270,14 @@ class GroupStep(Step[G], ABC):
     family: AroundGroup
 
     @abstractmethod
-    def commit_fault(self, request: rq.OffsetCommit) -> Refused:
+    def commit_fault(self, request: api.OffsetCommit) -> Refused:
         """Why the sender of this commit may store no offsets as a member."""
 
     @abstractmethod
     def member_fault(self, member: str, instance: str | None, generation: int) -> ErrorCode:
         """Why offsets of this sender must not wait for a decision; NONE: they may."""
 
-    def row_fault(self, _member: str, _generation: int, _row: rq.CommittedOffset) -> ErrorCode:
+    def row_fault(self, _member: str, _generation: int, _row: api.CommittedOffset) -> ErrorCode:
         """Why a row is not this sender's to commit; NONE: it is, or the sender is no member."""
         return ErrorCode.NONE
 

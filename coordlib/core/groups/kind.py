@@ -51,8 +51,7 @@ from coordlib.core.groups.offsets.pending import decide_pending, remove_offsets
 from coordlib.core.groups.offsets.pending_commit import MESSAGES, pending_commit
 from coordlib.core.groups.offsets.requests import delete_group, offset_delete, offset_fetch
 from coordlib.core.groups.offsets.tables import OFFSETS, PENDING
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 
 CAUSE = "deadline:retention"
 
@@ -170,13 +169,13 @@ UNKNOWN_TOPICS: Final = NOT_INDEXED
 NO_TOPICS: Final = msgspec.Raw(b"\xc2")
 
 #: Requests that both kinds judge alike.
-OF_ALL_GROUPS: Final[Mapping[type[rq.Request], Handler]] = {
-    rq.OffsetCommit: offset_commit,
-    rq.OffsetFetch: offset_fetch,
-    rq.OffsetDelete: offset_delete,
-    rq.DeleteGroup: delete_group,
-    rq.PendingCommit: pending_commit,
-    rq.DecidePending: decide_pending,
+OF_ALL_GROUPS: Final[Mapping[type[api.Request], Handler]] = {
+    api.OffsetCommit: offset_commit,
+    api.OffsetFetch: offset_fetch,
+    api.OffsetDelete: offset_delete,
+    api.DeleteGroup: delete_group,
+    api.PendingCommit: pending_commit,
+    api.DecidePending: decide_pending,
 }
 
 

@@ -30,15 +30,15 @@ from coordlib.core.groups.group import (
 from coordlib.core.groups.kind import NO_TOPICS, UNKNOWN_TOPICS, GroupKind
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.tables import OFFSETS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.stored import TopicIds, read_topic_ids
 
 #: The input's letter.
 COMMITS: Final = "o"
 
 
-def _fault(request: rq.Request | rq.Control) -> str | None:
-    if isinstance(request, rq.OffsetCommit) and request.generation == -1:
+def _fault(request: api.Request | api.Control) -> str | None:
+    if isinstance(request, api.OffsetCommit) and request.generation == -1:
         return None
     return "Write it to the requests: only OffsetCommit with generation -1 belongs here."
 
@@ -70,8 +70,8 @@ class Groups(Family):
     SPACE = "group"
     KINDS: ClassVar[tuple[GroupKind, ...]] = (CLASSIC, ASSIGNED)
     HEADS = GROUPS
-    JOB_RECORDS = (rq.TopicMetadata, rq.TxnDecided)
-    NOTED = (rq.TxnDecided,)
+    JOB_RECORDS = (api.TopicMetadata, api.TxnDecided)
+    NOTED = (api.TxnDecided,)
     INPUTS = (POSITIONS,)
 
     SETTINGS = GroupSettings
@@ -149,10 +149,10 @@ class Groups(Family):
         self._new[at.topic].book(_time_of(at))
 
     def judge(
-        self, record: rq.TopicMetadata | rq.TxnDecided, rows: Iterable[tuple[str, Row]]
+        self, record: api.TopicMetadata | api.TxnDecided, rows: Iterable[tuple[str, Row]]
     ) -> Iterable[tuple[str, Decide | Exception]]:
         """What has changed outside: the groups that it concerns judge the change."""
-        if isinstance(record, rq.TxnDecided):
+        if isinstance(record, api.TxnDecided):
             return _deciding(rows, record)
         known, changed = learn_topics(self.topics, record)
         ids, anew = learn_topic_ids(self.ids, record, known.keys())
@@ -171,7 +171,7 @@ def _kept_ids(
 
 
 def _deciding(
-    rows: Iterable[tuple[str, Row]], record: rq.TxnDecided
+    rows: Iterable[tuple[str, Row]], record: api.TxnDecided
 ) -> list[tuple[str, Decide | Exception]]:
     """The groups with offsets that waited for the end of one of these transactions, in order."""
     committed, aborted = frozenset(record.committed), frozenset(record.aborted)

@@ -26,9 +26,7 @@ from coordlib.core.transactions.transaction import (
     count_of,
     without_rows,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.transactions import ABORT, COMMIT, EndedTransaction, Result, TxnMarker
 from coordlib.errors import ErrorCode
@@ -138,7 +136,7 @@ def complete(step: TransactionStep) -> None:
 def _tell(step: TransactionStep, before: Transaction, ended: EndedTransaction) -> None:
     """Notify the producer, and those that wait to become it. Without the next epoch: a fenced
     producer reads the notice, too, and the next one gets its epoch in an answer.  # INV-94"""
-    completed = rs.TransactionCompleted(
+    completed = api.TransactionCompleted(
         group=step.name,
         cause=step.at.coordinate,
         producer_id=ended.producer_id,
@@ -174,7 +172,7 @@ def _named(ended: EndedTransaction) -> dict[str, Any]:
 NOT_ALL_ACCEPTED: Final = "Abort: not all offsets of this transaction were accepted."
 
 
-def end_txn(step: TransactionStep, request: rq.EndTxn) -> None:
+def end_txn(step: TransactionStep, request: api.EndTxn) -> None:
     """Judge one EndTxn."""
     value, ask = step.value, Ask.COMMIT if request.result == COMMIT else Ask.ABORT
     sender = sender_of(value, request.producer_id, request.epoch)
@@ -206,7 +204,7 @@ def _give_new_id(step: TransactionStep) -> None:
         step.change(next_producer_id=step.own_producer_id)
 
 
-def abort_transaction(step: TransactionStep, request: rq.AbortTransaction) -> None:
+def abort_transaction(step: TransactionStep, request: api.AbortTransaction) -> None:
     """Judge one AbortTransaction. A decision that stands is not changed by it."""
     if step.value is None:
         return step.refuse(request, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
@@ -221,7 +219,7 @@ def abort_transaction(step: TransactionStep, request: rq.AbortTransaction) -> No
     return step.answer(request, result=ended.result)
 
 
-def txn_markers_written(step: TransactionStep, request: rq.TxnMarkersWritten) -> None:
+def txn_markers_written(step: TransactionStep, request: api.TxnMarkersWritten) -> None:
     """Judge one TxnMarkersWritten."""
     value = step.value
     sender = sender_of(value, request.producer_id, request.epoch)

@@ -19,8 +19,7 @@ from coordlib.core.transactions.transaction import (
     TransactionStep,
     as_rows,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.transactions import ABORT
 from coordlib.errors import ErrorCode
 
@@ -35,7 +34,7 @@ _TOO_MANY_SHARDS: Final = (
 _WAIT: Final = "Wait until the transaction before has ended everywhere, then ask again."
 
 
-def init_producer_id(step: TransactionStep, request: rq.InitProducerId) -> None:
+def init_producer_id(step: TransactionStep, request: api.InitProducerId) -> None:
     """Judge one InitProducerId."""
     if request.group is None:  # an idempotent producer: nothing is kept of it
         step.answer(request, producer_id=step.own_producer_id, epoch=0)
@@ -55,7 +54,7 @@ def init_producer_id(step: TransactionStep, request: rq.InitProducerId) -> None:
     return _renew(step, request, then)
 
 
-def _create(step: TransactionStep, request: rq.InitProducerId) -> None:
+def _create(step: TransactionStep, request: api.InitProducerId) -> None:
     if step.at.shards > limits.TXN_SHARDS_MAX:
         return step.refuse(request, ErrorCode.INVALID_REQUEST, _TOO_MANY_SHARDS)
     if not step.may_create:
@@ -79,7 +78,7 @@ def _create(step: TransactionStep, request: rq.InitProducerId) -> None:
     return _answer(step, request)
 
 
-def _renew(step: TransactionStep, request: rq.InitProducerId, then: Init) -> None:
+def _renew(step: TransactionStep, request: api.InitProducerId, then: Init) -> None:
     """Answer with the producer of an id without an open transaction."""
     before = step.live
     fields: dict[str, Any] = {}
@@ -101,7 +100,7 @@ def _renew(step: TransactionStep, request: rq.InitProducerId, then: Init) -> Non
     return _answer(step, request)
 
 
-def _fence(step: TransactionStep, request: rq.InitProducerId) -> None:
+def _fence(step: TransactionStep, request: api.InitProducerId) -> None:
     """The open transaction is aborted first; its producer finds that it is fenced."""
     last_epoch = -1 if request.epoch is UNSET else step.live.epoch
     _record_fenced(step, step.live, request.client)
@@ -110,7 +109,7 @@ def _fence(step: TransactionStep, request: rq.InitProducerId) -> None:
     _refuse_for_now(step, request)
 
 
-def _let_wait(step: TransactionStep, request: rq.InitProducerId) -> None:
+def _let_wait(step: TransactionStep, request: api.InitProducerId) -> None:
     """Notify the sender when the transaction has ended."""
     waiting = _waiting(step, request)
     if waiting != step.live.waiting:
@@ -118,11 +117,11 @@ def _let_wait(step: TransactionStep, request: rq.InitProducerId) -> None:
     _refuse_for_now(step, request)
 
 
-def _waiting(step: TransactionStep, request: rq.InitProducerId) -> tuple[int, ...]:
+def _waiting(step: TransactionStep, request: api.InitProducerId) -> tuple[int, ...]:
     return tuple(sorted({*step.live.waiting, reply_of(request, step.at)}))
 
 
-def _refuse_for_now(step: TransactionStep, request: rq.InitProducerId) -> None:
+def _refuse_for_now(step: TransactionStep, request: api.InitProducerId) -> None:
     value = step.live
     step.refuse(
         request,
@@ -133,7 +132,7 @@ def _refuse_for_now(step: TransactionStep, request: rq.InitProducerId) -> None:
     )
 
 
-def _asked_by(step: TransactionStep, request: rq.InitProducerId) -> dict[str, Any]:
+def _asked_by(step: TransactionStep, request: api.InitProducerId) -> dict[str, Any]:
     return {
         "timeout_ms": request.timeout_ms,
         "client": request.client,
@@ -161,5 +160,5 @@ def _record_fenced(step: TransactionStep, before: Transaction, by: str) -> None:
     )
 
 
-def _answer(step: TransactionStep, request: rq.InitProducerId) -> None:
+def _answer(step: TransactionStep, request: api.InitProducerId) -> None:
     step.answer(request, producer_id=step.live.producer_id, epoch=step.live.epoch)

@@ -30,8 +30,7 @@ from coordlib.core.transactions.transaction import (
     TransactionStep,
     invariants,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec, stored
+from coordlib.core.wire import api, codec, stored
 from coordlib.core.wire.transactions import ABORT, TRANSACTION
 
 
@@ -53,15 +52,15 @@ class Producers(Kind):
     SPACE = TRANSACTION
     VALUE = Transaction
     STEP = TransactionStep
-    APIS: ClassVar[Mapping[type[rq.Request], Handler]] = {
-        rq.InitProducerId: init_producer_id,
-        rq.AddPartitionsToTxn: add_partitions_to_txn,
-        rq.AddOffsetsToTxn: add_offsets_to_txn,
-        rq.TxnOffsetCommit: txn_offset_commit,
-        rq.EndTxn: end_txn,
-        rq.TxnMarkersWritten: txn_markers_written,
-        rq.AbortTransaction: abort_transaction,
-        rq.DescribeTransaction: describe_transaction,
+    APIS: ClassVar[Mapping[type[api.Request], Handler]] = {
+        api.InitProducerId: init_producer_id,
+        api.AddPartitionsToTxn: add_partitions_to_txn,
+        api.AddOffsetsToTxn: add_offsets_to_txn,
+        api.TxnOffsetCommit: txn_offset_commit,
+        api.EndTxn: end_txn,
+        api.TxnMarkersWritten: txn_markers_written,
+        api.AbortTransaction: abort_transaction,
+        api.DescribeTransaction: describe_transaction,
     }
 
     def create(self, name: str, at: At) -> Transaction:

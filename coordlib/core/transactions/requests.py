@@ -20,14 +20,13 @@ from coordlib.core.transactions.transaction import (
     count_of,
     with_rows,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec, stored
+from coordlib.core.wire import api, codec, stored
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.transactions import TxnOffsets
 from coordlib.errors import ErrorCode
 
 
-def may_add(step: TransactionStep, request: rq.TransactionRequest) -> bool:
+def may_add(step: TransactionStep, request: api.TransactionRequest) -> bool:
     """Whether its sender has, or begins, the open transaction; refused if not."""
     value = step.value
     sender = sender_of(value, request.producer_id, request.epoch)
@@ -37,7 +36,7 @@ def may_add(step: TransactionStep, request: rq.TransactionRequest) -> bool:
     return isinstance(then, Then)
 
 
-def add(step: TransactionStep, request: rq.TransactionRequest, **fields: Any) -> bool:
+def add(step: TransactionStep, request: api.TransactionRequest, **fields: Any) -> bool:
     """Change the open transaction, or begin it; refused if there is no room."""
     before = step.live
     if before.state is not State.ONGOING:
@@ -62,7 +61,7 @@ def add(step: TransactionStep, request: rq.TransactionRequest, **fields: Any) ->
     return True
 
 
-def add_partitions_to_txn(step: TransactionStep, request: rq.AddPartitionsToTxn) -> None:
+def add_partitions_to_txn(step: TransactionStep, request: api.AddPartitionsToTxn) -> None:
     """Judge one AddPartitionsToTxn."""
     if not may_add(step, request):
         return
@@ -83,7 +82,7 @@ TOO_MANY_UNHEARD: Final = (
 THROTTLE_MS: Final = 1_000
 
 
-def add_offsets_to_txn(step: TransactionStep, request: rq.AddOffsetsToTxn) -> None:
+def add_offsets_to_txn(step: TransactionStep, request: api.AddOffsetsToTxn) -> None:
     """Judge one AddOffsetsToTxn."""
     if not may_add(step, request) or not may_name(step, request, request.of_group):
         return
@@ -93,7 +92,7 @@ def add_offsets_to_txn(step: TransactionStep, request: rq.AddOffsetsToTxn) -> No
         step.answer(request)
 
 
-def may_name(step: TransactionStep, request: rq.TransactionRequest, group: str) -> bool:
+def may_name(step: TransactionStep, request: api.TransactionRequest, group: str) -> bool:
     """Whether a group may be part of the transaction; refused if not."""
     groups, most = step.live.groups, step.family.config.groups_max
     if group not in groups and len(groups) >= most:
@@ -112,7 +111,7 @@ def may_name(step: TransactionStep, request: rq.TransactionRequest, group: str) 
     return True
 
 
-def txn_offset_commit(step: TransactionStep, request: rq.TxnOffsetCommit) -> None:
+def txn_offset_commit(step: TransactionStep, request: api.TxnOffsetCommit) -> None:
     """Judge one TxnOffsetCommit; what is sent on is answered by the group."""
     group = request.of_group
     if not may_add(step, request) or not may_name(step, request, group):
@@ -128,7 +127,7 @@ def txn_offset_commit(step: TransactionStep, request: rq.TxnOffsetCommit) -> Non
 
 
 def _number_fault(
-    step: TransactionStep, request: rq.TxnOffsetCommit, message: TxnOffsets
+    step: TransactionStep, request: api.TxnOffsetCommit, message: TxnOffsets
 ) -> str | None:
     """Why it cannot be sent on; the newest commit may come again, since its answer may be lost.
 
@@ -142,7 +141,7 @@ def _number_fault(
     return f"number must be {commits}: each commit of a transaction has the next one."
 
 
-def describe_transaction(step: TransactionStep, request: rq.DescribeTransaction) -> None:
+def describe_transaction(step: TransactionStep, request: api.DescribeTransaction) -> None:
     """Judge one DescribeTransaction."""
     value = step.value
     if value is None:

@@ -20,7 +20,7 @@ from coordlib.core.transactions.transaction import (
     State,
     Transaction,
 )
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode
 
 
@@ -213,15 +213,15 @@ class Rung(NamedTuple):
     """A case of InitProducerId for an id that is there."""
 
     when: str
-    holds: Callable[[Transaction, rq.InitProducerId], bool]
+    holds: Callable[[Transaction, api.InitProducerId], bool]
     then: Init | ErrorCode
 
 
-def _is_same(value: Transaction, asked: rq.InitProducerId) -> bool:
+def _is_same(value: Transaction, asked: api.InitProducerId) -> bool:
     return (value.client, value.init_id) == (asked.client, asked.id)
 
 
-def _is_stranger(value: Transaction, asked: rq.InitProducerId) -> bool:
+def _is_stranger(value: Transaction, asked: api.InitProducerId) -> bool:
     if asked.producer_id is UNSET or asked.epoch is UNSET:
         return False
     if value.knows(asked.producer_id, asked.epoch):
@@ -230,15 +230,15 @@ def _is_stranger(value: Transaction, asked: rq.InitProducerId) -> bool:
     return not (is_before and asked.epoch >= limits.EPOCH_MAX)
 
 
-def _is_new(_value: Transaction, asked: rq.InitProducerId) -> bool:
+def _is_new(_value: Transaction, asked: api.InitProducerId) -> bool:
     return asked.epoch is UNSET
 
 
-def _is_producer(value: Transaction, asked: rq.InitProducerId) -> bool:
+def _is_producer(value: Transaction, asked: api.InitProducerId) -> bool:
     return (asked.producer_id, asked.epoch) == (value.producer_id, value.epoch)
 
 
-def _was_producer(value: Transaction, asked: rq.InitProducerId) -> bool:
+def _was_producer(value: Transaction, asked: api.InitProducerId) -> bool:
     return (asked.producer_id, asked.epoch) == (value.last_producer_id, value.last_epoch)
 
 
@@ -286,7 +286,7 @@ INIT: Final = (
 )
 
 
-def init_of(value: Transaction | None, asked: rq.InitProducerId) -> Init | ErrorCode:
+def init_of(value: Transaction | None, asked: api.InitProducerId) -> Init | ErrorCode:
     """What an InitProducerId leads to."""
     if value is None:
         return Init.CREATE

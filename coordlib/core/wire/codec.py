@@ -5,20 +5,20 @@ from typing import Final
 import msgspec
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.envelope import RequestReader
 
-_response_decoder = msgspec.json.Decoder(rq.AnyResponse)
+_response_decoder = msgspec.json.Decoder(api.AnyResponse)
 
 #: Total: any bytes give a request or a `Refusal`, never an exception.
-decode_request: Final = RequestReader(rq.AnyRequest.__args__).read
+decode_request: Final = RequestReader(api.AnyRequest.__args__).read
 
 
 #: Any wire value as JSON; dictionaries keep their order, so equal values give equal bytes.
 encode: Final = msgspec.json.Encoder().encode
 
 
-def encode_request(request: rq.Request) -> bytes:
+def encode_request(request: api.Request) -> bytes:
     """The bytes of a request. Raises ValueError, with the reason: no job would read it."""
     try:
         value = encode(request)
@@ -31,10 +31,10 @@ def encode_request(request: rq.Request) -> bytes:
     return value
 
 
-def decode_response(value: bytes) -> rq.AnyResponse:
+def decode_response(value: bytes) -> api.AnyResponse:
     """Read a response or notification. Raises msgspec.MsgspecError on anything else."""
     try:
-        response: rq.AnyResponse = _response_decoder.decode(value)
+        response: api.AnyResponse = _response_decoder.decode(value)
     except (UnicodeError, RecursionError) as problem:
         # msgspec's own way to meet bad UTF-8; readers of answers expect one kind of error.
         raise msgspec.DecodeError(f"No response: {problem}") from problem

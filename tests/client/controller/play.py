@@ -15,11 +15,11 @@ from coordlib.client.controller.requests import (
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.requests import Identity
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 
 IDENTITY = Identity("shop", "app", "cafe", shard=1, reply=3, incarnation="AbCdEfGh")
 MEMBER = "app-AbCdEfGh-1-40"
-ENDPOINT = rq.Endpoint("in", "host", 9092)
+ENDPOINT = api.Endpoint("in", "host", 9092)
 SAID = Registration(broker=7, endpoints=(ENDPOINT,), storage="disk", previous=12)
 TIMING = BrokerTiming(
     session_timeout_ms=8_000, release_timeout_ms=12_000, heartbeat_interval_ms=3_000
@@ -32,7 +32,7 @@ class Play:
 
     def __init__(self) -> None:
         self.broker = BrokerMachine(IDENTITY, TIMING, SAID)
-        self.sent: list[rq.Request] = []
+        self.sent: list[api.Request] = []
         self.offset = 39
 
     def say(self, event: bs.Input) -> list[bs.Output]:
@@ -40,70 +40,70 @@ class Play:
         self.sent += [each.request for each in outputs if isinstance(each, sg.Send)]
         return outputs
 
-    def newest(self, kind: type[rq.Request]) -> Any:
+    def newest(self, kind: type[api.Request]) -> Any:
         """The newest request of a kind."""
         return next(each for each in reversed(self.sent) if isinstance(each, kind))
 
-    def written(self, now_ms: int, kind: type[rq.Request]) -> list[bs.Output]:
+    def written(self, now_ms: int, kind: type[api.Request]) -> list[bs.Output]:
         """The newest request of a kind is acknowledged."""
         self.offset += 1
         return self.say(sg.Acknowledged(now_ms, self.newest(kind).id, self.offset, now_ms))
 
     def answer(
-        self, now_ms: int, to: type[rq.Request], kind: type[rq.Response], **fields: Any
+        self, now_ms: int, to: type[api.Request], kind: type[api.Response], **fields: Any
     ) -> list[bs.Output]:
         """The newest request of a kind is answered."""
         return self.say(sg.Received(now_ms, self.response(self.newest(to), kind, **fields)))
 
-    def response(self, to: rq.Request, kind: type[rq.Response], **fields: Any) -> Any:
+    def response(self, to: api.Request, kind: type[api.Response], **fields: Any) -> Any:
         fields.setdefault("cause", f"r1-{self.offset}")
         return kind(id=to.id, client="app", group="shop", **fields)
 
-    def registered(self, *rows: rq.ReplicaRow, now_ms: int = 0) -> None:
+    def registered(self, *rows: api.ReplicaRow, now_ms: int = 0) -> None:
         """An Inactive broker with these replicas."""
         self.say(sg.ReadToEnd(now_ms, now_ms))
         self.say(bs.Begin(now_ms))
-        self.written(now_ms, rq.RegisterBroker)
+        self.written(now_ms, api.RegisterBroker)
         fields = {"broker": 7, "incarnation": 40, "member": MEMBER, "current_state": "Inactive"}
         fields |= {"since": 40, "generation": 1, "partitions": rows, "part": 0, "parts": 1}
-        self.answer(now_ms, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
-        self.answer(now_ms, rq.Metadata, rq.MetadataResponse, generation=1, parts=1)
+        self.answer(now_ms, api.RegisterBroker, api.RegisterBrokerResponse, **fields)
+        self.answer(now_ms, api.Metadata, api.MetadataResponse, generation=1, parts=1)
 
     def told(
         self, now_ms: int, state: str, since: int, may_stop: bool = False, **more: Any
     ) -> list[bs.Output]:
         """The newest BrokerHeartbeat is answered."""
         fields = {"broker": 7, "incarnation": 40, "current_state": state, "since": since, **more}
-        kind = rq.BrokerHeartbeatResponse
-        return self.answer(now_ms, rq.BrokerHeartbeat, kind, may_stop=may_stop, **fields)
+        kind = api.BrokerHeartbeatResponse
+        return self.answer(now_ms, api.BrokerHeartbeat, kind, may_stop=may_stop, **fields)
 
-    def active(self, *rows: rq.ReplicaRow, now_ms: int = 0) -> None:
+    def active(self, *rows: api.ReplicaRow, now_ms: int = 0) -> None:
         """An Active broker whose user was told all; since record 50."""
         self.registered(now_ms=now_ms)
         self.say(bs.Ready(now_ms))
         self.offset = 49
-        self.written(now_ms, rq.BrokerHeartbeat)
+        self.written(now_ms, api.BrokerHeartbeat)
         self.told(now_ms, "Active", 50)
         self.changed(now_ms, 55, *rows)
         self.polled(now_ms)
 
     def changed(
-        self, now_ms: int, at: int, *rows: rq.ReplicaRow, gone: tuple[int, ...] = ()
+        self, now_ms: int, at: int, *rows: api.ReplicaRow, gone: tuple[int, ...] = ()
     ) -> list[bs.Output]:
         """A record has changed these."""
-        notice = rq.MetadataChanged(
+        notice = api.MetadataChanged(
             group="shop",
             cause=f"r1-{at}",
             generation=2,
-            gone=tuple(rq.GoneBroker(7, each) for each in gone),
+            gone=tuple(api.GoneBroker(7, each) for each in gone),
             partitions=rows,
         )
         return self.say(sg.Received(now_ms, notice))
 
     def demanded(self, now_ms: int, cause: int, *numbers: int) -> list[bs.Output]:
         """Others are to lead these."""
-        rows = (rq.LedPartitions("t", numbers),)
-        notice = rq.LeadershipDemanded(group="shop", cause=cause, member=MEMBER, partitions=rows)
+        rows = (api.LedPartitions("t", numbers),)
+        notice = api.LeadershipDemanded(group="shop", cause=cause, member=MEMBER, partitions=rows)
         return self.say(sg.Received(now_ms, notice))
 
     def polled(self, now_ms: int) -> list[bs.Output]:
@@ -124,7 +124,7 @@ class Play:
         for now_ms in range(from_ms, to_ms + 1, 1_000):
             ticked = self.say(sg.Elapsed(now_ms))
             for each in ticked:
-                if isinstance(each, sg.Send) and isinstance(each.request, rq.Heartbeat):
+                if isinstance(each, sg.Send) and isinstance(each.request, api.Heartbeat):
                     self.offset += 1
                     self.say(sg.Acknowledged(now_ms, each.request.id, self.offset, now_ms))
             found += ticked + self.say(sg.ReadToEnd(now_ms, now_ms))
@@ -135,7 +135,7 @@ class Play:
 def row(number: int = 0, leader: int = 7, epoch: int = 0, fence: int = 55, **more: Any) -> Any:
     """A row as brokers are told of it."""
     fields: dict[str, Any] = {"replicas": (7, 8), "isr": (7, 8), "partition_epoch": epoch, **more}
-    return rq.ReplicaRow(
+    return api.ReplicaRow(
         topic="t",
         partition=number,
         topic_id=fields.pop("topic_id", 30),
@@ -146,7 +146,7 @@ def row(number: int = 0, leader: int = 7, epoch: int = 0, fence: int = 55, **mor
     )
 
 
-def leads(given: rq.ReplicaRow) -> Call:
+def leads(given: api.ReplicaRow) -> Call:
     return Call(
         Callback.LEADER,
         (
@@ -184,7 +184,7 @@ def envelope(id_: str) -> dict[str, Any]:
 
 def target(id_: str, state: Any, since: int, reason: str | None = None) -> sg.Send:
     return sg.Send(
-        rq.BrokerHeartbeat(
+        api.BrokerHeartbeat(
             **envelope(id_),
             broker=7,
             incarnation=40,
@@ -197,10 +197,10 @@ def target(id_: str, state: Any, since: int, reason: str | None = None) -> sg.Se
 
 def release(id_: str, cause: int) -> sg.Send:
     fields = {"generation": 0, "member": MEMBER, "cause": cause, "space": "cluster"}
-    return sg.Send(rq.Release(**envelope(id_), **fields))
+    return sg.Send(api.Release(**envelope(id_), **fields))
 
 
 def leave(id_: str, reason: str) -> sg.Send:
-    members = (rq.Leaver(MEMBER),)
+    members = (api.Leaver(MEMBER),)
     fields = {"members": members, "reason": reason, "space": "cluster"}
-    return sg.Send(rq.LeaveGroup(**envelope(id_), **fields))
+    return sg.Send(api.LeaveGroup(**envelope(id_), **fields))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordlib.client import BrokerAgent, BrokerReplaced, BrokerTiming, Endpoint
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError, GroupError, NotReady, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.controller.world import CLUSTER, T0, TIMING, World, outcome
@@ -96,7 +96,7 @@ def test_an_agent_that_cannot_be_made_gives_its_folder_back(tmp_path: Path, what
         world.enter(1, folder=tmp_path, transport=transport)
     setattr(transport, what, works)
     world.run(30_000)
-    assert not world.of(1, rq.RegisterBroker)
+    assert not world.of(1, api.RegisterBroker)
 
     (store,) = world.start(1, folder=tmp_path, transport=transport)
     assert store.agent.state == "Active"
@@ -110,7 +110,7 @@ def test_a_locked_folder_is_refused_before_anything_is_written(tmp_path: Path) -
     with pytest.raises(NotReady):
         world.enter(1, folder=tmp_path)
 
-    assert len(world.of(1, rq.RegisterBroker)) == 1
+    assert len(world.of(1, api.RegisterBroker)) == 1
 
 
 # ---- refused by the controller ----------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_the_newer_of_two_processes_wins_and_the_older_one_is_over_for_good() ->
     assert other.agent.may_lead("t", 0), "the older one has said that it stopped"
     world.run(20_000)
     assert newer.agent.state == "Active"
-    assert len(world.of(1, rq.RegisterBroker)) == 1, "it does not come back"
+    assert len(world.of(1, api.RegisterBroker)) == 1, "it does not come back"
 
 
 def test_a_restart_with_its_folder_need_not_be_waited_for(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_restart_with_its_folder_need_not_be_waited_for(tmp_path: Path) -> Non
 
     assert two.agent.may_lead("t", 0), "without waiting for a session"
     assert again.agent.state == "Active"
-    registered = [each for each in world.requests if isinstance(each, rq.RegisterBroker)]
+    registered = [each for each in world.requests if isinstance(each, api.RegisterBroker)]
     assert registered[-1].previous == one.agent.incarnation
 
 
@@ -207,7 +207,7 @@ def test_a_copied_folder_does_not_say_that_the_original_has_ended(tmp_path: Path
     world.run(2_000)
 
     assert not two.agent.may_lead("t", 0)
-    first, second = (e for e in world.requests if isinstance(e, rq.RegisterBroker) and e.storage)
+    first, second = (e for e in world.requests if isinstance(e, api.RegisterBroker) and e.storage)
     assert first.storage == second.storage
     assert second.previous == -1
 
@@ -233,12 +233,12 @@ def test_a_broker_that_was_forgotten_registers_anew() -> None:
     world.create((1, 2))
     one.transport.is_cut = True
     world.run(25_000)
-    world.say(c.about(rq.UnregisterBroker, broker=1, group=CLUSTER))
+    world.say(c.about(api.UnregisterBroker, broker=1, group=CLUSTER))
     one.transport.is_cut = False
     world.run(5_000)
 
     assert one.agent.state == "Active"
-    assert len(world.of(1, rq.RegisterBroker)) == 2
+    assert len(world.of(1, api.RegisterBroker)) == 2
     assert two.agent.may_lead("t", 0)
 
 
@@ -275,7 +275,7 @@ def test_incarnations_of_others_and_of_the_future_are_refused() -> None:
 
     assert one.agent.must_acknowledge("t", 0) == {1, 2}
     done = outcome(shrunk(world))
-    assert isinstance(done, rq.AlteredRow)
+    assert isinstance(done, api.AlteredRow)
     assert done.isr == (1,)
     assert one.agent.must_acknowledge("t", 0) == {1}
 
@@ -296,7 +296,7 @@ def test_what_can_be_no_isr_fails_alone_and_is_not_written(isr: dict[int, int]) 
     futures = [one.agent.alter_isr("t", 1, good), one.agent.alter_isr("t", 2, isr)]
     world.run(1_000)
 
-    assert [isinstance(outcome(each), rq.AlteredRow) for each in (first, *futures)] == [1, 1, 0]
+    assert [isinstance(outcome(each), api.AlteredRow) for each in (first, *futures)] == [1, 1, 0]
     refused = outcome(futures[1])
     assert isinstance(refused, GroupError)
     assert refused.code.name == "INVALID_REQUEST"
@@ -315,7 +315,7 @@ def test_what_is_no_number_is_refused_at_once_and_does_no_harm(isr: Any) -> None
 
     future = one.agent.alter_isr("t", 0, {2: two.agent.incarnation})
     world.run(1_000)
-    assert isinstance(outcome(future), rq.AlteredRow)
+    assert isinstance(outcome(future), api.AlteredRow)
 
 
 def test_numbers_of_other_libraries_are_numbers() -> None:
@@ -335,7 +335,7 @@ def test_numbers_of_other_libraries_are_numbers() -> None:
     future = one.agent.alter_isr("t", 0, isr)
     world.run(1_000)
 
-    assert isinstance(outcome(future), rq.AlteredRow)
+    assert isinstance(outcome(future), api.AlteredRow)
 
 
 def test_a_change_without_an_answer_ends_with_the_agent() -> None:

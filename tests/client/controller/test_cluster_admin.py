@@ -9,7 +9,7 @@ import pytest
 from coordlib.client import Endpoint
 from coordlib.client.admin import CLUSTER_TIMEOUT_S, Admin, _Question
 from coordlib.client.kit.events import TopicPartition
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import GroupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_admin import log
@@ -33,13 +33,13 @@ def come(admin: Admin, broker: int) -> None:
     endpoints = (Endpoint("in", f"host-{broker}", 9092),)
     timeouts = {"session_timeout_ms": 10_000, "release_timeout_ms": 20_000}
     question = _Question(admin._identity("shop"), "cluster")
-    register = rq.RegisterBroker(
+    register = api.RegisterBroker(
         **question.envelope(), broker=broker, endpoints=endpoints, **timeouts
     )
     (answer,) = admin._ask(question, register, 10)
     question = _Question(admin._identity("shop"), "cluster")
     named = {"incarnation": answer.incarnation, "since": answer.since}  # type: ignore[attr-defined]
-    beat = rq.BrokerHeartbeat(**question.envelope(), broker=broker, target_state="Active", **named)
+    beat = api.BrokerHeartbeat(**question.envelope(), broker=broker, target_state="Active", **named)
     admin._ask(question, beat, 10)
 
 
@@ -52,9 +52,9 @@ def test_topics_are_made_extended_and_deleted(admin: Admin) -> None:
     made = admin.create_topics(
         "shop",
         [
-            rq.NewTopic(topic="t", assignment={"0": (1, 2)}),
-            rq.NewTopic(topic="", partitions=1, replication_factor=1),
-            rq.NewTopic(topic="u", partitions=3, replication_factor=5),
+            api.NewTopic(topic="t", assignment={"0": (1, 2)}),
+            api.NewTopic(topic="", partitions=1, replication_factor=1),
+            api.NewTopic(topic="u", partitions=3, replication_factor=5),
         ],
     )
     assert [row.topic for row in made] == ["t", "", "u"]
@@ -79,14 +79,14 @@ def test_topics_are_made_extended_and_deleted(admin: Admin) -> None:
 
 
 def test_what_is_only_validated_is_not_made(admin: Admin) -> None:
-    topic = rq.NewTopic(topic="t", partitions=1, replication_factor=1)
+    topic = api.NewTopic(topic="t", partitions=1, replication_factor=1)
 
     assert errors(admin.create_topics("shop", [topic], validate_only=True)) == ["NONE"]
     assert not admin.metadata("shop").topics
 
 
 def test_leaders_are_elected_and_replicas_moved(admin: Admin) -> None:
-    admin.create_topics("shop", [rq.NewTopic(topic="t", assignment={"0": (1,)})])
+    admin.create_topics("shop", [api.NewTopic(topic="t", assignment={"0": (1,)})])
 
     assert errors(admin.elect_leaders("shop", "preferred", [T0])) == ["ELECTION_NOT_NEEDED"]
     nowhere = TopicPartition("v", 0)
@@ -115,7 +115,7 @@ def test_a_large_picture_comes_in_parts_of_one_place(admin: Admin, log: FakeLog)
     names = [f"{'t' * 200}-{number}" for number in range(4)]
     for name in names:
         rows = {str(number): (1, 2) for number in range(600)}
-        assert errors(admin.create_topics("shop", [rq.NewTopic(topic=name, assignment=rows)])) == [
+        assert errors(admin.create_topics("shop", [api.NewTopic(topic=name, assignment=rows)])) == [
             "NONE"
         ]
 

@@ -8,7 +8,7 @@ from coordlib.client.controller.requests import BrokerFenced, BrokerReplaced, Ca
 from coordlib.client.controller.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.fence import Stop
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import GroupError
 from tests.client.controller.play import (
     ENDPOINT,
@@ -38,7 +38,7 @@ def test_a_broker_registers_and_asks_for_the_metadata() -> None:
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
 
-    register = rq.RegisterBroker(
+    register = api.RegisterBroker(
         **envelope("cafe-1"),
         broker=7,
         endpoints=(ENDPOINT,),
@@ -48,10 +48,10 @@ def test_a_broker_registers_and_asks_for_the_metadata() -> None:
         previous=12,
     )
     assert play.say(bs.Begin(0)) == [sg.Send(register)]
-    assert play.written(5, rq.RegisterBroker) == []
+    assert play.written(5, api.RegisterBroker) == []
     fields = {"incarnation": 40, "member": MEMBER, "since": 40, "partitions": (), "parts": 1}
-    answered = play.answer(10, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
-    assert answered == [bs.Registered(40), sg.Send(rq.Metadata(**envelope("cafe-2")))]
+    answered = play.answer(10, api.RegisterBroker, api.RegisterBrokerResponse, **fields)
+    assert answered == [bs.Registered(40), sg.Send(api.Metadata(**envelope("cafe-2")))]
     assert (play.broker.state, play.broker.incarnation) == (State.INACTIVE, 40)
     assert play.broker.is_fenced(10)
 
@@ -60,7 +60,7 @@ def test_a_registration_without_an_answer_is_sent_again() -> None:
     """The log may have lost it; the same once more makes no other process.  # INV-145"""
     play = Play()
     (register,) = play.say(bs.Begin(0))
-    play.written(5, rq.RegisterBroker)
+    play.written(5, api.RegisterBroker)
 
     assert play.say(sg.Elapsed(11_999)) == []
     assert play.broker.wake_ms() == 12_000
@@ -73,9 +73,9 @@ def test_the_metadata_that_nobody_has_told_are_asked_for_again() -> None:
     play = Play()
     play.say(bs.Begin(0))
     fields = {"incarnation": 40, "member": MEMBER, "since": 40, "partitions": (), "parts": 1}
-    play.answer(10, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
-    question = play.newest(rq.Metadata)
-    play.written(15, rq.Metadata)
+    play.answer(10, api.RegisterBroker, api.RegisterBrokerResponse, **fields)
+    question = play.newest(api.Metadata)
+    play.written(15, api.Metadata)
 
     outputs = play.live(1_000, 13_000)
     assert outputs.count(sg.Send(question)) == 1
@@ -88,7 +88,7 @@ def test_it_is_inactive_until_its_user_is_ready() -> None:
 
     (beat,) = play.live(0, 4_000)
     assert isinstance(beat, sg.Send)
-    assert isinstance(beat.request, rq.Heartbeat)
+    assert isinstance(beat.request, api.Heartbeat)
     assert beat.request.space == "cluster"
 
     assert play.say(bs.Ready(4_500)) == [target("cafe-4", "Active", 40)]
@@ -99,7 +99,7 @@ def test_the_answer_active_opens_the_door_and_leaderships_follow() -> None:
     play.registered(row(0, leader=-1, epoch=4, fence=30), row(1, leader=8, epoch=2, fence=20))
     play.say(bs.Ready(0))
     play.offset = 49
-    play.written(0, rq.BrokerHeartbeat)
+    play.written(0, api.BrokerHeartbeat)
 
     led = row(0, epoch=5, fence=50)
     assert play.changed(100, 50, led) == []
@@ -120,10 +120,14 @@ def test_a_large_picture_comes_in_parts() -> None:
     play.say(sg.ReadToEnd(0, 0))
     play.say(bs.Begin(0))
     fields = {"incarnation": 40, "member": MEMBER, "since": 40, "parts": 2}
-    play.answer(5, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields, partitions=(row(0, 8),))
+    play.answer(
+        5, api.RegisterBroker, api.RegisterBrokerResponse, **fields, partitions=(row(0, 8),)
+    )
     assert play.broker.state is State.INITIAL
 
-    play.answer(6, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields, partitions=(row(1, 8),))
+    play.answer(
+        6, api.RegisterBroker, api.RegisterBrokerResponse, **fields, partitions=(row(1, 8),)
+    )
 
     assert play.polled(10) == [follows(0, 0, 8), follows(1, 0, 8)]
 
@@ -173,12 +177,12 @@ def test_what_only_its_fence_has_closed_goes_on_by_proof() -> None:
     play.say(sg.Elapsed(7_000))
     assert not play.broker.may_lead(7_000, T0)
 
-    (beat,) = play.say(sg.Elapsed(7_100)) or [sg.Send(play.newest(rq.Heartbeat))]
+    (beat,) = play.say(sg.Elapsed(7_100)) or [sg.Send(play.newest(api.Heartbeat))]
     assert isinstance(beat, sg.Send)
     play.say(sg.Acknowledged(7_200, beat.request.id, 60, 7_100))
     play.say(sg.ReadToEnd(7_250, 7_240))
     assert not play.broker.may_lead(7_300, T0)
-    play.say(sg.Received(7_300, rq.Progress(shard=1, offset=60, time_ms=0)))
+    play.say(sg.Received(7_300, api.Progress(shard=1, offset=60, time_ms=0)))
     play.say(sg.ReadToEnd(7_400, 7_350))
 
     assert play.broker.may_lead(7_400, T0)
@@ -194,7 +198,7 @@ def test_a_door_that_was_closed_ends_all_leaderships_and_they_are_told_anew() ->
     assert play.polled(17_000) == [no_contact]
 
     play.live(18_000, 19_000)
-    play.say(sg.Received(19_100, rq.Progress(shard=1, offset=play.offset, time_ms=0)))
+    play.say(sg.Received(19_100, api.Progress(shard=1, offset=play.offset, time_ms=0)))
     play.say(sg.ReadToEnd(19_300, 19_200))
 
     assert play.polled(19_400) == [UNFENCED, leads(row())]
@@ -234,9 +238,9 @@ def test_a_refused_heartbeat_says_that_it_is_out() -> None:
     play = Play()
     play.active(row())
     play.live(0, 3_000)
-    beat = play.newest(rq.Heartbeat)
+    beat = play.newest(api.Heartbeat)
 
-    refused = play.response(beat, rq.HeartbeatResponse, error="UNKNOWN_MEMBER_ID", cause="r1-71")
+    refused = play.response(beat, api.HeartbeatResponse, error="UNKNOWN_MEMBER_ID", cause="r1-71")
     play.say(sg.Received(3_100, refused))
 
     assert not play.broker.may_lead(3_100, T0)
@@ -325,7 +329,7 @@ def test_a_demand_that_stands_before_the_answer_active_has_a_date() -> None:
     play.demanded(1_100, 50, 0)
     play.told(1_200, "Active", 50)
 
-    release_ = play.newest(rq.Release)
+    release_ = play.newest(api.Release)
     assert release_.cause == 50
     play.say(sg.NotWritten(1_300, release_.id, "no broker"))
     for now_ms in range(2_000, 12_000, 1_000):
@@ -398,8 +402,8 @@ def test_a_replica_is_deleted_and_reported() -> None:
     doomed = [row(n, leader=-1, epoch=1, fence=70, deleting=(7, 8)) for n in (0, 1)]
     play.changed(1_000, 70, *doomed)
 
-    results = tuple(rq.DeletedReplica(topic="t", topic_id=30, partition=n) for n in (0, 1))
-    report = rq.ReplicasDeleted(**envelope("cafe-4"), broker=7, incarnation=40, results=results)
+    results = tuple(api.DeletedReplica(topic="t", topic_id=30, partition=n) for n in (0, 1))
+    report = api.ReplicasDeleted(**envelope("cafe-4"), broker=7, incarnation=40, results=results)
     assert play.polled(1_100) == [stops(0, True), stops(1, True), sg.Send(report)]
     assert play.polled(1_200) == []
 
@@ -413,7 +417,7 @@ def test_a_deletion_that_raises_has_failed_and_is_asked_for_again_by_the_log() -
     play.say(bs.CalledBack(1_200, stops(0, True), has_raised=True))
     play.polled(1_300)
 
-    (result,) = play.newest(rq.ReplicasDeleted).results
+    (result,) = play.newest(api.ReplicasDeleted).results
     assert (call, result.error) == (stops(0, True), "KAFKA_STORAGE_ERROR")
     play.changed(1_400, 71, row(0, leader=-1, epoch=1, fence=70))
     play.changed(1_500, 72, doomed)
@@ -481,14 +485,17 @@ def test_whom_it_names_it_counts_before_the_answer() -> None:
     """Rule 16, INV-78: it may be accepted at any moment, or long after it was refused."""
     play = Play()
     play.active(row(0, isr=(7,), replicas=(7, 8, 9)))
-    asked = rq.AlteredPartition(
+    asked = api.AlteredPartition(
         partition=0,
         leader_epoch=0,
         partition_epoch=0,
-        isr=(rq.InSyncReplica(7, 40), rq.InSyncReplica(8, 31)),
+        isr=(api.InSyncReplica(7, 40), api.InSyncReplica(8, 31)),
     )
-    request = rq.AlterPartition(
-        **envelope("cafe-4"), broker=7, incarnation=40, topics=(rq.AlteredTopic("t", (asked,), 30),)
+    request = api.AlterPartition(
+        **envelope("cafe-4"),
+        broker=7,
+        incarnation=40,
+        topics=(api.AlteredTopic("t", (asked,), 30),),
     )
 
     assert alter(play, 1_000, 1, (8, 31)) == [sg.Send(request)]
@@ -501,8 +508,10 @@ def test_whom_it_has_named_counts_though_refused_until_another_epoch_is_read() -
     play = Play()
     play.active(row(0, isr=(7,), replicas=(7, 8, 9)))
     alter(play, 1_000, 1, (8, 31))
-    refused = rq.AlteredRow(topic="t", partition=0, error="INELIGIBLE_REPLICA", partition_epoch=0)
-    (answer,) = play.answer(1_100, rq.AlterPartition, rq.AlterPartitionResponse, results=(refused,))
+    refused = api.AlteredRow(topic="t", partition=0, error="INELIGIBLE_REPLICA", partition_epoch=0)
+    (answer,) = play.answer(
+        1_100, api.AlterPartition, api.AlterPartitionResponse, results=(refused,)
+    )
     assert isinstance(answer, bs.Altered)
     assert isinstance(answer.error, GroupError)
     assert answer.error.code.name == "INELIGIBLE_REPLICA"
@@ -535,11 +544,13 @@ def test_one_change_of_a_partition_is_under_way_and_others_wait_for_the_answer()
     assert refused.error is not None
     assert play.say(bs.AlterIsr(1_200, 3, T1, {})) == []
 
-    done = rq.AlteredRow(topic="t", partition=0, error="NONE", partition_epoch=1)
-    answer, sent = play.answer(1_300, rq.AlterPartition, rq.AlterPartitionResponse, results=(done,))
+    done = api.AlteredRow(topic="t", partition=0, error="NONE", partition_epoch=1)
+    answer, sent = play.answer(
+        1_300, api.AlterPartition, api.AlterPartitionResponse, results=(done,)
+    )
     assert answer == bs.Altered(1, row=done)
     assert isinstance(sent, sg.Send)
-    assert isinstance(sent.request, rq.AlterPartition)
+    assert isinstance(sent.request, api.AlterPartition)
     assert [part.partition for part in sent.request.topics[0].partitions] == [1]
 
 
@@ -577,7 +588,7 @@ def test_a_stopping_broker_asks_until_it_may_stop() -> None:
     assert not play.broker.is_done
     play.demanded(1_100, 60, 0)
     assert play.polled(1_200) == [resigns(T0), release("cafe-5", 60)]
-    answered = play.answer(1_300, rq.Release, rq.ReleaseResponse)
+    answered = play.answer(1_300, api.Release, api.ReleaseResponse)
     assert answered == [target("cafe-6", "Stopping", 60)]
     play.told(1_400, "Stopping", 60, may_stop=True)
     assert play.broker.is_done
@@ -601,14 +612,14 @@ def test_a_closed_broker_leaves_when_its_user_knows_that_the_door_is_closed() ->
     fenced = Call(Callback.FENCED, ("closed",))
     assert play.say(sg.Polled(1_100)) == [fenced]
     assert play.say(bs.CalledBack(1_200, fenced)) == [leave("cafe-4", "closed")]
-    assert play.written(1_300, rq.LeaveGroup) == [sg.Left()]
+    assert play.written(1_300, api.LeaveGroup) == [sg.Left()]
 
 
 def test_a_broker_that_is_closed_before_it_is_registered_leaves_by_its_place_in_the_log() -> None:
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
     play.say(bs.Begin(0))
-    play.written(5, rq.RegisterBroker)
+    play.written(5, api.RegisterBroker)
 
     assert play.say(bs.Close(10)) == [leave("cafe-2", "closed")]
 
@@ -618,7 +629,7 @@ def test_who_was_replaced_stops_for_good_and_says_so() -> None:
     play = Play()
     play.active(row(0))
     reason = "superseded by a newer registration"
-    removed = rq.MemberRemoved(group="shop", cause="r1-70", member=MEMBER, reason=reason)
+    removed = api.MemberRemoved(group="shop", cause="r1-70", member=MEMBER, reason=reason)
     play.say(sg.Received(1_000, removed))
     assert not play.broker.may_lead(1_000, T0)
     assert play.polled(1_100) == [
@@ -627,7 +638,7 @@ def test_who_was_replaced_stops_for_good_and_says_so() -> None:
     ]
 
     said = "stopped: STALE_BROKER_EPOCH"
-    assert play.answer(1_200, rq.BrokerHeartbeat, rq.BrokerHeartbeatResponse, **STALE) == [
+    assert play.answer(1_200, api.BrokerHeartbeat, api.BrokerHeartbeatResponse, **STALE) == [
         leave("cafe-5", said)
     ]
     (raised,) = play.polled(1_300)
@@ -639,7 +650,7 @@ def test_who_was_replaced_stops_for_good_and_says_so() -> None:
 def test_who_is_not_ready_finds_out_too_that_it_was_replaced() -> None:
     play = Play()
     play.registered()
-    removed = rq.MemberRemoved(group="shop", cause="r1-70", member=MEMBER, reason="superseded")
+    removed = api.MemberRemoved(group="shop", cause="r1-70", member=MEMBER, reason="superseded")
 
     assert play.say(sg.Received(1_000, removed)) == [target("cafe-3", "Inactive", 40)]
 
@@ -664,7 +675,7 @@ def test_after_its_word_it_takes_up_nothing_before_the_answer_to_that() -> None:
     play = Play()
     play.active(row(0))
     play.live(0, 15_000, polls=False)
-    word = play.newest(rq.BrokerHeartbeat)
+    word = play.newest(api.BrokerHeartbeat)
     assert word.target_state == "Inactive"
     led = row(0, epoch=1, fence=72)
     play.changed(15_100, 72, led)
@@ -672,13 +683,13 @@ def test_after_its_word_it_takes_up_nothing_before_the_answer_to_that() -> None:
     assert not play.broker.may_lead(15_200, T0)
 
     play.told(15_300, "Active", 71)
-    again = play.newest(rq.BrokerHeartbeat)
+    again = play.newest(api.BrokerHeartbeat)
     assert (again.target_state, again.since) == ("Inactive", 71)
     assert play.polled(15_400) == []
     assert not play.broker.may_lead(15_400, T0)
 
     play.told(15_500, "Inactive", 80, cause="r1-80")
-    assert play.newest(rq.BrokerHeartbeat).target_state == "Active"
+    assert play.newest(api.BrokerHeartbeat).target_state == "Active"
     play.told(15_600, "Active", 85)
     play.polled(15_700)
     assert not play.broker.may_lead(15_700, T0)
@@ -691,7 +702,7 @@ def test_it_comes_back_by_the_age_of_its_question_though_it_has_heartbeat_all_al
     play.live(0, 15_000, polls=False)
     play.told(15_100, "Inactive", 80, cause="r1-80")
     play.polled(15_200)
-    assert play.newest(rq.BrokerHeartbeat).target_state == "Active"
+    assert play.newest(api.BrokerHeartbeat).target_state == "Active"
     play.live(16_000, 22_000)
     play.changed(22_100, 90, row(0, epoch=3, fence=90))
 
@@ -708,10 +719,10 @@ def test_who_was_forgotten_registers_anew() -> None:
     play.say(bs.Ready(0))
     forgotten = {"error": "BROKER_ID_NOT_REGISTERED"}
 
-    (sent,) = play.answer(10, rq.BrokerHeartbeat, rq.BrokerHeartbeatResponse, **forgotten)
+    (sent,) = play.answer(10, api.BrokerHeartbeat, api.BrokerHeartbeatResponse, **forgotten)
 
     assert isinstance(sent, sg.Send)
-    assert isinstance(sent.request, rq.RegisterBroker)
+    assert isinstance(sent.request, api.RegisterBroker)
     assert sent.request.previous == 40
 
 
@@ -721,13 +732,13 @@ def test_who_was_forgotten_registers_anew() -> None:
 def test_metadata_are_a_picture_and_all_changes_since() -> None:
     play = Play()
     play.active()
-    other = rq.BrokerRow(8, 41, "Active", (ENDPOINT,), None)
-    notice = rq.MetadataChanged(
+    other = api.BrokerRow(8, 41, "Active", (ENDPOINT,), None)
+    notice = api.MetadataChanged(
         group="shop",
         cause="r1-60",
         generation=3,
         brokers=(other,),
-        topics=(rq.TopicRow("u", 60, 1, 1, False, False),),
+        topics=(api.TopicRow("u", 60, 1, 1, False, False),),
         partitions=(row(0, leader=8, replicas=(8,), isr=(8,)),),
     )
     play.say(sg.Received(1_000, notice))
@@ -736,12 +747,12 @@ def test_metadata_are_a_picture_and_all_changes_since() -> None:
     assert dict(shown.brokers) == {8: other}
     assert list(shown.topics) == ["u"]
     assert shown.partitions[T0].leader == 8
-    gone = rq.MetadataChanged(
+    gone = api.MetadataChanged(
         group="shop",
         cause="r1-61",
         generation=4,
-        gone=(rq.GoneBroker(8, 40), rq.GoneBroker(8, 41)),
-        topics=(rq.TopicRow("u", -1, 0, 1, False, True),),
+        gone=(api.GoneBroker(8, 40), api.GoneBroker(8, 41)),
+        topics=(api.TopicRow("u", -1, 0, 1, False, True),),
         partitions=(row(0, leader=-1, replicas=(), isr=()),),
     )
     play.say(sg.Received(1_100, gone))
@@ -760,11 +771,11 @@ def test_a_fenced_broker_shows_no_metadata() -> None:
         play.broker.metadata(1_000)
 
 
-def _is_target(request: rq.Request) -> bool:
-    return isinstance(request, rq.BrokerHeartbeat)
+def _is_target(request: api.Request) -> bool:
+    return isinstance(request, api.BrokerHeartbeat)
 
 
-def _without_id(request: rq.Request) -> rq.Request:
+def _without_id(request: api.Request) -> api.Request:
     return replace(request, id="")
 
 
@@ -782,7 +793,7 @@ def test_a_log_that_was_cut_ends_all_leaderships_and_another_process_registers()
 
     (sent,) = play.say(sg.LogCut(1_000))
     assert isinstance(sent, sg.Send)
-    assert isinstance(sent.request, rq.RegisterBroker)
+    assert isinstance(sent.request, api.RegisterBroker)
     assert sent.request.previous == -1, "its user has not stopped yet"
     assert not play.broker.may_lead(1_000, T0)
     assert play.polled(1_100) == [Call(Callback.FENCED, ("the log of requests has lost its end",))]

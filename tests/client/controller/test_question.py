@@ -9,43 +9,43 @@ from coordlib.client.controller import requests as bs
 from coordlib.client.controller.requests import BrokerFenced, MetadataRefused
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.client.controller.play import ENDPOINT, MEMBER, T0, Play, row
 
 TOO_LARGE = {"error": "INVALID_REQUEST", "message": "more than 16 MiB"}
-OTHER = rq.BrokerRow(8, 41, "Active", (ENDPOINT,), None)
+OTHER = api.BrokerRow(8, 41, "Active", (ENDPOINT,), None)
 
 
-def of_topic(name: str, **fields: Any) -> rq.ReplicaRow:
-    return rq.ReplicaRow(name, 0, 30, 7, 0, 0, 55, (7, 8), (7, 8), **fields)
+def of_topic(name: str, **fields: Any) -> api.ReplicaRow:
+    return api.ReplicaRow(name, 0, 30, 7, 0, 0, 55, (7, 8), (7, 8), **fields)
 
 
-def registered(*rows: rq.ReplicaRow) -> Play:
+def registered(*rows: api.ReplicaRow) -> Play:
     """An Active broker with these replicas, whose question is not answered yet."""
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
     play.say(bs.Begin(0))
-    play.written(0, rq.RegisterBroker)
+    play.written(0, api.RegisterBroker)
     fields = {"broker": 7, "incarnation": 40, "member": MEMBER, "current_state": "Inactive"}
     fields |= {"since": 40, "generation": 1, "partitions": rows, "part": 0, "parts": 1}
-    play.answer(0, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
+    play.answer(0, api.RegisterBroker, api.RegisterBrokerResponse, **fields)
     play.say(bs.Ready(0))
     play.offset = 59
-    play.written(0, rq.BrokerHeartbeat)
+    play.written(0, api.BrokerHeartbeat)
     play.told(0, "Active", 60)
     return play
 
 
 def answered(play: Play, **fields: Any) -> None:
     """The newest question about metadata is answered."""
-    play.answer(0, rq.Metadata, rq.MetadataResponse, **fields)
+    play.answer(0, api.Metadata, api.MetadataResponse, **fields)
 
 
 def picture(*names: str) -> dict[str, Any]:
     return {
         "generation": 1,
         "brokers": (OTHER,),
-        "topics": tuple(rq.TopicRow(name, 30, 1, 1, False, False) for name in names),
+        "topics": tuple(api.TopicRow(name, 30, 1, 1, False, False) for name in names),
         "partitions": tuple(map(of_topic, names)),
         "parts": 1,
     }
@@ -60,7 +60,7 @@ def test_a_broker_of_a_very_large_cluster_leads_and_has_the_topics_of_its_own_re
     play = registered(of_topic("t"), of_topic("u"))
     with caplog.at_level(logging.WARNING, "coordlib.client"):
         answered(play, **{**TOO_LARGE, "error": error})
-    assert play.newest(rq.Metadata).topics == ("t", "u")
+    assert play.newest(api.Metadata).topics == ("t", "u")
     with pytest.raises(BrokerFenced, match="not read yet"):
         play.broker.metadata(0)
     answered(play, **picture("t", "u"))
@@ -71,7 +71,7 @@ def test_a_broker_of_a_very_large_cluster_leads_and_has_the_topics_of_its_own_re
     assert (list(shown.topics), list(shown.brokers)) == (["t", "u"], [8])
     assert play.broker.may_lead(0, T0)
     play.say(bs.AlterIsr(0, 1, T0, {8: shown.brokers[8].incarnation}))
-    assert play.newest(rq.AlterPartition).topics[0].partitions[0].isr[1].incarnation == 41
+    assert play.newest(api.AlterPartition).topics[0].partitions[0].isr[1].incarnation == 41
     (line,) = caplog.messages
     assert "Admin.metadata" in line
 
@@ -84,8 +84,8 @@ def test_topics_are_asked_for_some_at_a_time_and_single_ones_left_out(
     play = registered(*map(of_topic, names))
     answered(play, **TOO_LARGE)
     asked: list[tuple[str, ...]] = []
-    while not asked or asked[-1] != play.newest(rq.Metadata).topics:
-        asked.append(play.newest(rq.Metadata).topics)
+    while not asked or asked[-1] != play.newest(api.Metadata).topics:
+        asked.append(play.newest(api.Metadata).topics)
         if {"t0003", "t0600"} & set(asked[-1]):
             answered(play, **TOO_LARGE)
         else:
@@ -105,13 +105,13 @@ def test_what_has_changed_since_is_in_a_picture_of_some_topics() -> None:
     play = registered(*map(of_topic, names))
     answered(play, **TOO_LARGE)
     answered(play, **picture(*names[:500]))
-    gone = rq.TopicRow("t0000", -1, 0, 1, False, True)
-    notice = rq.MetadataChanged(
+    gone = api.TopicRow("t0000", -1, 0, 1, False, True)
+    notice = api.MetadataChanged(
         group="shop",
         cause="r1-70",
         generation=1,
         topics=(gone,),
-        partitions=(of_topic("v"), rq.ReplicaRow("t0000", 0, 30, -1, 0, 0, 55, (), ())),
+        partitions=(of_topic("v"), api.ReplicaRow("t0000", 0, 30, -1, 0, 0, 55, (), ())),
     )
     play.say(sg.Received(0, notice))
     answered(play, **picture(names[500]))
@@ -143,15 +143,17 @@ def test_a_new_registration_asks_for_all_again() -> None:
     answered(play, **TOO_LARGE)
     answered(play, **picture("t"))
     play.say(bs.Stop(0))
-    play.answer(0, rq.BrokerHeartbeat, rq.BrokerHeartbeatResponse, error="BROKER_ID_NOT_REGISTERED")
-    play.written(0, rq.RegisterBroker)
+    play.answer(
+        0, api.BrokerHeartbeat, api.BrokerHeartbeatResponse, error="BROKER_ID_NOT_REGISTERED"
+    )
+    play.written(0, api.RegisterBroker)
     fields = {"broker": 7, "incarnation": 90, "member": MEMBER, "current_state": "Inactive"}
     fields |= {"since": 90, "generation": 1, "partitions": (), "part": 0, "parts": 1}
-    play.answer(0, rq.RegisterBroker, rq.RegisterBrokerResponse, **fields)
-    assert play.newest(rq.Metadata).topics is None
+    play.answer(0, api.RegisterBroker, api.RegisterBrokerResponse, **fields)
+    assert play.newest(api.Metadata).topics is None
     answered(play, **picture("w"))
     play.say(bs.Ready(0))
-    play.written(0, rq.BrokerHeartbeat)
+    play.written(0, api.BrokerHeartbeat)
     play.told(0, "Active", 95)
     play.polled(0)
 

@@ -13,7 +13,7 @@ import pytest
 
 from coordlib.client.controller.requests import BrokerReplaced
 from coordlib.client.kit.events import TopicPartition
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.client.controller.world import CLUSTER, Store, World
 from tests.tools import clusters as c
 
@@ -113,7 +113,7 @@ class Life(World):
             c.elect("unclean", group=CLUSTER),
             c.move(place, some, group=CLUSTER),
             c.move(place, None, group=CLUSTER),
-            c.about(rq.DeleteTopics, topics=(place.topic,), group=CLUSTER),
+            c.about(api.DeleteTopics, topics=(place.topic,), group=CLUSTER),
             c.create(c.new_topic(place.topic, assignment=[some] * 2), group=CLUSTER),
             c.leaves("ops", self.one().agent.member_id, group=CLUSTER),
         ]

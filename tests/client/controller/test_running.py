@@ -11,7 +11,7 @@ import pytest
 from coordlib.client import BrokerAgent, BrokerFenced, Endpoint
 from coordlib.client.controller.agent import STOP_TIMEOUT_S
 from coordlib.client.controller.folder import Folder
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.controller.world import CLUSTER, T0, TIMING, World
@@ -41,9 +41,9 @@ def until(is_so: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def left(log: FakeLog) -> list[rq.LeaveGroup]:
+def left(log: FakeLog) -> list[api.LeaveGroup]:
     written = [each for batch in log.batches for each in batch]
-    return [each for each in written if isinstance(each, rq.LeaveGroup)]
+    return [each for each in written if isinstance(each, api.LeaveGroup)]
 
 
 def test_the_end_of_the_block_lets_others_lead_first(log: FakeLog) -> None:

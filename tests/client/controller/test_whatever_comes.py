@@ -11,19 +11,19 @@ import pytest
 from coordlib.client.controller import requests as bs
 from coordlib.client.controller.state import State
 from coordlib.client.kit import events as sg
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode
 from tests.client.controller.play import MEMBER, T0, T1, Play, row
 
-ANSWER_TO: dict[type[rq.Request], type[rq.Response]] = {
-    rq.RegisterBroker: rq.RegisterBrokerResponse,
-    rq.BrokerHeartbeat: rq.BrokerHeartbeatResponse,
-    rq.AlterPartition: rq.AlterPartitionResponse,
-    rq.ReplicasDeleted: rq.ReplicasDeletedResponse,
-    rq.Release: rq.ReleaseResponse,
-    rq.Heartbeat: rq.HeartbeatResponse,
-    rq.LeaveGroup: rq.LeaveGroupResponse,
-    rq.Metadata: rq.MetadataResponse,
+ANSWER_TO: dict[type[api.Request], type[api.Response]] = {
+    api.RegisterBroker: api.RegisterBrokerResponse,
+    api.BrokerHeartbeat: api.BrokerHeartbeatResponse,
+    api.AlterPartition: api.AlterPartitionResponse,
+    api.ReplicasDeleted: api.ReplicasDeletedResponse,
+    api.Release: api.ReleaseResponse,
+    api.Heartbeat: api.HeartbeatResponse,
+    api.LeaveGroup: api.LeaveGroupResponse,
+    api.Metadata: api.MetadataResponse,
 }
 USUAL = (
     ErrorCode.STALE_BROKER_EPOCH,
@@ -39,7 +39,7 @@ class World:
     def __init__(self, luck: Random) -> None:
         self.play, self.luck, self.now_ms = Play(), luck, 0
         self.calls: list[bs.Call] = []
-        self.unwritten: list[rq.Request] = []
+        self.unwritten: list[api.Request] = []
         self.states: set[State] = set()
         self.tickets = 0
         self.open: set[int] = set()
@@ -103,7 +103,7 @@ class World:
         else:
             self.say(sg.Polled(now_ms))
 
-    def answer(self) -> rq.AnyResponse:
+    def answer(self) -> api.AnyResponse:
         luck = self.luck
         request = luck.choice(self.play.sent[-4:])
         kinds = [ANSWER_TO[type(request)]] if luck.random() < 0.9 else [*ANSWER_TO.values()]
@@ -118,27 +118,27 @@ class World:
             fields |= self.fields(kind)
         return self.play.response(request, kind, **fields)  # type: ignore[no-any-return]
 
-    def fields(self, kind: type[rq.Response]) -> dict[str, Any]:
+    def fields(self, kind: type[api.Response]) -> dict[str, Any]:
         luck = self.luck
-        if kind is rq.RegisterBrokerResponse:
+        if kind is api.RegisterBrokerResponse:
             fields = {"incarnation": 40, "member": MEMBER, "since": 40, "partitions": (self.row(),)}
             return fields | {"parts": luck.choice((1, 1, 2))}
-        if kind is rq.BrokerHeartbeatResponse:
+        if kind is api.BrokerHeartbeatResponse:
             state = luck.choice(("Active", "Active", "Stopping", "Inactive", "Odd"))
             since = luck.randrange(100)
             return {"current_state": state, "since": since, "may_stop": luck.random() < 0.5}
-        if kind is rq.AlterPartitionResponse:
+        if kind is api.AlterPartitionResponse:
             error = luck.choice(("NONE", "INELIGIBLE_REPLICA", "NO_SUCH_ERROR"))
-            rows = [rq.AlteredRow(topic="t", partition=n, error=error) for n in (0, 1, 5)]
+            rows = [api.AlteredRow(topic="t", partition=n, error=error) for n in (0, 1, 5)]
             return {"results": tuple(luck.sample(rows, luck.randrange(3)))}
-        if kind is rq.MetadataResponse:
+        if kind is api.MetadataResponse:
             return {"parts": luck.choice((1, 2)), "partitions": (self.row(),)}
         return {}
 
-    def row(self) -> rq.ReplicaRow:
+    def row(self) -> api.ReplicaRow:
         luck, epoch = self.luck, self.luck.randrange(5)
         replicas = luck.choice(((7, 8), (8,), (7,), ()))
-        given: rq.ReplicaRow = row(
+        given: api.ReplicaRow = row(
             luck.randrange(2),
             leader=luck.choice((7, 7, 8, -1)),
             epoch=epoch,
@@ -150,21 +150,21 @@ class World:
         )
         return given
 
-    def notice(self) -> rq.AnyResponse:
+    def notice(self) -> api.AnyResponse:
         luck, at = self.luck, f"r1-{self.play.offset}"
         member = luck.choice((MEMBER, "another"))
         draw = luck.randrange(5)
         if draw == 0:
-            return rq.MemberRemoved(group="shop", cause=at, member=member, reason="why")
+            return api.MemberRemoved(group="shop", cause=at, member=member, reason="why")
         if draw == 1:
-            rows = (rq.LedPartitions("t", (0, 1)),)
+            rows = (api.LedPartitions("t", (0, 1)),)
             cause = self.play.offset
-            return rq.LeadershipDemanded(group="shop", cause=cause, member=member, partitions=rows)
+            return api.LeadershipDemanded(group="shop", cause=cause, member=member, partitions=rows)
         if draw == 2:
-            return rq.Progress(shard=luck.choice((0, 1)), offset=self.play.offset, time_ms=0)
-        gone = (rq.GoneBroker(7, luck.choice((40, 41))),) if luck.random() < 0.2 else ()
+            return api.Progress(shard=luck.choice((0, 1)), offset=self.play.offset, time_ms=0)
+        gone = (api.GoneBroker(7, luck.choice((40, 41))),) if luck.random() < 0.2 else ()
         group = luck.choice(("shop", "shop", "else"))
-        return rq.MetadataChanged(
+        return api.MetadataChanged(
             group=group, cause=at, generation=1, gone=gone, partitions=(self.row(), self.row())
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 from coordlib.client import BrokerAgent, BrokerTiming, Endpoint, Following, Leadership
 from coordlib.client.admin import Admin
 from coordlib.client.kit.events import Partitions, TopicPartition
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.tools import clusters as c
@@ -132,7 +132,7 @@ class World:
         self.stores.append(store)
         return store
 
-    def say(self, request: rq.Request) -> None:
+    def say(self, request: api.Request) -> None:
         """Somebody writes a request."""
         self.log.append(0, request)
         self.run(500)
@@ -176,7 +176,7 @@ class World:
         return self.log.now_ms - begun_ms
 
     @property
-    def requests(self) -> list[rq.Request]:
+    def requests(self) -> list[api.Request]:
         """All that was written, in the order of the log."""
         return [request for batch in self.log.batches for request in batch]
 
@@ -186,7 +186,7 @@ class World:
         return [each for each in self.requests if each.client == client and isinstance(each, kind)]
 
 
-def outcome(future: "Future[rq.AlteredRow]") -> rq.AlteredRow | BaseException:
+def outcome(future: "Future[api.AlteredRow]") -> api.AlteredRow | BaseException:
     """What a future ended with, or will raise."""
     assert future.done()
     return future.exception() or future.result()

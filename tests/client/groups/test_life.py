@@ -10,10 +10,10 @@ from coordlib.client.groups.classic import ClassicMachine
 from coordlib.client.groups.machine import MemberMachine
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.requests import Identity, Timing
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import CoordError
 
-PROGRESS = rs.Progress(shard=1, offset=7, time_ms=0)
+PROGRESS = api.Progress(shard=1, offset=7, time_ms=0)
 SHARED: dict[str, sg.Input] = {
     "_polled": sg.Polled(0),
     "_called_back": sg.CalledBack(0, sg.Callback.LOST),

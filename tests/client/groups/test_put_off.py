@@ -8,7 +8,7 @@ from coordlib.client.groups import member as shell_member
 from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CannotReach, ErrorCode, GroupError
 from tests.client import cooperative
 from tests.client.groups.assigned.play import Play as AssignedPlay
@@ -26,14 +26,14 @@ THROTTLED: dict[str, Any] = {"error": "THROTTLING_QUOTA_EXCEEDED", "throttle_tim
 
 
 def commit(play: Play, now_ms: int, ticket: int, at: int = 1, **more: Any) -> list[sg.Output]:
-    return play.say(sg.CommitOffsets(now_ms, ticket, (rq.CommittedOffset("t", 0, at),), **more))
+    return play.say(sg.CommitOffsets(now_ms, ticket, (api.CommittedOffset("t", 0, at),), **more))
 
 
-def put_off(play: Play, now_ms: int = 100) -> rq.Request:
+def put_off(play: Play, now_ms: int = 100) -> api.Request:
     """A commit of t-0 was asked, and throttled."""
     commit(play, now_ms, 1)
     asked = play.sent[-1]
-    assert play.answer(now_ms, rq.OffsetCommitResponse, **THROTTLED) == []
+    assert play.answer(now_ms, api.OffsetCommitResponse, **THROTTLED) == []
     return asked
 
 
@@ -53,14 +53,14 @@ def test_one_ends_with_its_generation() -> None:
     put_off(play)
     assert kinds(play.say(sg.Received(110, notice()))) == ["OffsetCommit", "JoinGroup"]
     again, join = play.sent[-2:]
-    throttled = play.response(again, rq.OffsetCommitResponse, **THROTTLED)
+    throttled = play.response(again, api.OffsetCommitResponse, **THROTTLED)
     assert play.say(sg.Received(120, throttled)) == []
-    joined = play.response(join, rq.JoinGroupResponse, **join_fields(generation=2))
+    joined = play.response(join, api.JoinGroupResponse, **join_fields(generation=2))
 
     outputs = play.say(sg.Received(200, joined))
 
     assert refusals(outputs) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
-    play.answer(300, rq.SyncGroupResponse, **sync_fields(0))
+    play.answer(300, api.SyncGroupResponse, **sync_fields(0))
     assert "OffsetCommit" not in kinds(play.say(sg.Elapsed(2_000)))
 
 
@@ -71,13 +71,13 @@ def test_the_refusal_of_a_repeat_concerns_the_generation_that_asked_first(code: 
     play = Play(assignor=cooperative.assignor())
     play.stable()
     play.say(sg.Decide(100, 1, "r1-9", "commit", MEMBER, 1))
-    play.answer(100, rq.DecidePendingResponse, error="COORDINATOR_LOAD_IN_PROGRESS")
+    play.answer(100, api.DecidePendingResponse, error="COORDINATOR_LOAD_IN_PROGRESS")
     play.say(sg.Received(110, notice()))
-    play.answer(120, rq.JoinGroupResponse, **join_fields(generation=2))
-    play.answer(130, rq.SyncGroupResponse, **sync_fields(0))
+    play.answer(120, api.JoinGroupResponse, **join_fields(generation=2))
+    play.answer(130, api.SyncGroupResponse, **sync_fields(0))
     assert kinds(play.say(sg.Elapsed(400))) == ["DecidePending"]
 
-    play.answer(410, rq.DecidePendingResponse, error=code)
+    play.answer(410, api.DecidePendingResponse, error=code)
 
     assert play.member.state is State.STABLE
     assert T0 in play.member.assignment(410)
@@ -89,9 +89,9 @@ def test_one_of_an_older_generation_is_not_put_off() -> None:
     commit(play, 100, 1)
     asked = play.sent[-1]
     play.say(sg.Received(110, notice()))
-    play.answer(200, rq.JoinGroupResponse, **join_fields(generation=2))
+    play.answer(200, api.JoinGroupResponse, **join_fields(generation=2))
 
-    late = play.response(asked, rq.OffsetCommitResponse, **THROTTLED)
+    late = play.response(asked, api.OffsetCommitResponse, **THROTTLED)
 
     assert refusals(play.say(sg.Received(210, late))) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
 
@@ -101,14 +101,14 @@ def test_one_ends_with_its_membership() -> None:
     play.stable()
     put_off(play)
     play.say(sg.Elapsed(3_000))
-    again = next(each for each in reversed(play.sent) if isinstance(each, rq.OffsetCommit))
+    again = next(each for each in reversed(play.sent) if isinstance(each, api.OffsetCommit))
     assert (
-        play.say(sg.Received(3_010, play.response(again, rq.OffsetCommitResponse, **THROTTLED)))
+        play.say(sg.Received(3_010, play.response(again, api.OffsetCommitResponse, **THROTTLED)))
         == []
     )
-    beat = next(each for each in play.sent if isinstance(each, rq.Heartbeat))
+    beat = next(each for each in play.sent if isinstance(each, api.Heartbeat))
 
-    out = play.response(beat, rq.HeartbeatResponse, error="UNKNOWN_MEMBER_ID")
+    out = play.response(beat, api.HeartbeatResponse, error="UNKNOWN_MEMBER_ID")
     outputs = play.say(sg.Received(3_100, out))
 
     assert refusals(outputs) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
@@ -137,7 +137,7 @@ def test_a_leave_stands_behind_it(is_closed: bool) -> None:
 
     assert sent == ["OffsetCommit", "LeaveGroup"]
     again = play.sent[-2]
-    throttled = play.response(again, rq.OffsetCommitResponse, **THROTTLED)
+    throttled = play.response(again, api.OffsetCommitResponse, **THROTTLED)
     outputs = play.say(sg.Received(140, throttled))
     assert refusals(outputs) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
     assert "OffsetCommit" not in kinds(play.say(sg.Elapsed(5_000)))
@@ -155,7 +155,7 @@ def test_a_release_stands_behind_it() -> None:
 def repeated(play: Play) -> list[sg.Output]:
     """A waited commit under ticket 1 was throttled; another thread's came after it."""
     commit(play, 100, 1, is_waited=True)
-    assert refusals(play.answer(100, rq.OffsetCommitResponse, **THROTTLED))
+    assert refusals(play.answer(100, api.OffsetCommitResponse, **THROTTLED))
     commit(play, 200, 2, at=9)
     return commit(play, 300, 3, is_waited=True, first=1)
 
@@ -164,7 +164,7 @@ def test_the_repeat_of_a_waited_commit_waits_for_a_later_one_and_goes_on_if_it_i
     play = Play()
     play.stable()
     assert refusals(repeated(play)) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
-    play.answer(310, rq.OffsetCommitResponse, error="COORDINATOR_NOT_AVAILABLE")
+    play.answer(310, api.OffsetCommitResponse, error="COORDINATOR_NOT_AVAILABLE")
 
     assert kinds(commit(play, 400, 4, is_waited=True, first=1)) == ["OffsetCommit"]
 
@@ -174,7 +174,7 @@ def test_the_repeat_of_a_waited_commit_does_not_overtake_a_later_one() -> None:
     play = Play()
     play.stable()
     repeated(play)
-    play.answer(310, rq.OffsetCommitResponse, failed=())
+    play.answer(310, api.OffsetCommitResponse, failed=())
 
     assert commit(play, 400, 4, is_waited=True, first=1) == [sg.Answer(4)]
 
@@ -196,7 +196,7 @@ def test_the_repeat_of_a_waited_commit_does_not_overtake_one_that_a_release_woul
     play = AssignedPlay()
     play.subscribed(0, 1)
     commit(play, 50, 1, is_waited=True)
-    play.answer(60, rq.OffsetCommitResponse, **THROTTLED)
+    play.answer(60, api.OffsetCommitResponse, **THROTTLED)
     play.told(100, (1,), {44: (0,)})
     play.say(sg.Polled(200))
     assert commit(play, 210, 2, at=9) == []

@@ -6,7 +6,7 @@ import pytest
 
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.requests import PendingRequests
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode, GroupError
 
 THROTTLED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -23,27 +23,29 @@ class Asking:
         return f"c-{next(self._ids)}"
 
     def commit(self, ticket: int, *partitions: int, is_waited: bool = False) -> str:
-        rows = tuple(rq.CommittedOffset("t", each, ticket) for each in partitions)
+        rows = tuple(api.CommittedOffset("t", each, ticket) for each in partitions)
         id_ = self.next_id()
-        request = rq.OffsetCommit(
+        request = api.OffsetCommit(
             v=1, id=id_, client="c", group="g", generation=3, member="m", offsets=rows
         )
         self.asks.ask(ticket, request, is_waited)
         return id_
 
     def put_off(self, id_: str, now_ms: int, wait_ms: int = 1_000) -> list[sg.Output]:
-        answer = rq.OffsetCommitResponse(
+        answer = api.OffsetCommitResponse(
             id=id_, client="c", group="g", cause="r0-1", error=THROTTLED.name,
             throttle_time_ms=wait_ms,
         )  # fmt: skip
         return list(self.asks.answered(answer, now_ms))
 
-    def accept(self, id_: str, now_ms: int, *failed: rq.FailedPartition) -> list[sg.Output]:
-        answer = rq.OffsetCommitResponse(id=id_, client="c", group="g", cause="r0-2", failed=failed)
+    def accept(self, id_: str, now_ms: int, *failed: api.FailedPartition) -> list[sg.Output]:
+        answer = api.OffsetCommitResponse(
+            id=id_, client="c", group="g", cause="r0-2", failed=failed
+        )
         return list(self.asks.answered(answer, now_ms))
 
     def refuse(self, id_: str, now_ms: int, code: ErrorCode) -> list[sg.Output]:
-        answer = rq.OffsetCommitResponse(
+        answer = api.OffsetCommitResponse(
             id=id_, client="c", group="g", cause="r0-2", error=code.name
         )
         return list(self.asks.answered(answer, now_ms))
@@ -54,7 +56,7 @@ class Asking:
         return {
             each.id: [row.partition for row in each.offsets]
             for each in sent
-            if isinstance(each, rq.OffsetCommit)
+            if isinstance(each, api.OffsetCommit)
         }
 
 
@@ -125,7 +127,7 @@ def test_partitions_that_the_later_one_could_not_write_go_on() -> None:
     first = talk.commit(1, 0, 1)
     talk.put_off(first, now_ms=100)
     second = talk.commit(2, 0, 1)
-    talk.accept(second, 200, rq.FailedPartition("t", 1, "OFFSET_METADATA_TOO_LARGE"))
+    talk.accept(second, 200, api.FailedPartition("t", 1, "OFFSET_METADATA_TOO_LARGE"))
 
     assert list(talk.repeated(2_000).values()) == [[1]]
 
@@ -151,7 +153,7 @@ def test_commits_that_are_put_off_are_repeated_in_their_order() -> None:
 
     sent = [each.request for each in talk.asks.repeat_commits() if isinstance(each, sg.Send)]
 
-    offsets = [each.offsets[0].offset for each in sent if isinstance(each, rq.OffsetCommit)]
+    offsets = [each.offsets[0].offset for each in sent if isinstance(each, api.OffsetCommit)]
     assert offsets == [1, 2]
 
 
@@ -160,13 +162,13 @@ def test_a_release_with_offsets_is_a_later_commit_too() -> None:
     talk = Asking()
     first = talk.commit(1, 0, 1)
     talk.put_off(first, now_ms=100)
-    release = rq.Release(
+    release = api.Release(
         v=1, id=talk.next_id(), client="c", group="g", generation=3, member="m", cause=5,
-        offsets=(rq.CommittedOffset("t", 1, 9),),
+        offsets=(api.CommittedOffset("t", 1, 9),),
     )  # fmt: skip
     talk.asks.ask(2, release)
     assert talk.repeated(2_000) == {}
-    answer = rq.ReleaseResponse(id=release.id, client="c", group="g", cause="r0-2", failed=())
+    answer = api.ReleaseResponse(id=release.id, client="c", group="g", cause="r0-2", failed=())
     list(talk.asks.answered(answer, 2_050))
 
     assert list(talk.repeated(2_200).values()) == [[0]]
@@ -188,7 +190,7 @@ def test_other_refusals_of_such_a_commit_are_final() -> None:
     """A commit of a rebalance is its member's to judge: others may own the partitions by now."""
     talk = Asking()
     id_ = talk.commit(1, 0)
-    answer = rq.OffsetCommitResponse(
+    answer = api.OffsetCommitResponse(
         id=id_, client="c", group="g", cause="r0-1", error=ErrorCode.REBALANCE_IN_PROGRESS.name
     )
 

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.reading import ResponsesGone
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CannotReach, NotAllowed
 from coordlib.kafka import producer
 from tests.client.test_one_handler import BareTransport, Handler
@@ -26,7 +26,7 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> list[Queue]:
 
 
 def send(transport: KafkaTransport, handler: Any, id_: str) -> None:
-    request = rq.FindCoordinator(v=1, id=id_, client="c", group="g", reply=0)
+    request = api.FindCoordinator(v=1, id=id_, client="c", group="g", reply=0)
     transport.send(handler, request)
 
 

@@ -5,7 +5,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.events import TopicPartition
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 
 
 def test_partitions_without_a_position_are_not_committed() -> None:
@@ -33,10 +33,10 @@ def test_metadata_and_epoch_are_committed_and_read_as_by_confluent_kafka() -> No
     assert (row.metadata, row.leader_epoch) == ("line 12", 3)
 
     found = {
-        TopicPartition("t", 0): rs.FetchedOffset("t", 0, 7, 3, "line 12"),
-        TopicPartition("t", 1): rs.FetchedOffset("t", 1, 8, -1, ""),
-        TopicPartition("t", 2): rs.FetchedOffset("t", 2, -1, -1, ""),
-        TopicPartition("t", 3): rs.FetchedOffset("t", 3, 9, -1, "a\0b"),
+        TopicPartition("t", 0): api.FetchedOffset("t", 0, 7, 3, "line 12"),
+        TopicPartition("t", 1): api.FetchedOffset("t", 1, 8, -1, ""),
+        TopicPartition("t", 2): api.FetchedOffset("t", 2, -1, -1, ""),
+        TopicPartition("t", 3): api.FetchedOffset("t", 3, 9, -1, "a\0b"),
     }
     read = of.committed_of((*found, TopicPartition("t", 4)), found)
 

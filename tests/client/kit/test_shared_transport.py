@@ -7,12 +7,12 @@ from coordlib.client import AssignedMember, ClassicMember
 from coordlib.client.groups.member import Member
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.requests import Identity, concerns
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.testing.fake_log import FakeLog
 
 
-def picture(member: str, group: str = "g") -> rs.AssignmentChanged:
-    return rs.AssignmentChanged(
+def picture(member: str, group: str = "g") -> api.AssignmentChanged:
+    return api.AssignmentChanged(
         group=group, cause="r0-1", member=member, generation=2, fence=1, partitions=(), release=()
     )
 
@@ -36,8 +36,8 @@ def test_a_member_hears_of_its_share_under_whatever_id_it_was_given() -> None:
 def test_what_all_must_hear_of_is_for_all() -> None:
     for client in ("a", "b"):
         each = Identity("g", client, client, 0, 0, "incarn-0")
-        assert concerns(each, rs.Progress(shard=0, offset=3, time_ms=1))
-        assert concerns(each, rs.RebalanceInProgress(group="g", cause="r0-1", generation=1))
+        assert concerns(each, api.Progress(shard=0, offset=3, time_ms=1))
+        assert concerns(each, api.RebalanceInProgress(group="g", cause="r0-1", generation=1))
 
 
 def let_poll(log: FakeLog, members: Sequence[Member[Any]], for_ms: int) -> None:
@@ -56,7 +56,7 @@ class Counted(AssignedMember):
     pictures = 0
 
     def feed(self, event: sg.Input) -> None:
-        if isinstance(event, sg.Received) and isinstance(event.message, rs.AssignmentChanged):
+        if isinstance(event, sg.Received) and isinstance(event.message, api.AssignmentChanged):
             self.pictures += 1
         super().feed(event)
 

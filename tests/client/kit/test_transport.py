@@ -15,8 +15,7 @@ from coordlib.client.kit.process import boottime_ms
 from coordlib.client.kit.reading import ResponseReader, ResponsesGone
 from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import WIRE_VERSION
 from coordlib.core.wire.stored import Layout
 from coordlib.errors import CannotReach, SetupError
@@ -131,16 +130,16 @@ def test_a_request_is_acknowledged_with_its_offset_and_its_answer_delivered(scen
     transport.attach(one)
     transport.attach(other)
 
-    transport.send(one, rq.FindCoordinator(v=1, id="aa-1", client="c", group="g", reply=1))
+    transport.send(one, api.FindCoordinator(v=1, id="aa-1", client="c", group="g", reply=1))
     until(lambda: bool(one.heard))
     (acknowledged,) = one.heard
     assert isinstance(acknowledged, sg.Acknowledged)
     assert (acknowledged.id, acknowledged.offset) == ("aa-1", 0)
     assert acknowledged.produced_ms <= acknowledged.now_ms
 
-    answer = rq.FindCoordinatorResponse(id="aa-1", client="c", group="g", cause="r1-0", shard=1)
-    notice = rq.RebalanceInProgress(group="g", cause="r1-0", generation=1)
-    picture = rq.AssignmentChanged(
+    answer = api.FindCoordinatorResponse(id="aa-1", client="c", group="g", cause="r1-0", shard=1)
+    notice = api.RebalanceInProgress(group="g", cause="r1-0", generation=1)
+    picture = api.AssignmentChanged(
         group="g",
         cause="r1-0",
         member=one.identity.member_at(0),
@@ -171,11 +170,11 @@ def test_topics_tell_the_layout_before_the_job_ever_ran(scene: Scene) -> None:
     assert (place.shards, place.reply_partitions, len(place.incarnation)) == (2, 2, 8)
 
 
-def requests_of(scene: Scene, count: int) -> list[rq.AnyRequest]:
+def requests_of(scene: Scene, count: int) -> list[api.AnyRequest]:
     """The first records of partition 1 of the requests, once there are so many."""
     reader = Consumer({**scene.config, "group.id": uuid4().hex, "enable.auto.commit": False})
     reader.assign([TopicPartition(f"{scene.prefix}.requests", 1, 0)])
-    found: list[rq.AnyRequest] = []
+    found: list[api.AnyRequest] = []
 
     def are_there() -> bool:
         message = reader.poll(0.2)

@@ -17,7 +17,7 @@ from coordlib.client.spark.positions import (
     spark_partitions,
     starting_offsets,
 )
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.errors import SetupError
 from tests.client.world import t
 
@@ -186,11 +186,11 @@ def test_now_is_answered_by_the_coordinator(
 
         def __exit__(self, *_: object) -> None: ...
 
-        def committed(self, group: str) -> tuple[rs.FetchedOffset, ...]:
+        def committed(self, group: str) -> tuple[api.FetchedOffset, ...]:
             assert group == "g"
             return (
-                rs.FetchedOffset("t", 1, 6, -1, ""),
-                rs.FetchedOffset("not asked for", 0, 6, -1, ""),
+                api.FetchedOffset("t", 1, 6, -1, ""),
+                api.FetchedOffset("not asked for", 0, 6, -1, ""),
             )
 
     monkeypatch.setattr(spark_positions, "Admin", FakeAdmin)

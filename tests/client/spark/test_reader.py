@@ -14,7 +14,7 @@ from coordlib.client.kit.events import TopicPartition
 from coordlib.client.spark import queries as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError, SetupError
 from coordlib.kafka.logs import Bounds, Place
 from tests.client.groups.assigned.by_hand import ByHand
@@ -207,7 +207,7 @@ def test_a_query_that_fails_makes_the_reader_leave_and_tell_why(world: ReaderWor
     assert "member spark-" in told.value.where
     assert "Fix the query" in told.value.hint
     assert set(world.committed("spark")[-1].values()) == {5}
-    assert isinstance([e for e in world.requests if e.client == "spark"][-1], rq.LeaveGroup)
+    assert isinstance([e for e in world.requests if e.client == "spark"][-1], api.LeaveGroup)
     assert len(user.owns) == 4
 
 
@@ -247,7 +247,7 @@ def test_stop_commits_what_is_finished_and_leaves(world: ReaderWorld) -> None:
 
     assert world.committed("spark") == [{0: 5, 1: 6, 2: 7, 3: 8}]
     last = [each for each in world.requests if each.client == "spark"][-2:]
-    assert [type(each) for each in last] == [rq.OffsetCommit, rq.LeaveGroup]
+    assert [type(each) for each in last] == [api.OffsetCommit, api.LeaveGroup]
     assert not query.isActive
     assert not query.stopped_in_batch
     assert not query.share.may_work()
@@ -282,7 +282,7 @@ def test_a_reader_with_a_thread_tells_its_failure_to_who_waits(
     with pytest.raises(ValueError, match="no such column"):
         broken.await_termination()
     world.log.pump()
-    assert isinstance(world.requests[-1], rq.LeaveGroup)
+    assert isinstance(world.requests[-1], api.LeaveGroup)
 
 
 # ---- commits ----------------------------------------------------------------------------------
@@ -324,23 +324,23 @@ def test_a_partition_whose_commit_is_refused_is_committed_again(
     log.grant(0, 1)
     reader.turn(0)
     reader.turn(0)
-    rows = tuple(rq.FetchedOffset("t", number, -1, -1, "") for number in (0, 1))
-    for asked in [each for each in log.written if isinstance(each, rq.OffsetFetch)]:
-        log.answer(asked, rq.OffsetFetchResponse, part=0, parts=1, offsets=rows)
+    rows = tuple(api.FetchedOffset("t", number, -1, -1, "") for number in (0, 1))
+    for asked in [each for each in log.written if isinstance(each, api.OffsetFetch)]:
+        log.answer(asked, api.OffsetFetchResponse, part=0, parts=1, offsets=rows)
     reader.turn(0)
     spark.queries[0].end(t0=5, t1=6)
     log.time_ms = 1_000
     reader.turn(0)
-    said = log.newest(rq.OffsetCommit)
+    said = log.newest(api.OffsetCommit)
     assert {row.partition: row.offset for row in said.offsets} == {0: 5, 1: 6}
 
-    refused = (rq.FailedPartition("t", 1, "PARTITION_NOT_OWNED"),)
-    log.answer(said, rq.OffsetCommitResponse, failed=refused)
+    refused = (api.FailedPartition("t", 1, "PARTITION_NOT_OWNED"),)
+    log.answer(said, api.OffsetCommitResponse, failed=refused)
     reader.turn(0)
     log.time_ms = 2_000
     reader.turn(0)
 
-    again = log.newest(rq.OffsetCommit)
+    again = log.newest(api.OffsetCommit)
     assert {row.partition: row.offset for row in again.offsets} == {1: 6}
 
 
@@ -372,7 +372,7 @@ def test_versions_rise_over_batches_restarts_owners_and_a_deleted_group(world: R
     world.stop(other)
     before = dict(world.spark.versions)
 
-    deletion = rq.DeleteGroup(v=1, id="delete-1", client="operator", group="orders")
+    deletion = api.DeleteGroup(v=1, id="delete-1", client="operator", group="orders")
     offset = world.log.append(0, deletion)
     world.log.pump()
     world.read("spark-3")

@@ -15,7 +15,7 @@ from coordlib.client.spark.delta import How
 from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.transactions.delta_commits import Written, metadata_of
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import AnotherTable, CoordError, SetupError
 from tests.client.spark.test_share import share as share_of
 from tests.client.spark.world import ReaderWorld
@@ -202,8 +202,8 @@ def test_rows_and_offsets_come_together(world: LakeReaders) -> None:
 
     assert world.lake.rows == [{"t0": 4, "t2": 4}, {"t0": 9, "t2": 9}]
     assert world.committed_now == {0: 10, 2: 10}
-    assert world.of("spark", rq.OffsetCommit) == []
-    words = world.of("spark", rq.DecidePending)
+    assert world.of("spark", api.OffsetCommit) == []
+    words = world.of("spark", api.DecidePending)
     assert [each.result for each in words] == ["commit", "commit"]
 
 
@@ -243,7 +243,7 @@ def test_a_batch_without_records_writes_nothing(world: LakeReaders) -> None:
     assert world.write(world.query.share) is None
 
     assert world.lake.rows == []
-    assert world.of("spark", rq.PendingCommit) == []
+    assert world.of("spark", api.PendingCommit) == []
 
 
 def test_a_second_table_for_the_same_batch_is_refused(world: LakeReaders) -> None:
@@ -294,7 +294,7 @@ def test_a_writer_that_was_overtaken_begins_again_from_what_is_committed(
     world.run(20_000)
     assert world.query is not query
     assert world.query.began == dict.fromkeys(t(0, 1, 2, 3), 0)
-    assert world.of("spark", rq.DecidePending)[-1].result == "abort"
+    assert world.of("spark", api.DecidePending)[-1].result == "abort"
 
 
 def test_a_write_that_fails_after_its_commit_has_written(world: LakeReaders) -> None:
@@ -323,7 +323,7 @@ def test_a_batch_whose_rows_cannot_be_computed_leaves_nothing_in_doubt(
     world.run(3_000)
 
     assert isinstance(problem, ValueError)
-    assert [each.result for each in world.of("spark", rq.DecidePending)] == ["abort"]
+    assert [each.result for each in world.of("spark", api.DecidePending)] == ["abort"]
     assert world.lake.rows == []
 
 
@@ -373,7 +373,7 @@ def test_a_batch_whose_word_was_never_said_is_found_written(world: LakeReaders) 
     world.follow(heir)
     world.run(20_000)
 
-    assert world.of("heir", rq.DecidePending)[-1].result == "commit"
+    assert world.of("heir", api.DecidePending)[-1].result == "commit"
     assert world.committed_now == {0: 5, 1: 1}
     assert world.lake.rows == [{"t1": 0}, {"t0": 4}]
 
@@ -406,7 +406,7 @@ def test_a_batch_waits_for_the_job_and_is_given_up_with_its_run(
 
     assert isinstance(doing.problem, MemberFenced)
     assert world.lake.rows == [{"t0": 0}] * has_written
-    words = [each.result for each in world.of("spark", rq.DecidePending)]
+    words = [each.result for each in world.of("spark", api.DecidePending)]
     assert words == ["commit", "abort"] * has_written
     assert world.query.began == dict.fromkeys(t(0, 1, 2, 3), 0) | {t(0)[0]: int(has_written)}
 
@@ -436,7 +436,7 @@ def test_a_first_batch_makes_the_table_and_offsets_name_it(world: LakeReaders) -
 
     world.run(3_000)
     assert world.lake.expected == [None]
-    (asked,) = world.of("spark", rq.PendingCommit)
+    (asked,) = world.of("spark", api.PendingCommit)
     named = metadata_of({LakeTable.uri: Written("a-table", 0, behind=app_of(world))})
     assert [row.metadata for row in asked.offsets] == [named]
 
@@ -458,7 +458,7 @@ def test_a_restarted_member_expects_the_table_of_its_group(world: LakeReaders) -
     assert isinstance(problem, AnotherTable)
     assert world.lake.expected[-1] == Written("a-table", 0, behind=of_first)
     assert len(world.lake.rows) == 1
-    assert len(world.of("heir", rq.PendingCommit)) == 0, "nothing is left to be decided"
+    assert len(world.of("heir", api.PendingCommit)) == 0, "nothing is left to be decided"
 
 
 def test_a_reader_that_writes_nothing_keeps_the_name_of_the_groups_table(
@@ -478,7 +478,7 @@ def test_a_reader_that_writes_nothing_keeps_the_name_of_the_groups_table(
     world.run(3_000)
     world.stop(heir)
 
-    commits = [each for each in world.of("heir", rq.OffsetCommit) if each.offsets]
+    commits = [each for each in world.of("heir", api.OffsetCommit) if each.offsets]
     assert commits
     named = {row.metadata for each in commits for row in each.offsets}
     assert named == {metadata_of({LakeTable.uri: Written("a-table", 0, behind=of_first)})}
@@ -491,7 +491,7 @@ def test_a_group_that_writes_to_two_tables_in_turn_keeps_both(world: LakeReaders
 
     assert world.write(world.query.share, t0=4) is None
 
-    (asked,) = world.of("spark", rq.PendingCommit)
+    (asked,) = world.of("spark", api.PendingCommit)
     mine = Written("a-table", 0, behind=app_of(world))
     both = metadata_of({"file:///other": other, LakeTable.uri: mine})
     assert [row.metadata for row in asked.offsets] == [both]
@@ -534,7 +534,7 @@ def test_a_batch_in_doubt_is_not_looked_for_in_another_table(world: LakeReaders)
     world.follow(heir)
     world.run(20_000)
 
-    assert world.of("heir", rq.DecidePending) == []
+    assert world.of("heir", api.DecidePending) == []
     assert "Another Delta table" in heir.member.commit_checker.trouble
     assert "coord transactions decide" in heir.member.commit_checker.trouble
 

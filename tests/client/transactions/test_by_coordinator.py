@@ -21,7 +21,7 @@ from coordlib.client.transactions.life import Place, Unmarked
 from coordlib.client.transactions.machine import State, TransactionError
 from coordlib.client.transactions.producer import CoordinatedProducer
 from coordlib.client.units import exactly_once
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.data_headers import Marker, Stamp, Txn
 from coordlib.core.wire.transactions import ABORT, COMMIT, TRANSACTION
 from coordlib.errors import CannotReach, SetupError
@@ -109,7 +109,7 @@ def one(log: FakeLog, cluster: FakeCluster) -> Copier:
     return Copier(log, cluster).ready()
 
 
-def asked(log: FakeLog, kind: type[rq.Request]) -> list[Any]:
+def asked(log: FakeLog, kind: type[api.Request]) -> list[Any]:
     return [r for each in log.batches for r in each if isinstance(r, kind)]
 
 
@@ -165,7 +165,7 @@ def test_partitions_that_come_together_are_named_together(one: Copier, log: Fake
     one.write("x")
     one.producer.commit_transaction(PATIENCE_S)
 
-    partitions = [r.partitions[0].partitions for r in asked(log, rq.AddPartitionsToTxn)]
+    partitions = [r.partitions[0].partitions for r in asked(log, api.AddPartitionsToTxn)]
     assert partitions == [(0, 1), (0,)]
 
 
@@ -179,12 +179,12 @@ def test_the_end_waits_for_all_records(one: Copier, log: FakeLog) -> None:
     with pytest.raises(TransactionError) as late:
         one.producer.commit_transaction(0.2)
     assert late.value.retriable()
-    assert asked(log, rq.EndTxn) == []
+    assert asked(log, api.EndTxn) == []
 
     one.cluster.is_up = True
     one.producer.commit_transaction(PATIENCE_S)
 
-    assert len(asked(log, rq.EndTxn)) == 1
+    assert len(asked(log, api.EndTxn)) == 1
     assert one.cluster.committed() == ["x", "y"]
 
 
@@ -208,7 +208,7 @@ def test_a_transaction_in_which_nothing_is_done_asks_nothing(one: Copier, log: F
     one.producer.begin_transaction()
     one.producer.abort_transaction(PATIENCE_S)
 
-    assert asked(log, rq.EndTxn) == []
+    assert asked(log, api.EndTxn) == []
 
 
 def test_a_record_that_is_not_delivered_aborts(one: Copier) -> None:
@@ -264,8 +264,8 @@ def test_a_committed_unit_is_not_read_again_where_its_word_is_refused(
     """The coordinator is not told of a marker, for good, while another one is still missing."""
     send, life = one.transport.send, one.producer._backend._machine  # type: ignore[attr-defined]
 
-    def refuses(handler: Any, request: rq.Request) -> None:
-        if not isinstance(request, rq.TxnMarkersWritten):
+    def refuses(handler: Any, request: api.Request) -> None:
+        if not isinstance(request, api.TxnMarkersWritten):
             send(handler, request)
         else:
             handler.feed(sg.NotWritten(0, request.id, "denied", is_final=True))
@@ -558,7 +558,7 @@ def test_two_commits_of_one_transaction_count_both(one: Copier, log: FakeLog) ->
     one.producer.send_offsets_to_transaction([TopicPartition("t", 0, 2)], metadata, 1.0)
     one.producer.commit_transaction(PATIENCE_S)
 
-    assert [r.number for r in asked(log, rq.TxnOffsetCommit)] == [0, 1]
+    assert [r.number for r in asked(log, api.TxnOffsetCommit)] == [0, 1]
     assert one.committed() == 2
 
 
@@ -576,7 +576,7 @@ def test_offsets_that_are_not_accepted_are_waited_for(one: Copier, log: FakeLog)
     one.producer.send_offsets_to_transaction(position, metadata, 1.0)
     one.producer.commit_transaction(PATIENCE_S)
 
-    assert len(asked(log, rq.TxnOffsetCommit)) == 1, "the same question went on"
+    assert len(asked(log, api.TxnOffsetCommit)) == 1, "the same question went on"
     assert one.committed() == 1
 
 
@@ -648,14 +648,14 @@ def test_work_that_fails_while_the_unit_before_is_being_told_fences_nobody(
     one = Copier(log, cluster).ready()
     me = one.consumer.consumer_group_metadata()
     one.producer.begin_transaction()
-    one.producer.send_rows((rq.CommittedOffset("t", 0, 1),), me, 1.0)
+    one.producer.send_rows((api.CommittedOffset("t", 0, 1),), me, 1.0)
     feed, held = log._feed, list[Any]()
     monkeypatch.setattr(log, "_feed", lambda made: bool(held.extend(made)))
     one.producer.commit_transaction(PATIENCE_S)
     one.producer.begin_transaction()
     if what == "offsets":
         with pytest.raises(TransactionError):
-            one.producer.send_rows((rq.CommittedOffset("t", 0, 2),), me, 0.3)
+            one.producer.send_rows((api.CommittedOffset("t", 0, 2),), me, 0.3)
     else:
         one.write("x")
         one.producer.flush(0.3)

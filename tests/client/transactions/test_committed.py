@@ -15,7 +15,7 @@ from coordlib.client.transactions.committed import (
     TornTransaction,
     verdict_of,
 )
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire.data_headers import Marker, Stamp, Txn
 from coordlib.core.wire.transactions import ABORT, COMMIT, EndedTransaction
 
@@ -272,9 +272,9 @@ def test_of_two_markers_the_first_one_counts() -> None:
     assert log.delivered() == ["r3"]
 
 
-def answered(**fields: Any) -> rs.DescribeTransactionResponse:
+def answered(**fields: Any) -> api.DescribeTransactionResponse:
     made = {"id": "x-1", "client": "c", "group": "a", "cause": "r0-1", **fields}
-    return rs.DescribeTransactionResponse(**made)
+    return api.DescribeTransactionResponse(**made)
 
 
 def ended(e: int, result: Any) -> EndedTransaction:

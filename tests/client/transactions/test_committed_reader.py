@@ -13,7 +13,7 @@ from coordlib.client.transactions.committed import TornTransaction, UndecidedTra
 from coordlib.client.transactions.committed_reader import CommittedReader
 from coordlib.client.transactions.idempotent import IdempotentProducer
 from coordlib.client.transactions.machine import TransactionError
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.data_headers import Marker, Stamp, header_of
 from coordlib.core.wire.transactions import COMMIT
 from coordlib.errors import CannotReach, CoordError, SetupError
@@ -113,7 +113,7 @@ def test_committed_records_are_read_and_nobody_is_asked(
     one.unit(1)
 
     assert read(reader) == ["v0", "v1", "v2"]
-    assert asked(log, rq.DescribeTransaction) == []
+    assert asked(log, api.DescribeTransaction) == []
     assert reader.position([OUT])[0].offset == 6
     assert reader.last_stable(OUT) == 7
 
@@ -127,7 +127,7 @@ def test_where_a_marker_stays_away_the_coordinator_is_asked(
     assert reader.poll(0) is None
     assert reader.last_stable(OUT) == 0
     assert [reader.poll(PATIENCE_S).value() for _ in "xy"] == ["x", "y"]  # type: ignore[union-attr]
-    assert len(asked(log, rq.DescribeTransaction)) == 1
+    assert len(asked(log, api.DescribeTransaction)) == 1
 
 
 def test_an_open_transaction_holds_back_what_stands_behind_it(

@@ -11,8 +11,7 @@ from coordlib.client.transactions.data_cluster import TRANSACTION_TIMEOUT_MS, tr
 from coordlib.client.transactions.machine import State, TransactionError
 from coordlib.client.transactions.producer import CoordinatedProducer
 from coordlib.client.units import exactly_once, send_offsets_to_transaction
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.errors import CoordError, NotAllowed, SetupError
 from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MS
 from coordlib.testing.fake_log import FakeLog
@@ -67,7 +66,7 @@ class FakeTransactions:
         if topic == "coord.requests":
             value, _key, partition = args
             request = codec.decode_request(value)
-            assert isinstance(request, rq.PendingCommit)
+            assert isinstance(request, api.PendingCommit)
             self._asked.append(self.log.append(partition, request))
         else:
             self._records.append(args[0])
@@ -155,8 +154,8 @@ def copier(log: FakeLog, name: str = "a", **config: Any) -> Copier:
     return made
 
 
-def asked_of(log: FakeLog) -> list[rq.PendingCommit]:
-    return [r for each in log.batches for r in each if isinstance(r, rq.PendingCommit)]
+def asked_of(log: FakeLog) -> list[api.PendingCommit]:
+    return [r for each in log.batches for r in each if isinstance(r, api.PendingCommit)]
 
 
 def test_what_is_read_counts_with_what_is_written() -> None:
@@ -338,7 +337,7 @@ def test_a_unit_in_which_nothing_is_read_asks_the_group_nothing() -> None:
 
     one.unit(0)
 
-    assert not any(isinstance(r, rq.PendingCommit) for each in log.batches[before:] for r in each)
+    assert not any(isinstance(r, api.PendingCommit) for each in log.batches[before:] for r in each)
     assert one.producer.state is State.READY
 
 

@@ -7,7 +7,7 @@ import pytest
 from coordlib.client.kit.requests import Identity
 from coordlib.client.transactions.life import ENDS_WITHIN_MS, Place, TransactionMachine
 from coordlib.client.transactions.machine import TransactionError
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.data_headers import Txn
 from coordlib.core.wire.transactions import ABORT, COMMIT, EndedTransaction, rows_of_places
 
@@ -15,12 +15,12 @@ OUT = Place("there", "out", 0)
 ME = Identity(group="a", client="c", token="t0", shard=1, reply=0, incarnation="FakeLog0")
 
 
-def answer(kind: type[Any], asked: rq.Request, error: str = "NONE", **fields: Any) -> Any:
+def answer(kind: type[Any], asked: api.Request, error: str = "NONE", **fields: Any) -> Any:
     return kind(id=asked.id, client="c", group="a", cause="r1-5", error=error, **fields)
 
 
-def completed(epoch: int = 0, result: Any = COMMIT) -> rq.TransactionCompleted:
-    return rq.TransactionCompleted(
+def completed(epoch: int = 0, result: Any = COMMIT) -> api.TransactionCompleted:
+    return api.TransactionCompleted(
         group="a", cause="r1-9", producer_id=7, epoch=epoch, result=result
     )
 
@@ -34,7 +34,7 @@ def ready() -> TransactionMachine:
     life = TransactionMachine(ME, 10_000)
     life.init(0)
     asked = only(life, 0)
-    life.heard(answer(rq.InitProducerIdResponse, asked, producer_id=7, epoch=0), 0)
+    life.heard(answer(api.InitProducerIdResponse, asked, producer_id=7, epoch=0), 0)
     life.begin()
     return life
 
@@ -43,7 +43,7 @@ def with_record() -> TransactionMachine:
     """A transaction with one record, in a partition that the coordinator has."""
     life = ready()
     life.stamp(OUT)
-    life.heard(answer(rq.AddPartitionsToTxnResponse, only(life, 0)), 0)
+    life.heard(answer(api.AddPartitionsToTxnResponse, only(life, 0)), 0)
     assert life.is_added(OUT)
     return life
 
@@ -82,7 +82,7 @@ def test_a_refusal_for_now_is_asked_again_with_back_off(error: str) -> None:
     life = ready()
     life.stamp(OUT)
     asked = only(life, 0)
-    throttled = answer(rq.AddPartitionsToTxnResponse, asked, error, throttle_time_ms=900)
+    throttled = answer(api.AddPartitionsToTxnResponse, asked, error, throttle_time_ms=900)
     life.heard(throttled, 1_000)
 
     assert life.turn(1_899) == []
@@ -97,7 +97,7 @@ def test_a_successor_waits_for_the_end_and_marks_what_is_left() -> None:
     ended = EndedTransaction(producer_id=7, epoch=3, result=ABORT, reason="fenced")
     wait = {"unwritten": rows_of_places([OUT]), "ended": ended}
     concurrent = "CONCURRENT_TRANSACTIONS"
-    life.heard(answer(rq.InitProducerIdResponse, asked, concurrent, **wait), 0)
+    life.heard(answer(api.InitProducerIdResponse, asked, concurrent, **wait), 0)
     assert life.unmarked is not None
     assert (life.unmarked.txn, life.unmarked.result) == (Txn("FakeLog0", "a", 7, 3), ABORT)
     life.marked([OUT], 100)
@@ -106,7 +106,7 @@ def test_a_successor_waits_for_the_end_and_marks_what_is_left() -> None:
 
     assert life.turn(ENDS_WITHIN_MS - 1) == []
     assert only(life, ENDS_WITHIN_MS) == asked
-    life.heard(answer(rq.InitProducerIdResponse, asked, concurrent, **wait), 2_100)
+    life.heard(answer(api.InitProducerIdResponse, asked, concurrent, **wait), 2_100)
     assert life.unmarked is None, "it is being told"
     life.heard(completed(3, ABORT), 2_200)
     assert only(life, 2_200) == asked
@@ -117,16 +117,16 @@ def test_an_end_whose_answer_is_lost_is_decided_as_it_was_asked() -> None:
     life = with_record()
     life.end(COMMIT, 0)
     asked = only(life, 0)
-    life.heard(answer(rq.EndTxnResponse, asked, "CONCURRENT_TRANSACTIONS"), 0)
+    life.heard(answer(api.EndTxnResponse, asked, "CONCURRENT_TRANSACTIONS"), 0)
     assert life.is_decided
     assert not life.is_over
     assert life.unmarked is not None
     assert dict(life.unmarked.places) == {OUT: 1}
     life.marked([OUT], 100)
-    assert isinstance(only(life, 100), rq.TxnMarkersWritten)
+    assert isinstance(only(life, 100), api.TxnMarkersWritten)
     life.heard(completed(), 300)
     assert only(life, 300) == asked
-    life.heard(answer(rq.EndTxnResponse, asked, producer_id=7, epoch=1), 400)
+    life.heard(answer(api.EndTxnResponse, asked, producer_id=7, epoch=1), 400)
 
     assert life.is_over
     assert life.producer == (7, 1)
@@ -136,7 +136,7 @@ def behind_one_that_is_not_over() -> TransactionMachine:
     """The next transaction has begun; groups of the one before have not been told of its end."""
     life = with_record()
     life.end(COMMIT, 0)
-    life.heard(answer(rq.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
+    life.heard(answer(api.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
     life.marked([OUT], 0)
     life.turn(0)
     life.begin()
@@ -156,9 +156,9 @@ def test_markers_that_the_next_process_has_written_are_no_problem() -> None:
     """It was told of them, wrote them and goes on; this one's word comes late."""
     life = with_record()
     life.end(ABORT, 0)
-    life.heard(answer(rq.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
+    life.heard(answer(api.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
     life.marked([OUT], 0)
-    life.heard(answer(rq.TxnMarkersWrittenResponse, only(life, 0), "PRODUCER_FENCED"), 0)
+    life.heard(answer(api.TxnMarkersWrittenResponse, only(life, 0), "PRODUCER_FENCED"), 0)
 
     assert life.problem is None
     assert life.unmarked is None
@@ -169,10 +169,10 @@ def test_an_abort_asks_nothing_of_what_was_asked_before() -> None:
     life = ready()
     life.stamp(OUT)
     asked = only(life, 0)
-    life.heard(answer(rq.AddPartitionsToTxnResponse, asked, "COORDINATOR_NOT_AVAILABLE"), 0)
+    life.heard(answer(api.AddPartitionsToTxnResponse, asked, "COORDINATOR_NOT_AVAILABLE"), 0)
     life.end(ABORT, 0)
 
-    assert [type(each) for each in life.turn(60_000)] == [rq.EndTxn]
+    assert [type(each) for each in life.turn(60_000)] == [api.EndTxn]
 
 
 @pytest.mark.parametrize(
@@ -182,20 +182,20 @@ def test_an_abort_asks_nothing_of_what_was_asked_before() -> None:
 def test_a_refusal_for_good_is_a_problem(error: str, is_fatal: bool) -> None:
     life = ready()
     life.stamp(OUT)
-    life.heard(answer(rq.AddPartitionsToTxnResponse, only(life, 0), error), 0)
+    life.heard(answer(api.AddPartitionsToTxnResponse, only(life, 0), error), 0)
 
     assert life.problem is not None
     assert life.problem.fatal() is is_fatal
 
 
-def of_two() -> tuple[TransactionMachine, rq.Request]:
+def of_two() -> tuple[TransactionMachine, api.Request]:
     """A transaction of two partitions that is decided, and what says that one has its marker."""
     life, other = ready(), Place("there", "out", 1)
     life.stamp(OUT)
     life.stamp(other)
-    life.heard(answer(rq.AddPartitionsToTxnResponse, only(life, 0)), 0)
+    life.heard(answer(api.AddPartitionsToTxnResponse, only(life, 0)), 0)
     life.end(COMMIT, 0)
-    life.heard(answer(rq.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
+    life.heard(answer(api.EndTxnResponse, only(life, 0), producer_id=7, epoch=1), 0)
     life.marked([OUT], 0)
     return life, only(life, 0)
 
@@ -226,9 +226,9 @@ def test_behind_the_decision_nothing_asks_for_an_abort(result: Any, is_answered:
     life = with_record()
     life.end(result, 0)
     asked = only(life, 0)
-    life.heard(answer(rq.EndTxnResponse, asked, "CONCURRENT_TRANSACTIONS"), 0)
+    life.heard(answer(api.EndTxnResponse, asked, "CONCURRENT_TRANSACTIONS"), 0)
     if is_answered:
-        life.heard(answer(rq.EndTxnResponse, asked, "NEW_ERROR"), 0)
+        life.heard(answer(api.EndTxnResponse, asked, "NEW_ERROR"), 0)
     else:
         life.not_written(asked.id, "denied", True, 0)
 
@@ -240,8 +240,8 @@ def test_an_id_that_expires_behind_the_decision_has_ended_as_it_was_decided() ->
     life = with_record()
     life.end(COMMIT, 0)
     asked = only(life, 0)
-    life.heard(answer(rq.EndTxnResponse, asked, "CONCURRENT_TRANSACTIONS"), 0)
-    life.heard(answer(rq.EndTxnResponse, asked, "INVALID_PRODUCER_ID_MAPPING"), 0)
+    life.heard(answer(api.EndTxnResponse, asked, "CONCURRENT_TRANSACTIONS"), 0)
+    life.heard(answer(api.EndTxnResponse, asked, "INVALID_PRODUCER_ID_MAPPING"), 0)
 
     assert life.problem is None
     assert life.is_over
@@ -270,7 +270,7 @@ def test_an_abort_waits_for_what_is_under_way_behind_one_that_is_not_over() -> N
     assert not life.is_over
     assert life.turn(2_100) == []
 
-    life.heard(answer(rq.AddPartitionsToTxnResponse, asked, "CONCURRENT_TRANSACTIONS"), 2_200)
+    life.heard(answer(api.AddPartitionsToTxnResponse, asked, "CONCURRENT_TRANSACTIONS"), 2_200)
     assert life.is_over
     assert life.turn(60_000) == []
 
@@ -283,13 +283,13 @@ def test_an_abort_ends_what_has_begun_behind_one_that_was_not_over(how: str) -> 
     asked = only(life, ENDS_WITHIN_MS)
     life.end(ABORT, 2_100)
     if how == "begun":
-        life.heard(answer(rq.AddPartitionsToTxnResponse, asked), 2_200)
+        life.heard(answer(api.AddPartitionsToTxnResponse, asked), 2_200)
     else:
         life.not_written(asked.id, "no broker", False, 2_200)
 
     ended = only(life, 2_200)
     assert (ended.result, ended.epoch) == (ABORT, 1)
-    life.heard(answer(rq.EndTxnResponse, ended, producer_id=7, epoch=2), 2_300)
+    life.heard(answer(api.EndTxnResponse, ended, producer_id=7, epoch=2), 2_300)
     assert life.is_over
 
 
@@ -298,13 +298,13 @@ def test_a_producer_that_is_not_known_any_more_says_which_it_was() -> None:
     life = ready()
     life.stamp(OUT)
     life.heard(
-        answer(rq.AddPartitionsToTxnResponse, only(life, 0), "INVALID_PRODUCER_ID_MAPPING"), 0
+        answer(api.AddPartitionsToTxnResponse, only(life, 0), "INVALID_PRODUCER_ID_MAPPING"), 0
     )
     life.end(ABORT, 0)
     life.init(0)
 
     asked = only(life, 0)
     assert (asked.producer_id, asked.epoch) == (7, 0)
-    life.heard(answer(rq.InitProducerIdResponse, asked, "PRODUCER_FENCED"), 0)
+    life.heard(answer(api.InitProducerIdResponse, asked, "PRODUCER_FENCED"), 0)
     assert life.problem is not None
     assert life.problem.fatal()

@@ -2,7 +2,7 @@
 
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.offsets import Unit
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -13,7 +13,7 @@ def test_it_goes_from_the_first_message_to_behind_the_last() -> None:
         unit.read(T1, position, 2)
     unit.read(T0, 1, -1)
 
-    assert unit.offsets == (rq.CommittedOffset("t", 0, 1), rq.CommittedOffset("t", 1, 9, 2))
+    assert unit.offsets == (api.CommittedOffset("t", 0, 1), api.CommittedOffset("t", 1, 9, 2))
     assert unit.beginnings == {T0: 0, T1: 4}
 
 
@@ -23,7 +23,7 @@ def test_a_partition_that_has_gone_stays_in_the_offsets() -> None:
     unit.read(T0, 1, -1)
     unit.moved([T0])
 
-    assert unit.offsets == (rq.CommittedOffset("t", 0, 1),)
+    assert unit.offsets == (api.CommittedOffset("t", 0, 1),)
 
 
 def test_a_consumer_is_not_set_back_where_others_may_have_gone_on() -> None:

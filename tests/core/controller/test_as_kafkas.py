@@ -3,7 +3,7 @@
 from typing import Any
 
 from coordlib.core.controller.states import BrokerState, Partition, ReplicaState
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import clusters as c
 from tests.tools.clusters import MEMBERS
 from tests.tools.driving import Conversation
@@ -36,7 +36,7 @@ def test_what_is_made_is_in_sync_where_its_brokers_are_active() -> None:
     c.says(talk, 2, "Stopping")
     talk.send(c.create(c.new_topic("t", assignment=[(1, 2, 3)])))
     more: dict[str, Any] = {"assignment": {"1": (3, 2, 1)}}
-    talk.send(c.about(rq.CreatePartitions, topic="t", count=2, **more))
+    talk.send(c.about(api.CreatePartitions, topic="t", count=2, **more))
 
     assert [(row.leader, row.isr, row.leader_epoch) for row in rows(talk)] == [(1, (1,), 0)] * 2
 
@@ -53,7 +53,7 @@ def test_each_topic_has_an_id_of_its_own() -> None:
         "c": offset + 2 * 2**39,
     }
     assert {row.topic_id for row in rows(talk, "c")} == {first["c"]}
-    talk.send(c.about(rq.CreatePartitions, topic="c", count=3))
+    talk.send(c.about(api.CreatePartitions, topic="c", count=3))
     assert {row.topic_id for row in rows(talk, "c")} == {first["c"]}
 
     talk.send(c.create(c.new_topic("d"), validate_only=True))
@@ -66,7 +66,7 @@ def test_nothing_is_placed_where_nobody_is_active() -> None:
     talk = c.active()
     for number in MEMBERS:
         c.says(talk, number, "Stopping")
-    line = talk.send(c.about(rq.CreatePartitions, topic="t", count=2))[-1]
+    line = talk.send(c.about(api.CreatePartitions, topic="t", count=2))[-1]
     assert "error=INVALID_REPLICATION_FACTOR" in line
     line = talk.send(c.create(c.new_topic("u")))[-1]
     assert "error=INVALID_REPLICATION_FACTOR" in line
@@ -136,11 +136,11 @@ def test_all_of_an_isr_stop_and_the_last_leads_to_the_end() -> None:
 def test_a_broker_that_dies_while_it_deletes_is_waited_for() -> None:
     """It may come back with half of it: it is told once more then."""
     talk = c.active()
-    talk.send(c.about(rq.DeleteTopics, topics=("t",)))
+    talk.send(c.about(api.DeleteTopics, topics=("t",)))
     assert {*c.partition(talk).deleting.values()} == {ReplicaState.DELETION_STARTED}
     c.says(talk, 3, "Inactive")
     assert c.partition(talk).deleting[3] == ReplicaState.DELETION_INELIGIBLE
-    told = rq.DeletedReplica(topic="t", topic_id=c.partition(talk).topic_id, partition=0)
+    told = api.DeletedReplica(topic="t", topic_id=c.partition(talk).topic_id, partition=0)
     for number in (1, 2):
         talk.send(c.deleted(number, MEMBERS_INCARNATION[number], told))
     assert c.topics_of(talk.shard).keys() == {"t"}

@@ -10,8 +10,7 @@ from coordlib import limits
 from coordlib.config import BrokersConfig
 from coordlib.core.controller.protocol import BrokersSettings
 from coordlib.core.controller.states import Broker, BrokerState, ReplicaState
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools import clusters as c
 from tests.tools.driving import SETTINGS, Conversation
 
@@ -53,9 +52,9 @@ ISR = ((1, 0), (2, 1), (3, 2))
     [
         (c.register(-1), "INVALID_REQUEST"),
         (c.register(1, endpoints=()), "INVALID_REQUEST"),
-        (c.register(1, endpoints=(rq.Endpoint("a", "h", 0),)), "INVALID_REQUEST"),
-        (c.register(1, endpoints=(rq.Endpoint("a", "", 1),)), "INVALID_REQUEST"),
-        (c.register(1, endpoints=(rq.Endpoint("a", "h", 1),) * 2), "INVALID_REQUEST"),
+        (c.register(1, endpoints=(api.Endpoint("a", "h", 0),)), "INVALID_REQUEST"),
+        (c.register(1, endpoints=(api.Endpoint("a", "", 1),)), "INVALID_REQUEST"),
+        (c.register(1, endpoints=(api.Endpoint("a", "h", 1),) * 2), "INVALID_REQUEST"),
         (c.register(1, rack=""), "INVALID_REQUEST"),
         (c.register(1, session_timeout_ms=5_999), "INVALID_SESSION_TIMEOUT"),
         (c.register(1, release_timeout_ms=10**9), "INVALID_SESSION_TIMEOUT"),
@@ -70,14 +69,14 @@ ISR = ((1, 0), (2, 1), (3, 2))
         (c.lets_go("thief", c.MEMBERS[1], 4), "INVALID_REQUEST"),
         (c.lets_go("b1", "nobody", 4), "UNKNOWN_MEMBER_ID"),
         (
-            c.lets_go("b1", c.MEMBERS[1], 4, offsets=(rq.CommittedOffset("t", 0, 1),)),
+            c.lets_go("b1", c.MEMBERS[1], 4, offsets=(api.CommittedOffset("t", 0, 1),)),
             "INVALID_REQUEST",
         ),
-        (c.about(rq.UnregisterBroker, broker=9), "BROKER_ID_NOT_REGISTERED"),
-        (c.about(rq.UnregisterBroker, broker=1), "NON_EMPTY_GROUP"),
-        (c.about(rq.DeleteGroup, space="cluster"), "NON_EMPTY_GROUP"),
+        (c.about(api.UnregisterBroker, broker=9), "BROKER_ID_NOT_REGISTERED"),
+        (c.about(api.UnregisterBroker, broker=1), "NON_EMPTY_GROUP"),
+        (c.about(api.DeleteGroup, space="cluster"), "NON_EMPTY_GROUP"),
         (c.create(c.new_topic("u"), c.new_topic("u")), "INVALID_REQUEST"),
-        (c.about(rq.DeleteTopics, topics=("t", "t")), "INVALID_REQUEST"),
+        (c.about(api.DeleteTopics, topics=("t", "t")), "INVALID_REQUEST"),
         (c.elect("preferred", ("t", 0), ("t", 0)), "INVALID_REQUEST"),
     ],
     ids=str,
@@ -98,8 +97,8 @@ def test_a_bad_request_changes_nothing(request_: Any, error: str) -> None:
     [
         (c.register(1, session_timeout_ms=5_999), "session_timeout_ms of 6000 to 1800000"),
         (c.register(1, release_timeout_ms=10**9), "release_timeout_ms of 6000 to 86400000"),
-        (c.about(rq.UnregisterBroker, broker=9), "Check the broker's id"),
-        (c.about(rq.DeleteGroup, space="cluster"), "unregister its brokers"),
+        (c.about(api.UnregisterBroker, broker=9), "Check the broker's id"),
+        (c.about(api.DeleteGroup, space="cluster"), "unregister its brokers"),
     ],
     ids=str,
 )
@@ -185,7 +184,7 @@ def test_a_late_change_of_a_topic_that_was_made_anew_is_refused() -> None:
     talk = c.active()
     topic_id = c.partition(talk).topic_id
 
-    def change(of: int, request_id: str) -> rq.AlterPartition:
+    def change(of: int, request_id: str) -> api.AlterPartition:
         request = c.alter(1, 0, {("t", 0): (0, 0, ISR[:2])}, id=request_id)
         (rows,) = request.topics
         return c.with_fields(request, topics=(c.with_fields(rows, topic_id=of),))
@@ -257,12 +256,12 @@ def test_ten_thousand_rows_of_which_half_are_wrong() -> None:
         (c.new_topic("u", assignment=[()]), "INVALID_REPLICA_ASSIGNMENT"),
         (c.new_topic("u", assignment=[(1,), (1, 2)]), "INVALID_REPLICA_ASSIGNMENT"),
         (c.with_fields(c.new_topic("u", assignment=[(1,)]), partitions=1), "INVALID_REQUEST"),
-        (rq.NewTopic(topic="u", assignment={"1": (1,)}), "INVALID_REPLICA_ASSIGNMENT"),
+        (api.NewTopic(topic="u", assignment={"1": (1,)}), "INVALID_REPLICA_ASSIGNMENT"),
         (c.new_topic("u", 3, 3), "NONE"),
     ],
     ids=str,
 )
-def test_a_topic_that_cannot_be_made(topic: rq.NewTopic, error: str) -> None:
+def test_a_topic_that_cannot_be_made(topic: api.NewTopic, error: str) -> None:
     """The others of the request are made all the same."""
     talk = c.active()
 
@@ -283,10 +282,10 @@ def test_a_host_may_be_as_long_as_it_is_said() -> None:
     """core/wire/README.md: 255 characters of a host, 249 bytes of a name."""
     talk = c.active()
     host = ".".join(["x" * 63] * 4)
-    talk.send(c.register(5, endpoints=(rq.Endpoint("in", host, 9092),)))
+    talk.send(c.register(5, endpoints=(api.Endpoint("in", host, 9092),)))
 
     assert c.cluster_of(talk.shard).brokers[5].endpoints[0].host == host
-    assert "255 bytes" in c.register(5, endpoints=(rq.Endpoint("in", "\n", 1),)).fault()
+    assert "255 bytes" in c.register(5, endpoints=(api.Endpoint("in", "\n", 1),)).fault()
 
 
 def test_a_cluster_has_a_bound_of_partitions() -> None:
@@ -295,7 +294,7 @@ def test_a_cluster_has_a_bound_of_partitions() -> None:
     request = c.create(c.new_topic("u", 2), c.new_topic("v", 1))
 
     assert errors(talk, request) == ["NONE", "POLICY_VIOLATION"]
-    extend = c.about(rq.CreatePartitions, topic="t", count=2)
+    extend = c.about(api.CreatePartitions, topic="t", count=2)
     assert errors(talk, extend) == ["POLICY_VIOLATION"]
 
 
@@ -316,9 +315,9 @@ def test_validation_alone_makes_nothing() -> None:
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (c.about(rq.CreatePartitions, topic="u", count=2), "UNKNOWN_TOPIC_OR_PARTITION"),
-        (c.about(rq.CreatePartitions, topic="t", count=1), "INVALID_PARTITIONS"),
-        (c.about(rq.DeleteTopics, topics=("u",)), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (c.about(api.CreatePartitions, topic="u", count=2), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (c.about(api.CreatePartitions, topic="t", count=1), "INVALID_PARTITIONS"),
+        (c.about(api.DeleteTopics, topics=("u",)), "UNKNOWN_TOPIC_OR_PARTITION"),
         (c.elect("preferred", ("u", 0)), "UNKNOWN_TOPIC_OR_PARTITION"),
         (c.elect("preferred", ("t", 0)), "ELECTION_NOT_NEEDED"),
         (c.elect("unclean", ("t", 0)), "ELECTION_NOT_NEEDED"),
@@ -368,13 +367,13 @@ def test_deletions_are_answered_in_the_order_of_the_report() -> None:
     """INV-82: a refused row changes nothing, also between two that count."""
     talk = c.active(c.new_topic("t", assignment=[(1, 2)] * 3), c.new_topic("a", assignment=[(1,)]))
     topic_id = c.topics_of(talk.shard)["t"].topic_id
-    talk.send(c.about(rq.DeleteTopics, topics=("t",)))
+    talk.send(c.about(api.DeleteTopics, topics=("t",)))
     told = [
-        rq.DeletedReplica(topic="t", topic_id=topic_id, partition=2),
-        rq.DeletedReplica(topic="a", topic_id=c.topics_of(talk.shard)["a"].topic_id, partition=0),
-        rq.DeletedReplica(topic="t", topic_id=topic_id - 1, partition=1),
-        rq.DeletedReplica(topic="t", topic_id=topic_id, partition=0, error="KAFKA_STORAGE_ERROR"),
-        rq.DeletedReplica(topic="t", topic_id=topic_id, partition=7),
+        api.DeletedReplica(topic="t", topic_id=topic_id, partition=2),
+        api.DeletedReplica(topic="a", topic_id=c.topics_of(talk.shard)["a"].topic_id, partition=0),
+        api.DeletedReplica(topic="t", topic_id=topic_id - 1, partition=1),
+        api.DeletedReplica(topic="t", topic_id=topic_id, partition=0, error="KAFKA_STORAGE_ERROR"),
+        api.DeletedReplica(topic="t", topic_id=topic_id, partition=7),
     ]
     (answer,) = answers(talk, c.deleted(1, 0, *told))
 
@@ -485,7 +484,9 @@ def test_a_cluster_has_a_bound_of_brokers() -> None:
 def test_the_bytes_of_all_brokers_are_bounded() -> None:
     """A thousand brokers with sixteen endpoints of the longest hosts."""
     talk = Conversation()
-    long = tuple(rq.Endpoint(f"{n}" + "n" * 240, "h" * 249, 1) for n in range(limits.ENDPOINTS_MAX))
+    long = tuple(
+        api.Endpoint(f"{n}" + "n" * 240, "h" * 249, 1) for n in range(limits.ENDPOINTS_MAX)
+    )
     found = [errors(talk, c.register(n, endpoints=long))[0] for n in range(600)]
 
     assert {*found} == {"NONE", "GROUP_MAX_SIZE_REACHED"}
@@ -496,7 +497,7 @@ def test_the_bytes_of_all_brokers_are_bounded() -> None:
 def test_a_large_picture_comes_in_parts() -> None:
     """An answer is read as a whole; a record has a bound."""
     talk = c.active(c.new_topic("t" * 200, assignment=[(1, 2, 3)] * 4_000))
-    parts = answers(talk, c.about(rq.Metadata))
+    parts = answers(talk, c.about(api.Metadata))
 
     assert [each["part"] for each in parts] == [*range(len(parts))]
     assert len({each["parts"] for each in parts}) == 1 < len(parts)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from coordlib.core.controller.states import BrokerState
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import clusters as c
 from tests.tools.clusters import MEMBERS, RELEASE_MS, SESSION_MS
 from tests.tools.driving import Conversation
@@ -128,15 +128,15 @@ def test_an_inactive_broker_stays_registered_without_a_session() -> None:
 def test_a_deletion_that_waits_says_for_whom() -> None:
     """INV-80: a broker that is away for ever; UnregisterBroker ends the wait."""
     talk = c.deleting()
-    ask: Any = c.about(rq.DescribeGroup, space="cluster")
+    ask: Any = c.about(api.DescribeGroup, space="cluster")
     (line,) = talk.send(ask)
     assert 'b3-t-0-2 client=b3 reason="has not deleted its replicas"' in line
     for number in (1, 2):
-        row = rq.DeletedReplica(topic="t", topic_id=7, partition=0)
+        row = api.DeletedReplica(topic="t", topic_id=7, partition=0)
         talk.send(c.deleted(number, number - 1, row))
     assert c.topics_of(talk.shard).keys() == {"t"}
     talk.send(c.leaves("b3", MEMBERS[3]))
-    talk.send(c.about(rq.UnregisterBroker, broker=3))
+    talk.send(c.about(api.UnregisterBroker, broker=3))
 
     assert c.topics_of(talk.shard) == {}
     assert c.partitions_of(talk.shard) == {}
@@ -147,8 +147,8 @@ def test_an_empty_cluster_can_be_deleted() -> None:
     talk = c.registered()
     for number, member in MEMBERS.items():
         talk.send(c.leaves(f"b{number}", member))
-        talk.send(c.about(rq.UnregisterBroker, broker=number))
-    talk.send(c.about(rq.DeleteGroup, space="cluster"))
+        talk.send(c.about(api.UnregisterBroker, broker=number))
+    talk.send(c.about(api.DeleteGroup, space="cluster"))
     assert ("cluster", "g") not in talk.shard.rows
     outputs = {each.topic: each.value for each in talk.end_batch_raw()}
 

@@ -10,8 +10,7 @@ import pytest
 from coordlib import limits
 from coordlib.client.controller.metadata import Picture
 from coordlib.core.controller.states import PARTITIONS, TOPICS, Partition, ReplicaState, Topic
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools import clusters as c
 from tests.tools import core
 from tests.tools.driving import Conversation
@@ -61,7 +60,7 @@ def test_topics_of_an_answer_stand_in_parts() -> None:
     nearly more than an output topic takes, and readers hold it whole."""
     talk, picture = c.registered(), Picture()
     names = with_topics(talk, 20_000)
-    parts = read(said(talk, c.about(rq.Metadata)), "Metadata", picture.answered)
+    parts = read(said(talk, c.about(api.Metadata)), "Metadata", picture.answered)
     picture.complete()
     shown = picture.show()
 
@@ -75,11 +74,11 @@ def test_an_answer_that_is_too_large_by_its_topics_is_refused() -> None:
     """INV-43: topics count as partitions do: anybody's question must not quarantine a cluster."""
     talk = c.registered()
     names = with_topics(talk, 25_000)
-    answer, *_ = said(talk, c.about(rq.Metadata))
+    answer, *_ = said(talk, c.about(api.Metadata))
     assert json.loads(answer)["error"] == "INVALID_REQUEST"
     for some in (names[:3_000], []):
         picture = Picture()
-        read(said(talk, c.about(rq.Metadata, topics=some)), "Metadata", picture.answered)
+        read(said(talk, c.about(api.Metadata, topics=some)), "Metadata", picture.answered)
         picture.complete()
         shown = picture.show()
         assert shown is not None
@@ -100,10 +99,10 @@ def test_topics_of_one_change_stand_in_parts(
     talk.send(c.register(9))
     talk.tick()
     names = with_topics(talk, count, deleted_on=9)
-    asked = c.about(rq.Metadata, topics=names[-100:])
+    asked = c.about(api.Metadata, topics=names[-100:])
     read(said(talk, asked), "Metadata", picture.answered)
     talk.send(c.leaves("b9", c.cluster_of(talk.shard).brokers[9].member))
-    forget = c.about(rq.UnregisterBroker, broker=9)
+    forget = c.about(api.UnregisterBroker, broker=9)
     parts = read(said(talk, forget), "MetadataChanged", picture.changed)
     picture.complete()
     shown = picture.show()

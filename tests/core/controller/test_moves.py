@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.core.controller import topics
 from coordlib.core.controller.states import Partition
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import clusters as c
 from tests.tools.clusters import MEMBERS, SESSION_MS
 from tests.tools.driving import Conversation
@@ -73,7 +73,7 @@ def test_a_move_is_not_cancelled_while_a_former_leader_may_act() -> None:
     refused = talk.send(c.move(("t", 0), None))[-1]
     newer = c.cluster_of(talk.shard).brokers[1]
     talk.send(c.beat(1, newer.incarnation, newer.since, client="newer"))
-    told = rq.DeletedReplica(topic="t", topic_id=c.partition(talk).topic_id, partition=0)
+    told = api.DeletedReplica(topic="t", topic_id=c.partition(talk).topic_id, partition=0)
     talk.send(c.deleted(1, newer.incarnation, told, client="newer"))
     for _ in range(SESSION_MS // 1_000 + 1):
         talk.tick(after_ms=1_000)
@@ -106,12 +106,12 @@ def test_a_report_about_some_partitions_does_not_read_the_whole_topic(
     was the last one must not cost what the topic has: a shard has other entities to judge."""
     count = 500
     talk = c.active(c.new_topic("t", assignment=[(1, 2)] * count))
-    talk.send(c.about(rq.DeleteTopics, topics=("t",)))
+    talk.send(c.about(api.DeleteTopics, topics=("t",)))
     looks.clear()
     topic_id = c.partition(talk).topic_id
 
     def report(broker: int, *numbers: int) -> None:
-        rows: Any = (rq.DeletedReplica(topic="t", topic_id=topic_id, partition=n) for n in numbers)
+        rows: Any = (api.DeletedReplica(topic="t", topic_id=topic_id, partition=n) for n in numbers)
         talk.send(c.deleted(broker, broker - 1, *rows))
 
     for start in range(0, count, 50):

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import clusters as c
 from tests.tools.clusters import MEMBERS, RELEASE_MS, SESSION_MS
 from tests.tools.driving import Conversation
 
-FORGET: Any = c.about(rq.UnregisterBroker, broker=1)
-DELETE: Any = c.about(rq.DeleteTopics, topics=("t",))
+FORGET: Any = c.about(api.UnregisterBroker, broker=1)
+DELETE: Any = c.about(api.DeleteTopics, topics=("t",))
 
 
 def others_delete(talk: Conversation, *brokers: int) -> None:
     """These brokers have deleted what they had of t/0."""
-    told = rq.DeletedReplica(topic="t", topic_id=c.partition(talk).topic_id, partition=0)
+    told = api.DeletedReplica(topic="t", topic_id=c.partition(talk).topic_id, partition=0)
     for number in brokers:
         incarnation = c.cluster_of(talk.shard).brokers[number].incarnation
         talk.send(c.deleted(number, incarnation, told))
@@ -83,7 +83,7 @@ def test_a_newer_process_does_not_end_the_lease_of_the_older_one(is_deleted_firs
     newer = c.cluster_of(talk.shard).brokers[1]
     says = {"client": "b1-again"}
     talk.send(c.beat(1, newer.incarnation, newer.since, **says))
-    told = rq.DeletedReplica(topic="t", topic_id=c.partition(talk).topic_id, partition=0)
+    told = api.DeletedReplica(topic="t", topic_id=c.partition(talk).topic_id, partition=0)
     talk.send(c.deleted(1, newer.incarnation, told, **says))
     others_delete(talk, 2, 3)
 

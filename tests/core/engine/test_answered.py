@@ -32,8 +32,7 @@ from coordlib.core.engine.effects import (
 from coordlib.core.engine.step import THROTTLE_MS, TOO_MUCH_UNREAD
 from coordlib.core.groups.offsets import commit as offset_commit
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.errors import ErrorCode
 from tests.core.groups.test_properties import compacted, run_in_batches, said
 from tests.tools import assigned_logs, producers, random_logs
@@ -72,7 +71,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- the count ----------------------------------------------------------------------------------
 
 
-def asked(request: rq.Request, size_bytes: int = 0) -> Asked:
+def asked(request: api.Request, size_bytes: int = 0) -> Asked:
     return Asked(request, size_bytes)
 
 
@@ -160,7 +159,7 @@ def test_small_counts_share_a_row() -> None:
     ],
 )
 def test_who_waits(
-    request_: rq.Request, total: int, size: int, is_unread: bool, waits: bool
+    request_: api.Request, total: int, size: int, is_unread: bool, waits: bool
 ) -> None:
     """The table at the head of effects.py."""
     count = Answered([(0, total)], 64 * limits.MIB)
@@ -171,8 +170,8 @@ def test_who_waits(
 def test_a_refusal_is_one_to_try_again() -> None:
     """Clients repeat what is refused so; no wire version is needed for it."""
     assert ErrorCode.THROTTLING_QUOTA_EXCEEDED.retriable
-    assert rq.Heartbeat.WAITS is rq.Waits.NEVER
-    assert rq.OffsetCommit.WAITS is rq.PendingCommit.WAITS is rq.Waits.AS_A_COMMIT
+    assert api.Heartbeat.WAITS is api.Waits.NEVER
+    assert api.OffsetCommit.WAITS is api.PendingCommit.WAITS is api.Waits.AS_A_COMMIT
 
 
 # ---- a model: all short courses -----------------------------------------------------------------
@@ -197,7 +196,7 @@ def prepared() -> Conversation:
     talk = Conversation(how)
     with_members(talk, "g")
     with_members(talk, "h")
-    rows = tuple(rq.CommittedOffset("t", p, p, metadata="m" * 100) for p in range(30))
+    rows = tuple(api.CommittedOffset("t", p, p, metadata="m" * 100) for p in range(30))
     talk.send(commit("tool", group="k", offsets=rows))
     talk.tick()
     talk.end_batch()
@@ -205,16 +204,16 @@ def prepared() -> Conversation:
 
 
 #: What may come next: by a letter.
-def next_of(letter: str, talk_offset: int, group: dict[str, str], count: int) -> rq.AnyRequest:
-    some = (rq.TopicPartitions("t", tuple(range(9))),)
+def next_of(letter: str, talk_offset: int, group: dict[str, str], count: int) -> api.AnyRequest:
+    some = (api.TopicPartitions("t", tuple(range(9))),)
     return {
         "L": lambda: join("a", "j1", group="g", protocols={"range": METADATA}),  # the leader, again
         "H": lambda: join("a", "j1", group="h", protocols={"range": METADATA}),
         "F": lambda: fetch("x", id=f"f{count}", group="k"),
         "s": lambda: fetch("x", id=f"s{count}", group="k", topics=some),
         "R": lambda: join("b", f"r{count}", group="h", member=group["h"], generation=1),
-        "T": lambda: rq.Tick(v=1, published=talk_offset - 1),
-        "t": lambda: rq.Tick(v=1, published=talk_offset - 3),
+        "T": lambda: api.Tick(v=1, published=talk_offset - 1),
+        "t": lambda: api.Tick(v=1, published=talk_offset - 3),
     }[letter]()
 
 
@@ -309,7 +308,7 @@ def test_whoever_was_refused_is_answered_after_a_tick(courses: Iterator[Course])
         for record in course.log:
             if f"r0-{record.offset}" not in refused:
                 continue
-            tick = codec.encode(rq.Tick(v=1, published=offset - 1))
+            tick = codec.encode(api.Tick(v=1, published=offset - 1))
             again = [
                 InputRecord(REQUESTS, offset, record.timestamp_ms + 100, tick),
                 InputRecord(REQUESTS, offset + 1, record.timestamp_ms + 100, record.value),
@@ -406,8 +405,8 @@ def test_who_is_put_off_changes_nothing_and_history_tells(small: None) -> None:
     assert talk.group("g") is before
 
 
-def rows_of(count: int, metadata: str = "") -> tuple[rq.CommittedOffset, ...]:
-    return tuple(rq.CommittedOffset("t", p, 1, metadata=metadata) for p in range(count))
+def rows_of(count: int, metadata: str = "") -> tuple[api.CommittedOffset, ...]:
+    return tuple(api.CommittedOffset("t", p, 1, metadata=metadata) for p in range(count))
 
 
 def test_ordinary_commits_are_taken_whatever_was_said(small: None) -> None:
@@ -470,7 +469,7 @@ def test_positions_count_nothing_and_are_not_refused(small: None) -> None:
     """INV-02: their place among the requests depends on the cut; what they say must not."""
     talk = prepared()
     before = talk.shard._answered.rows
-    rows = tuple(rq.CommittedOffset("t", p, 1, metadata="n" * 100) for p in range(30))
+    rows = tuple(api.CommittedOffset("t", p, 1, metadata="n" * 100) for p in range(30))
     for number in range(30):
         talk.send(commit("x", id=f"c{number}", group="k", offsets=rows), topic=COMMITS)
 
@@ -569,7 +568,7 @@ def test_all_deadlines_wait_from_twice_the_bound_on(small: None) -> None:
     log = []
     for n in range(20):
         covered = first + n - 1 if n % 5 == 4 else -1
-        value = codec.encode(rq.Tick(v=1, published=covered))
+        value = codec.encode(api.Tick(v=1, published=covered))
         log.append(InputRecord(REQUESTS, first + n, talk.now_ms + 1_000 * n, value))
     removed = []
     shard = Shard(blob, PRODUCTION)
@@ -603,7 +602,7 @@ def test_decisions_wait_and_are_said_again(small: None) -> None:
         talk.tick()
     waiting = talk.shard.status().undecided
     assert len(waiting) == 10
-    record = rq.TxnDecided(v=1, committed=waiting)
+    record = api.TxnDecided(v=1, committed=waiting)
 
     decided = []
     while waiting:
@@ -642,7 +641,7 @@ def test_retention_waits_too(small: None) -> None:
     """Groups with a hundred thousand offsets each expire at the same check: not in one record."""
     how = settings(offsets_retention_ms=10_000, check_interval_ms=1_000)
     talk = Conversation(how)
-    rows = tuple(rq.CommittedOffset("t", p, p) for p in range(300))
+    rows = tuple(api.CommittedOffset("t", p, p) for p in range(300))
     talk.tick()
     for number in range(6):
         talk.send(commit("tool", group=f"k{number}", offsets=rows))

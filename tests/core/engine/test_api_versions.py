@@ -10,18 +10,17 @@ from msgspec.structs import replace
 from coordlib import limits
 from coordlib.core.engine.effects import EVENTS, FREE_BYTES, RESPONSES
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import WIRE_VERSION, Refusal, RequestReader, fields_by_type
 from tests.tools.driving import SETTINGS, Conversation, settings
 
 PAGE = (Path(codec.__file__).parent / "README.md").read_text()
 #: The fields of each request, by the wire version.
 FIELDS = Path(__file__).parent / "request_fields"
-QUESTION = rq.ApiVersions(v=1, id="q", client="tool")
+QUESTION = api.ApiVersions(v=1, id="q", client="tool")
 
 
-def answered(talk: Conversation, question: rq.ApiVersions = QUESTION) -> dict[str, Any]:
+def answered(talk: Conversation, question: api.ApiVersions = QUESTION) -> dict[str, Any]:
     talk.send(question)
     found: dict[str, Any] = json.loads(talk.outputs[-1].value or b"")
     return found
@@ -33,7 +32,7 @@ def test_any_shard_answers_and_nothing_changes(shard: int, group: str) -> None:
     """A client asks before it has a group, and wherever it likes."""
     talk = Conversation(replace(SETTINGS, shard=shard, shards=3))
     before = talk.shard.encode()
-    told = answered(talk, rq.ApiVersions(v=1, id="q", client="tool", group=group))
+    told = answered(talk, api.ApiVersions(v=1, id="q", client="tool", group=group))
 
     assert (told["type"], told["error"], told["group"]) == ("ApiVersions", "NONE", group)
     assert [each.topic for each in talk.outputs] == [RESPONSES]
@@ -45,7 +44,7 @@ def test_it_names_the_requests_that_this_job_reads_with_all_their_fields() -> No
     """A field that is read and not named is sent by nobody."""
     told = answered(Conversation())["types"]
 
-    requests = {each for each in rq.AnyRequest.__args__ if issubclass(each, rq.Request)}
+    requests = {each for each in api.AnyRequest.__args__ if issubclass(each, api.Request)}
     assert set(told) == {each.__struct_config__.tag for each in requests}
     for each in requests:
         own = {name for name in told[each.__struct_config__.tag] if "." not in name}
@@ -56,7 +55,7 @@ def test_it_names_the_requests_that_this_job_reads_with_all_their_fields() -> No
 def test_it_names_no_request_that_only_other_code_reads() -> None:
     """A registry without groups reads no JoinGroup, and says so."""
     assert "JoinGroup" in REGISTRY.reader.fields
-    assert list(fields_by_type([rq.ApiVersions, rq.Tick])) == ["ApiVersions"]
+    assert list(fields_by_type([api.ApiVersions, api.Tick])) == ["ApiVersions"]
 
 
 def test_its_limits_are_those_of_the_settings() -> None:
@@ -81,7 +80,7 @@ def test_the_answer_is_small_enough_to_be_free() -> None:
 def test_an_answer_that_nobody_could_read_is_refused() -> None:
     """INV-41: a partition of the answers that does not exist."""
     talk = Conversation()
-    talk.send(rq.ApiVersions(v=1, id="q", client="tool", reply=7))
+    talk.send(api.ApiVersions(v=1, id="q", client="tool", reply=7))
 
     refused, line = (json.loads(each.value or b"") for each in talk.outputs)
     assert (refused["type"], refused["error"]) == ("Rejected", "INVALID_REQUEST")
@@ -120,7 +119,7 @@ def test_a_field_that_is_added_raises_the_wire_version() -> None:
 
 def test_a_job_that_lacks_the_request_says_so_by_its_error() -> None:
     """A registry may have few kinds: the client takes that for an answer without types."""
-    older = RequestReader((rq.JoinGroup, rq.Heartbeat)).read(codec.encode(QUESTION))
+    older = RequestReader((api.JoinGroup, api.Heartbeat)).read(codec.encode(QUESTION))
 
     assert isinstance(older, Refusal)
     assert (older.error.name, older.id, older.client) == ("UNSUPPORTED_VERSION", "q", "tool")

@@ -18,8 +18,7 @@ from coordlib.core.engine.protocol import Family, Registry
 from coordlib.core.engine.rows import Row
 from coordlib.core.engine.state import InputRecord, ShardSettings, decode_blob, restore, topics_of
 from coordlib.core.engine.step import Decide, Facts, Kind, Known, Step
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import Message, shard_of
 from coordlib.errors import ErrorCode
 from tests.tools import core
@@ -29,7 +28,7 @@ SHARDS = 2
 HERE, THERE = (next(n for n in map(str, range(9)) if shard_of(n, SHARDS) == s) for s in (0, 1))
 
 
-class Pay(rq.Request, tag="Pay", frozen=True, kw_only=True):
+class Pay(api.Request, tag="Pay", frozen=True, kw_only=True):
     """Give coins to another purse."""
 
     SPACE: ClassVar[str] = "purse"
@@ -37,7 +36,7 @@ class Pay(rq.Request, tag="Pay", frozen=True, kw_only=True):
     coins: int = 1
 
 
-class PayResponse(rq.Response, tag="Pay", frozen=True):
+class PayResponse(api.Response, tag="Pay", frozen=True):
     pass
 
 
@@ -126,7 +125,7 @@ class City:
         #: Everything that was written.
         self.outputs: list[Output] = []
 
-    def send(self, shard: int, record: rq.Request | rq.Control | bytes) -> list[Output]:
+    def send(self, shard: int, record: api.Request | api.Control | bytes) -> list[Output]:
         value = record if isinstance(record, bytes) else codec.encode(record)
         entry = InputRecord(REQUESTS, self.next[shard], 1_000 + self.next[shard], value)
         self.next[shard] += 1
@@ -157,11 +156,11 @@ class City:
         said: list[Output] = []
         for number in numbers:
             body = msgspec.Raw(self.outbox(sender, to)[number])
-            said += self.send(to, rq.FromShard(v=1, source=sender, seq=number, body=body))
+            said += self.send(to, api.FromShard(v=1, source=sender, seq=number, body=body))
         return said
 
     def tick(self, sender: int, heard: dict[int, int]) -> list[Output]:
-        return self.send(sender, rq.Tick(v=1, published=-1, heard=heard))
+        return self.send(sender, api.Tick(v=1, published=-1, heard=heard))
 
     def end_batch(self) -> None:
         for number, shard in enumerate(self.shards):
@@ -298,7 +297,7 @@ def test_an_entity_that_is_released_catches_up() -> None:
     city.feed(1, 0, 1)  # breaks HERE
     assert events(city.tick(0, {1: 1})) == []
 
-    release = rq.ReleaseQuarantine(v=1, id="q", client="ops", group=HERE, space="purse")
+    release = api.ReleaseQuarantine(v=1, id="q", client="ops", group=HERE, space="purse")
     assert events(city.send(0, release)) == ["GroupReleased", "CoinsArrived"]
 
 
@@ -311,7 +310,7 @@ def test_a_message_of_newer_code_waits_for_it(body: bytes) -> None:
     city.pay(HERE, THERE)
     city.pay(HERE, THERE)
 
-    said = city.send(1, rq.FromShard(v=1, source=0, seq=1, body=msgspec.Raw(body)))
+    said = city.send(1, api.FromShard(v=1, source=0, seq=1, body=msgspec.Raw(body)))
 
     assert events(said) == ["RequestRejected"]
     assert city.shards[1].status().heard == {}
@@ -332,7 +331,7 @@ def test_a_message_for_a_space_that_nothing_judges_is_over() -> None:
     shard.registry.__dict__["read_message"] = msgspec.json.Decoder(Stray).decode
     said = city.send(
         1,
-        rq.FromShard(
+        api.FromShard(
             v=1, source=0, seq=1, body=msgspec.Raw(b'{"group":"x","coins":1,"type":"Paid"}')
         ),
     )
@@ -344,7 +343,7 @@ def test_a_message_for_a_space_that_nothing_judges_is_over() -> None:
 def test_a_shard_without_channels_keeps_its_bytes() -> None:
     """Who does not use them pays nothing, and older code still reads the state."""
     city = City()
-    city.send(0, rq.Tick(v=1, published=-1))
+    city.send(0, api.Tick(v=1, published=-1))
 
     assert len(msgspec.msgpack.decode(city.shards[0].encode())) == 10
     city.pay(HERE, THERE)

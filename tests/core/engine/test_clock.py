@@ -6,7 +6,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.engine import fold
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.driving import (
     FOLLOWER,
     LEADER,
@@ -423,4 +423,4 @@ def test_an_unread_tick_is_no_request() -> None:
     """Ticks belong to the job: nobody is answered, and history does not fill with them."""
     talk = Conversation()
 
-    assert talk.send(rq.Tick(v=1, published=-1)) == []
+    assert talk.send(api.Tick(v=1, published=-1)) == []

@@ -10,8 +10,7 @@ from coordlib import limits
 from coordlib.core.engine.effects import COMMITTED, GROUPS, REQUESTS
 from coordlib.core.engine.refusals import ControlRecords
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.testing.signing import Keyholder, verify
 from tests.core.engine.test_stored_states import FOLDER
 from tests.tools import driving, stored_state
@@ -43,14 +42,14 @@ class Job:
     def restart(self, start: int) -> None:
         self._signer = self._driver.signer(self.talk.settings, start)
 
-    def value(self, record: rq.Control) -> bytes:
+    def value(self, record: api.Control) -> bytes:
         return self._signer.value(self.talk.settings.shard, record)
 
-    def tell(self, record: rq.Control) -> list[str]:
+    def tell(self, record: api.Control) -> list[str]:
         return self.talk.send(self.value(record))
 
     def tick(self) -> list[str]:
-        return self.tell(rq.Tick(v=1, published=self.talk.next_offset - 1))
+        return self.tell(api.Tick(v=1, published=self.talk.next_offset - 1))
 
     def published(self) -> int:
         return self.talk.shard.published
@@ -90,7 +89,7 @@ def test_what_the_driver_signs_is_obeyed() -> None:
 def test_a_signed_tick_covers_nothing_that_comes_after_it() -> None:
     """A defect of the driver must not start deadlines of what is not written yet."""
     job = Job()
-    job.tell(rq.Tick(v=1, published=2**63 - 1))
+    job.tell(api.Tick(v=1, published=2**63 - 1))
 
     assert job.published() == -1
 
@@ -112,7 +111,7 @@ def test_a_driver_that_starts_anew_counts_from_zero(start: int) -> None:
 # -- what others write -----------------------------------------------------------------------
 
 
-def forged(record: rq.Control) -> dict[str, bytes]:
+def forged(record: api.Control) -> dict[str, bytes]:
     """What somebody can write who has no secret, and reads the log."""
     there = msgspec.structs.replace(SETTINGS, shard=1)
     elsewhere = msgspec.structs.replace(SETTINGS, incarnation="u")
@@ -139,7 +138,7 @@ REASONS = {
     "of another key": "its key is none of the job's",
 }
 WRONG = "its signature is not that of this record in this shard"
-FORGED = {"tick": rq.Tick(v=1, published=2**63 - 1), "listing": rq.TopicMetadata(v=1, topics=())}
+FORGED = {"tick": api.Tick(v=1, published=2**63 - 1), "listing": api.TopicMetadata(v=1, topics=())}
 
 
 @pytest.mark.parametrize("what", FORGED)
@@ -172,7 +171,7 @@ def test_a_flood_of_forged_records_has_a_line_for_every_thousandth() -> None:
 def test_a_control_record_among_positions_is_misplaced() -> None:
     """Its place among the requests would depend on where batches end."""
     job = Job()
-    value = job.value(rq.Tick(v=1, published=0))
+    value = job.value(api.Tick(v=1, published=0))
 
     assert rejected(job.talk.send(value, topic=COMMITS), "only OffsetCommit")
     assert job.talk.shard.status().position.control == (0, 0)
@@ -207,7 +206,7 @@ def test_a_record_counts_once(newest: tuple[int, int], counts: bool) -> None:
     signer = DRIVER.signer(SETTINGS)
     value = [signer.value(0, FORGED["listing"]) for _ in range(8)][7]
     request = codec.decode_request(value)
-    assert isinstance(request, rq.Control)
+    assert isinstance(request, api.Control)
     judge = ControlRecords(newest, SETTINGS)
 
     judged = judge.judge(request, InputRecord(REQUESTS, 9, START_MS, value))
@@ -230,11 +229,11 @@ def test_each_shard_counts_by_itself() -> None:
     """A copy from another shard is none of this one's, however high its number is there."""
     signer = DRIVER.signer(SETTINGS)
     for shard in (0, 0, 0, 1):
-        signer.value(shard, rq.Tick(v=1, published=0))
+        signer.value(shard, api.Tick(v=1, published=0))
     here, there = (codec.decode_request(signer.value(s, FORGED["tick"])) for s in (0, 1))
 
-    assert isinstance(here, rq.Tick)
-    assert isinstance(there, rq.Tick)
+    assert isinstance(here, api.Tick)
+    assert isinstance(there, api.Tick)
     assert (here.n, there.n) == ((1, 3), (1, 1))
 
 
@@ -269,7 +268,7 @@ def test_a_key_counts_from_its_own_beginning_only(is_turned: bool) -> None:
     told = [talk.send(join("a"))]
     for start, signer in ((1, signers[0]), (2, signers[1]), (3, signers[0]), (4, signers[1])):
         signer.start = start
-        tick = rq.Tick(v=1, published=talk.next_offset - 1)
+        tick = api.Tick(v=1, published=talk.next_offset - 1)
         told.append(talk.send(signer.value(0, tick)))
 
     assert told[1] == []
@@ -343,7 +342,7 @@ def test_a_shard_that_nobody_signed_for_has_obeyed_no_number() -> None:
     assert (decode_blob(fixture.blob).control, fixture.position.control) == ((0, 0), (0, 0))
 
     offset, time_ms = shard.offset + 1, shard.previous_ms
-    tick = DRIVER.signer(settings).value(0, rq.Tick(v=1, published=shard.offset))
+    tick = DRIVER.signer(settings).value(0, api.Tick(v=1, published=shard.offset))
     shard.judge(InputRecord(REQUESTS, offset, time_ms, tick))
 
     assert shard.published == offset - 1

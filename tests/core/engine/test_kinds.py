@@ -20,7 +20,7 @@ from coordlib.core.groups.group import GroupStep, Refused
 from coordlib.core.groups.kind import OF_ALL_GROUPS, UNKNOWN_TOPICS, GroupKind
 from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.groups.protocol import COMMITS, Groups
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.stored import CommittedValue, ShardPosition
 from coordlib.errors import ErrorCode
 from tests.core.groups.test_topics import listing
@@ -83,7 +83,7 @@ class RoomStep(GroupStep[Room]):
     __slots__ = ()
     DEAD = "Dead"
 
-    def commit_fault(self, _: rq.OffsetCommit) -> Refused:
+    def commit_fault(self, _: api.OffsetCommit) -> Refused:
         return None
 
     def member_fault(self, _member: str, _instance: str | None, _generation: int) -> ErrorCode:
@@ -93,7 +93,7 @@ class RoomStep(GroupStep[Room]):
         self.change(state=state)
 
 
-def enter(step: RoomStep, request: rq.Subscribe) -> None:
+def enter(step: RoomStep, request: api.Subscribe) -> None:
     if request.strategy == "broken":
         raise ZeroDivisionError("enter")
     if request.strategy is not None:
@@ -105,7 +105,7 @@ def enter(step: RoomStep, request: rq.Subscribe) -> None:
     return step.answer(request, generation=step.live.generation)
 
 
-def let_go(step: RoomStep, request: rq.Release) -> None:
+def let_go(step: RoomStep, request: api.Release) -> None:
     step.change(members={}, state="Empty", state_since_clock_ms=step.at.clock_ms)
     step.answer(request)
 
@@ -123,10 +123,10 @@ class Rooms(GroupKind):
     NAME = "room"
     VALUE = Room
     STEP = RoomStep
-    APIS: ClassVar[dict[type[rq.Request], Callable[[Any, Any], None]]] = {
+    APIS: ClassVar[dict[type[api.Request], Callable[[Any, Any], None]]] = {
         **OF_ALL_GROUPS,
-        rq.Subscribe: enter,
-        rq.Release: let_go,
+        api.Subscribe: enter,
+        api.Release: let_go,
     }
     topics_changed = staticmethod(told)
 
@@ -158,13 +158,13 @@ def _rooms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "REGISTRY", registry_of(CLASSIC, Rooms()))
 
 
-def subscribe(client: str, **fields: Any) -> rq.Subscribe:
+def subscribe(client: str, **fields: Any) -> api.Subscribe:
     defaults = {"group": "g", "session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000}
-    return rq.Subscribe(v=1, id="u", client=client, topics=("t",), **{**defaults, **fields})
+    return api.Subscribe(v=1, id="u", client=client, topics=("t",), **{**defaults, **fields})
 
 
-def release(client: str, member: str) -> rq.Release:
-    return rq.Release(v=1, id="r", client=client, group="g", generation=1, member=member, cause=0)
+def release(client: str, member: str) -> api.Release:
+    return api.Release(v=1, id="r", client=client, group="g", generation=1, member=member, cause=0)
 
 
 def room(talk: Conversation) -> Room:
@@ -306,9 +306,9 @@ def test_what_all_kinds_have_goes_to_the_kind_that_the_group_is_of() -> None:
 class RoomsWithoutOffsets(Rooms):
     """A kind that leaves commits and fetches to others."""
 
-    APIS: ClassVar[dict[type[rq.Request], Callable[[Any, Any], None]]] = {
-        rq.Subscribe: enter,
-        rq.Release: let_go,
+    APIS: ClassVar[dict[type[api.Request], Callable[[Any, Any], None]]] = {
+        api.Subscribe: enter,
+        api.Release: let_go,
     }
 
 
@@ -382,7 +382,7 @@ def test_a_session_is_not_renewed_by_positions_of_no_members() -> None:
 
 
 def emit_to(group: str) -> Callable[[Any, Any], None]:
-    def handler(step: RoomStep, request: rq.OffsetCommit) -> None:
+    def handler(step: RoomStep, request: api.OffsetCommit) -> None:
         value = CommittedValue(
             offset=1, leader_epoch=-1, metadata="", commit_ms=1, commit_clock_ms=1, generation=-1,
             member="",
@@ -400,7 +400,7 @@ def test_a_step_that_commits_to_no_group_of_its_own_is_taken_back(
     """INV-42, INV-44: a defect of a kind. An acknowledged offset of a group that is not there, or
     of another one, would be lost by the shard and would stop the next rebuild."""
     rooms = Rooms()
-    monkeypatch.setitem(vars(rooms), "APIS", {**Rooms.APIS, rq.OffsetCommit: emit_to(to)})
+    monkeypatch.setitem(vars(rooms), "APIS", {**Rooms.APIS, api.OffsetCommit: emit_to(to)})
     monkeypatch.setattr(core, "REGISTRY", registry_of(rooms, CLASSIC))
     talk = an_open_room()
     before = len(talk.outputs)

@@ -12,8 +12,7 @@ import pytest
 
 from coordlib.core.engine.effects import EVENTS
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools import assigned_groups as assigned
 from tests.tools.assigned_groups import let_go, subscribe
 from tests.tools.core import UNTRUSTED_TIME_MS, InputRecord
@@ -63,7 +62,7 @@ def kinds_named(talk: Conversation, since: int = 0) -> list[tuple[str, str | Non
     ids=lambda value: type(value).__name__,
 )
 def test_of_no_group_the_only_kind_that_has_such_requests_is_named(
-    request_: rq.AnyRequest | bytes, kind: str | None
+    request_: api.AnyRequest | bytes, kind: str | None
 ) -> None:
     """Nobody has used the name, so nothing but the request can tell which kind it is about."""
     talk = Conversation()
@@ -78,7 +77,7 @@ def test_of_no_group_the_only_kind_that_has_such_requests_is_named(
         subscribe("x", **TOO_SHORT),
         join("x"),
         commit("x", 2, "x-t-0-9"),
-        commit("a", 2, assigned.A, offsets=(rq.CommittedOffset("t", 3, 1),)),
+        commit("a", 2, assigned.A, offsets=(api.CommittedOffset("t", 3, 1),)),
         delete("x"),
         delete_offsets("x", ("t", 0)),
         heartbeat("x", 2, "x-t-0-9", reply=9),
@@ -86,7 +85,7 @@ def test_of_no_group_the_only_kind_that_has_such_requests_is_named(
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_of_a_group_its_kind_is_named(request_: rq.AnyRequest | bytes) -> None:
+def test_of_a_group_its_kind_is_named(request_: api.AnyRequest | bytes) -> None:
     """Whatever is refused in its name, also what could not be read further than the name."""
     talk = assigned.stable()
     before = len(talk.outputs)
@@ -104,7 +103,7 @@ def test_of_a_group_its_kind_is_named(request_: rq.AnyRequest | bytes) -> None:
     ],
 )
 def test_an_empty_group_that_refuses_another_kind_is_of_its_own(
-    make: Any, request_: rq.Request, kind: str
+    make: Any, request_: api.Request, kind: str
 ) -> None:
     """INV-24: it would have become of the other kind, and did not."""
     talk = make()
@@ -127,7 +126,7 @@ def test_an_empty_group_that_changes_its_kind_has_the_new_one() -> None:
     ("request_", "kind"),
     [(subscribe("x", group="h"), "assigned"), (delete("x", group="h"), None)],
 )
-def test_a_request_in_the_wrong_partition(request_: rq.Request, kind: str | None) -> None:
+def test_a_request_in_the_wrong_partition(request_: api.Request, kind: str | None) -> None:
     """A producer with a partitioner of its own: the group may be anywhere, or nowhere."""
     talk = Conversation(msgspec.structs.replace(SETTINGS, shards=2, shard=1))
     talk.send(request_)
@@ -138,7 +137,7 @@ def test_a_request_in_the_wrong_partition(request_: rq.Request, kind: str | None
 @pytest.mark.parametrize(
     ("request_", "kind"), [(join("x"), "classic"), (leave("x", "m"), None), (commit("x", 3), None)]
 )
-def test_a_request_among_the_positions(request_: rq.Request, kind: str | None) -> None:
+def test_a_request_among_the_positions(request_: api.Request, kind: str | None) -> None:
     """Only positions of those who are no members belong there."""
     talk = Conversation()
     talk.send(request_, topic=COMMITS)
@@ -160,7 +159,7 @@ def test_a_record_without_the_brokers_time() -> None:
     [(subscribe("x"), "assigned"), (join("x"), "classic"), (commit("x"), None)],
     ids=lambda value: type(value).__name__,
 )
-def test_a_first_request_whose_step_breaks(request_: rq.Request, kind: str | None) -> None:
+def test_a_first_request_whose_step_breaks(request_: api.Request, kind: str | None) -> None:
     """INV-42: there is no group to set aside, and none of a kind that it would not have been."""
     talk = Conversation()
     with in_force([Defect("g", type(request_).__name__, 0)]):
@@ -187,7 +186,7 @@ def test_a_group_that_is_set_aside_and_released_keeps_its_kind() -> None:
 def test_a_position_that_makes_a_group_names_the_kind_that_it_has() -> None:
     """It is classic until somebody else joins; of rows that made none there is no kind."""
     talk = Conversation(settings(offset_metadata_length_max=1))
-    talk.send(commit("tool", offsets=(rq.CommittedOffset("t", 0, 1, metadata="long"),)))
+    talk.send(commit("tool", offsets=(api.CommittedOffset("t", 0, 1, metadata="long"),)))
     talk.send(commit("tool"))
 
     assert kinds_named(talk) == [

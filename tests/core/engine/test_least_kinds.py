@@ -27,8 +27,7 @@ from coordlib.core.engine.step import (
 from coordlib.core.engine.tables import Table
 from coordlib.core.engine.time import Due
 from coordlib.core.groups.protocol import Groups
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.errors import ErrorCode
 from tests.tools import core
 from tests.tools.driving import Conversation, describe, join, release, settled
@@ -36,11 +35,11 @@ from tests.tools.driving import Conversation, describe, join, release, settled
 # -- a counter -------------------------------------------------------------------------------
 
 
-class Count(rq.Request, tag="Count", frozen=True):
+class Count(api.Request, tag="Count", frozen=True):
     SPACE: ClassVar[str] = "counter"
 
 
-class CountResponse(rq.Response, tag="Count", frozen=True):
+class CountResponse(api.Response, tag="Count", frozen=True):
     count: int = 0
 
 
@@ -86,22 +85,22 @@ def test_the_smallest_kind_has_less_than_30_lines() -> None:
 # -- a club: members, sessions, a table -------------------------------------------------------
 
 
-class Enter(rq.Request, tag="Enter", frozen=True):
+class Enter(api.Request, tag="Enter", frozen=True):
     SPACE: ClassVar[str] = "club"
     session_timeout_ms: int = 10_000
 
 
-class EnterResponse(rq.Response, tag="Enter", frozen=True):
+class EnterResponse(api.Response, tag="Enter", frozen=True):
     pass
 
 
-class Note(rq.Request, tag="Note", frozen=True):
+class Note(api.Request, tag="Note", frozen=True):
     SPACE: ClassVar[str] = "club"
     page: str = ""
     text: str | None = None
 
 
-class NoteResponse(rq.Response, tag="Note", frozen=True):
+class NoteResponse(api.Response, tag="Note", frozen=True):
     before: str | None = None
 
 
@@ -142,7 +141,7 @@ class Clubs(Kind):
     APIS: ClassVar[dict[Any, Any]] = {
         Enter: enter,
         Note: note,
-        rq.Heartbeat: lambda step, request: step.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID),
+        api.Heartbeat: lambda step, request: step.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID),
     }
 
     def create(self, name: str, at: At) -> Club:
@@ -183,16 +182,16 @@ class ClubFamily(Family):
 # -- a lease: no members; it ends by a look, and obeys a job record ----------------------------
 
 
-class Lease(rq.Request, tag="Lease", frozen=True, kw_only=True):
+class Lease(api.Request, tag="Lease", frozen=True, kw_only=True):
     SPACE: ClassVar[str] = "lease"
     group: str = msgspec.field(name="lease_id")
 
 
-class LeaseResponse(rq.Response, tag="Lease", frozen=True):
+class LeaseResponse(api.Response, tag="Lease", frozen=True):
     pass
 
 
-class Recall(rq.Control, tag="Recall", frozen=True, kw_only=True):
+class Recall(api.Control, tag="Recall", frozen=True, kw_only=True):
     """All leases whose ids begin so end now."""
 
     prefix: str
@@ -253,7 +252,7 @@ def _kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(core, "REGISTRY", registry)
 
 
-def asks(type_: type[rq.Request], name: str = "g", client: str = "a", **fields: Any) -> Any:
+def asks(type_: type[api.Request], name: str = "g", client: str = "a", **fields: Any) -> Any:
     return type_(v=1, id="x", client=client, group=name, **fields)
 
 
@@ -337,7 +336,7 @@ def test_heartbeats_put_off_a_session_and_silence_ends_it() -> None:
     """Quiet heartbeats find their entity by its space."""
     talk = Conversation()
     said(talk, asks(Enter))
-    beat = asks(rq.Heartbeat, space="club", generation=0, member="a")
+    beat = asks(api.Heartbeat, space="club", generation=0, member="a")
     for _ in range(6):
         assert said(talk, beat, after_ms=2_000) == []
     gone = [line for _ in range(6) for line in talk.tick(after_ms=2_000)]
@@ -477,11 +476,11 @@ def test_every_kind_can_be_described_found_and_deleted() -> None:
     said(talk, asks(Count))
     seen = said(talk, msgspec.structs.replace(describe("ops"), space="counter"))
     assert (seen[0]["error"], seen[0]["members"]) == ("NONE", [])
-    assert said(talk, asks(rq.FindCoordinator, space="counter"))[0]["shard"] == 0
+    assert said(talk, asks(api.FindCoordinator, space="counter"))[0]["shard"] == 0
     said(talk, asks(Enter))
-    refused = said(talk, asks(rq.DeleteGroup, space="club"))
+    refused = said(talk, asks(api.DeleteGroup, space="club"))
     assert next(iter(refused))["error"] == "NON_EMPTY_GROUP"
-    gone = said(talk, asks(rq.DeleteGroup, space="counter"))
+    gone = said(talk, asks(api.DeleteGroup, space="counter"))
     assert [each["type"] for each in gone] == ["GroupDeleted", "DeleteGroup"]
     assert ("counter", "g") not in talk.shard.rows
 
@@ -489,7 +488,7 @@ def test_every_kind_can_be_described_found_and_deleted() -> None:
 def test_what_no_kind_of_the_space_judges_does_not_apply() -> None:
     """A Heartbeat for a counter: one sentence, and a line of history that names kind and space."""
     talk = Conversation()
-    beat = asks(rq.Heartbeat, space="counter", generation=0, member="a")
+    beat = asks(api.Heartbeat, space="counter", generation=0, member="a")
     assert "does not apply" in said(talk, beat)[0]["message"]
     said(talk, asks(Count))
     answer, line = said(talk, beat)
@@ -508,7 +507,7 @@ def test_a_bad_request_is_refused_in_its_own_space() -> None:
 
 def test_a_space_that_there_is_not_is_refused() -> None:
     """A client of newer code: it is told which spaces this job has."""
-    answer, _ = said(Conversation(), asks(rq.FindCoordinator, space="planet"))
+    answer, _ = said(Conversation(), asks(api.FindCoordinator, space="planet"))
     assert (answer["type"], answer["error"]) == ("Rejected", "INVALID_REQUEST")
     assert answer["message"] == "space must be one of club, counter, group, lease."
 

@@ -5,7 +5,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.core.engine.refusals import OTHER_GENERATION, refused
 from tests.tools.assigned_groups import let_go
 from tests.tools.core import offsets_of
@@ -156,7 +156,7 @@ def test_twenty_thousand_offsets_come_in_parts() -> None:
     talk = Conversation()
     topic = "t" * 200
     for first in range(0, 20_000, 2_500):
-        rows = tuple(rq.CommittedOffset(topic, p, p) for p in range(first, first + 2_500))
+        rows = tuple(api.CommittedOffset(topic, p, p) for p in range(first, first + 2_500))
         talk.send(commit("tool", offsets=rows))
     talk.end_batch()
     talk.outputs.clear()
@@ -176,7 +176,7 @@ def test_named_partitions_come_in_the_order_that_was_asked() -> None:
     """Unknown ones are -1, and an unknown group has none: OffsetFetch never fails."""
     talk = Conversation()
     talk.send(commit("tool"))
-    asked = (rq.TopicPartitions("u", (3,)), rq.TopicPartitions("t", (1, 0)))
+    asked = (api.TopicPartitions("u", (3,)), api.TopicPartitions("t", (1, 0)))
 
     assert talk.send(fetch("tool", topics=asked)) == [
         "answer tool#f OffsetFetch offsets=[(topic=u partition=3 offset=-1 error=NONE), "
@@ -187,21 +187,21 @@ def test_named_partitions_come_in_the_order_that_was_asked() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        fetch("tool", topics=(rq.TopicPartitions("t", (0,) * 25_000),)),
-        fetch("tool", topics=(rq.TopicPartitions("t", (0, 1)), rq.TopicPartitions("t", (1,)))),
-        rq.OffsetDelete(
-            v=1, id="f", client="tool", group="g", topics=(rq.TopicPartitions("t", (3, 3)),)
+        fetch("tool", topics=(api.TopicPartitions("t", (0,) * 25_000),)),
+        fetch("tool", topics=(api.TopicPartitions("t", (0, 1)), api.TopicPartitions("t", (1,)))),
+        api.OffsetDelete(
+            v=1, id="f", client="tool", group="g", topics=(api.TopicPartitions("t", (3, 3)),)
         ),
-        commit("tool", id="f", offsets=(rq.CommittedOffset("t", 1, 1),) * 2),
-        let_go("tool", 1, "m", 0, id="f", offsets=(rq.CommittedOffset("t", 1, 1),) * 2),
+        commit("tool", id="f", offsets=(api.CommittedOffset("t", 1, 1),) * 2),
+        let_go("tool", 1, "m", 0, id="f", offsets=(api.CommittedOffset("t", 1, 1),) * 2),
     ],
     ids=lambda request: type(request).__name__,
 )
-def test_a_request_names_a_partition_once(request_: rq.Request) -> None:
+def test_a_request_names_a_partition_once(request_: api.Request) -> None:
     """INV-68: an OffsetFetch of 50 KB that named one partition 25,000 times had 309 MB of answers,
     and a batch that no driver can collect comes again after every restart."""
     talk = Conversation()
-    talk.send(commit("tool", offsets=(rq.CommittedOffset("t", 0, 5, metadata="\u20ac" * 4_096),)))
+    talk.send(commit("tool", offsets=(api.CommittedOffset("t", 0, 5, metadata="\u20ac" * 4_096),)))
     talk.outputs.clear()
 
     lines = talk.send(request_)
@@ -216,7 +216,7 @@ def test_a_request_names_a_partition_once(request_: rq.Request) -> None:
 def test_an_answer_that_is_too_large_has_to_be_asked_for_in_parts() -> None:
     """INV-68: a group of 16 MiB of offsets, whose texts grow when they are written as JSON."""
     talk = Conversation()
-    row = rq.CommittedOffset("t", 0, 5, metadata='"' * 4_096)
+    row = api.CommittedOffset("t", 0, 5, metadata='"' * 4_096)
     for first in range(0, 2_100, 70):
         rows = (msgspec.structs.replace(row, partition=p) for p in range(first, first + 70))
         talk.send(commit("tool", offsets=tuple(rows)))
@@ -225,7 +225,7 @@ def test_an_answer_that_is_too_large_has_to_be_asked_for_in_parts() -> None:
 
     everything = talk.send(fetch("tool"))
     refusal = msgspec.json.decode(talk.outputs[-1].value or b"")
-    some = talk.send(fetch("tool", topics=(rq.TopicPartitions("t", tuple(range(2_000))),)))
+    some = talk.send(fetch("tool", topics=(api.TopicPartitions("t", tuple(range(2_000))),)))
 
     assert everything == ["answer tool#f OffsetFetch INVALID_REQUEST"]
     assert refusal["message"].startswith("Ask in parts, for some partitions at a time")
@@ -236,7 +236,7 @@ def test_an_answer_that_is_too_large_has_to_be_asked_for_in_parts() -> None:
 
 def test_more_partitions_than_a_fetch_may_name_are_refused() -> None:
     """A list of ten million partitions is 60 MB of answer."""
-    rows = tuple(rq.TopicPartitions(t, tuple(range(13_000))) for t in "tu")
+    rows = tuple(api.TopicPartitions(t, tuple(range(13_000))) for t in "tu")
 
     (answer, _) = Conversation().send(fetch("tool", topics=rows))
 
@@ -343,10 +343,10 @@ def test_offsets_beyond_the_limits_are_refused_row_by_row() -> None:
     """testOffsetMetadataTooLargePartialFailure: the other rows of the request are stored."""
     talk = Conversation(settings(offsets_per_group_max=2, offset_metadata_length_max=3))
     rows = (
-        rq.CommittedOffset("t", 0, 1, metadata="long"),
-        rq.CommittedOffset("t", 1, 1),
-        rq.CommittedOffset("t", 2, 1),
-        rq.CommittedOffset("t", 3, 1),
+        api.CommittedOffset("t", 0, 1, metadata="long"),
+        api.CommittedOffset("t", 1, 1),
+        api.CommittedOffset("t", 2, 1),
+        api.CommittedOffset("t", 3, 1),
     )
 
     assert talk.send(commit("tool", offsets=rows)) == [
@@ -368,9 +368,9 @@ def test_offsets_that_are_kept_count_for_the_next_commit() -> None:
     """A client that commits one partition at a time must not get past the bound."""
     talk = Conversation(settings(offsets_per_group_max=2))
     for partition in range(2):
-        talk.send(commit("tool", offsets=(rq.CommittedOffset("t", partition, 1),)))
+        talk.send(commit("tool", offsets=(api.CommittedOffset("t", partition, 1),)))
 
-    refused_row = talk.send(commit("tool", offsets=(rq.CommittedOffset("t", 2, 1),)))
+    refused_row = talk.send(commit("tool", offsets=(api.CommittedOffset("t", 2, 1),)))
 
     assert refused_row == [
         "answer tool#c OffsetCommit failed="

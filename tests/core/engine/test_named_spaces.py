@@ -8,7 +8,7 @@ import pytest
 from coordlib.core.engine import refusals
 from coordlib.core.engine.protocol import Registry
 from coordlib.core.groups.protocol import Groups
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode
 from tests.core.engine.test_least_kinds import (
     ClubFamily,
@@ -56,26 +56,26 @@ def test_nothing_to_release() -> None:
     talk = Conversation()
     said(talk, asks(Enter))
     why = "This club is not quarantined: there is nothing to release."
-    assert answer_to(talk, asks(rq.ReleaseQuarantine, space="club")) == why
+    assert answer_to(talk, asks(api.ReleaseQuarantine, space="club")) == why
 
 
 @pytest.mark.parametrize(
     ("request_", "why"),
     [
         (asks(Count, ""), "The name of the counter is empty: give one."),
-        (asks(rq.DescribeGroup, "", space="club"), "The name of the club is empty: give one."),
-        (asks(rq.DescribeGroup, ""), "The name of the group is empty: give one."),
+        (asks(api.DescribeGroup, "", space="club"), "The name of the club is empty: give one."),
+        (asks(api.DescribeGroup, ""), "The name of the group is empty: give one."),
     ],
 )
-def test_an_empty_name(request_: rq.Request, why: str) -> None:
+def test_an_empty_name(request_: api.Request, why: str) -> None:
     """A client's setting is missing."""
     assert answer_to(Conversation(), request_) == why
 
 
 @pytest.mark.parametrize(
-    ("type_", "space"), [(Count, "counter"), (Enter, "club"), (rq.OffsetFetch, "group")]
+    ("type_", "space"), [(Count, "counter"), (Enter, "club"), (api.OffsetFetch, "group")]
 )
-def test_the_wrong_shard(type_: type[rq.Request], space: str) -> None:
+def test_the_wrong_shard(type_: type[api.Request], space: str) -> None:
     """A producer with a partitioner of its own."""
     talk = Conversation(msgspec.structs.replace(SETTINGS, shards=2, shard=1))
     assert answer_to(talk, asks(type_, "h")) == f"This {space} belongs into partition 0 of 2."

@@ -28,7 +28,7 @@ from coordlib.core.engine.pages import (
 from coordlib.core.engine.rows import page_row
 from coordlib.core.engine.state import UnknownStateVersion
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import assigned_logs, pending_logs, random_logs
 from tests.tools.core import InputRecord, ShardSettings, fold, of_groups, with_groups
 from tests.tools.defects import DEADLINE, Defect, in_force
@@ -139,7 +139,7 @@ def member_of(talk: Conversation, number: int) -> str:
     return str(member)
 
 
-def said(talk: Conversation, *requests: rq.AnyRequest, after_ms: int = 10) -> list[InputRecord]:
+def said(talk: Conversation, *requests: api.AnyRequest, after_ms: int = 10) -> list[InputRecord]:
     """The records of these requests, which `talk` judges, too."""
     first = len(talk.log)
     for request in requests:

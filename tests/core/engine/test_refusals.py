@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode
 from tests.core.engine.refusals import refused
 from tests.tools.driving import (
@@ -76,7 +76,7 @@ def test_a_refused_join_tells_history_what_its_sender_was_told() -> None:
         delete_offsets("x", ("t", 0)),
     ],
 )
-def test_a_refusal_makes_no_group(request_: rq.Request) -> None:
+def test_a_refusal_makes_no_group(request_: api.Request) -> None:
     """A client that asks for groups that are not there must not make any: not in the shard's
     state, not in the compacted topics."""
     talk = Conversation()
@@ -99,7 +99,7 @@ def test_a_refusal_makes_no_group(request_: rq.Request) -> None:
         (sync("b", 2, FOLLOWER), ErrorCode.REBALANCE_IN_PROGRESS),
     ],
 )
-def test_steps_of_the_protocol_are_no_history(request_: rq.Request, error: ErrorCode) -> None:
+def test_steps_of_the_protocol_are_no_history(request_: api.Request, error: ErrorCode) -> None:
     """A zombie heartbeats for ever: that it was removed stands in history once. And who is asked to
     join again is asked so by a rebalance, which is there too."""
     talk = preparing()
@@ -145,7 +145,7 @@ def test_a_refused_commit_has_the_line_that_it_always_had() -> None:
         join("b"),
     ],
 )
-def test_each_request_of_a_fenced_twin_is_told_once(request_: rq.Request) -> None:
+def test_each_request_of_a_fenced_twin_is_told_once(request_: api.Request) -> None:
     """MemberFenced tells of the moment in which it was replaced; what it asks for afterwards, and
     does not get, is one line more."""
     talk = guarded()

@@ -6,8 +6,7 @@ import pytest
 from coordlib import limits
 from coordlib.core.engine import effects as fx
 from coordlib.core.engine.effects import EffectTooLarge, Output, route
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 
 EVENT = stored.Event(
     event_id="t-r3-1-0",
@@ -33,8 +32,8 @@ COMMITTED = stored.CommittedValue(
 ASSIGNMENT = stored.AssignmentValue(
     generation=2, protocol="range", assignment=b"p", fence=7, since_ms=1
 )
-NOTICE = rs.RebalanceInProgress(group="g", cause="r3-1", generation=1)
-ANSWER = rs.LeaveGroupResponse(id="1", client="c", group="g", cause="r3-1", members=())
+NOTICE = api.RebalanceInProgress(group="g", cause="r3-1", generation=1)
+ANSWER = api.LeaveGroupResponse(id="1", client="c", group="g", cause="r3-1", members=())
 
 
 @pytest.mark.parametrize(
@@ -42,7 +41,7 @@ ANSWER = rs.LeaveGroupResponse(id="1", client="c", group="g", cause="r3-1", memb
     [
         (fx.Respond(1, ANSWER), "responses", 1, b"g"),
         (fx.Notify(2, NOTICE), "responses", 2, b"g"),
-        (fx.Notify(2, rs.Progress(shard=3, offset=1, time_ms=1)), "responses", 2, b""),
+        (fx.Notify(2, api.Progress(shard=3, offset=1, time_ms=1)), "responses", 2, b""),
         (fx.Event(EVENT), "events", 3, b"g"),
         (fx.Publish("assignments", b'["g","m"]', ASSIGNMENT), "assignments", 3, b'["g","m"]'),
         (

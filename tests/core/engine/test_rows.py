@@ -12,7 +12,7 @@ from coordlib.core.engine.tables import Entries, StoredTable
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.core.engine.test_table import value
 from tests.tools.assigned_groups import subscribe, topics
 from tests.tools.core import decode_blob, restored
@@ -58,7 +58,7 @@ def test_a_table_that_was_emptied_has_no_bytes() -> None:
 def test_a_deleted_group_gives_its_bytes_back_in_its_batch() -> None:
     """INV-15: its offsets as well, or who asks next in the batch is refused for no reason."""
     talk = Conversation()
-    rows = tuple(rq.CommittedOffset("t", number, 1) for number in range(50))
+    rows = tuple(api.CommittedOffset("t", number, 1) for number in range(50))
     talk.send(commit("q", offsets=rows))
     talk.send(delete("ops"))
 
@@ -106,7 +106,7 @@ def ids(output: Output) -> Any:
 def test_a_position_that_comes_again_does_nothing() -> None:
     """INV-04: also the newest one, when nothing came after it."""
     talk = Conversation()
-    talk.send(commit("q", offsets=(rq.CommittedOffset("t", 0, 1),)), topic=COMMITS)
+    talk.send(commit("q", offsets=(api.CommittedOffset("t", 0, 1),)), topic=COMMITS)
     talk.end_batch()
     talk.shard.judge(talk.log[-1])
 
@@ -128,7 +128,7 @@ def test_a_heartbeat_under_another_instance_is_not_taken_quietly() -> None:
 def test_other_settings_of_retention_are_looked_at_at_once() -> None:
     """INV-26: bounds were found by the settings of before; a week is an hour now."""
     talk = Conversation()
-    talk.send(commit("q", offsets=(rq.CommittedOffset("t", 0, 1),)))
+    talk.send(commit("q", offsets=(api.CommittedOffset("t", 0, 1),)))
     talk.tick()
     talk.settings = settings(offsets_retention_ms=3_600_000)
     talk.end_batch()
@@ -142,7 +142,7 @@ def test_other_settings_of_retention_are_looked_at_at_once() -> None:
 def test_a_restored_row_has_the_facts_of_its_entries(is_living: bool) -> None:
     """INV-38: that it has any, and that its bound was found without the job's settings."""
     talk = Conversation()
-    talk.send(commit("q", offsets=(rq.CommittedOffset("elsewhere", 0, 1),)))
+    talk.send(commit("q", offsets=(api.CommittedOffset("elsewhere", 0, 1),)))
     if is_living:
         talk.send_all(topics({"t": 1}), subscribe("a", topics=("t",)))
     position = talk.shard.status().position

@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.core.engine.effects import COMMITTED, EVENTS, REQUESTS, RESPONSES
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.core.engine.test_control import state_of
 from tests.tools.core import InputRecord, ShardSettings, fold
 from tests.tools.driving import (
@@ -95,12 +95,12 @@ def test_a_heartbeat_that_is_set_aside_proves_nothing() -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        rq.Tick(v=1, published=5),
-        rq.FromShard(v=1, source=0, seq=1, body=msgspec.Raw(b"{}")),
-        rq.TopicMetadata(v=1, topics={}),
+        api.Tick(v=1, published=5),
+        api.FromShard(v=1, source=0, seq=1, body=msgspec.Raw(b"{}")),
+        api.TopicMetadata(v=1, topics={}),
     ],
 )
-def test_what_the_job_has_written_is_never_set_aside(record: rq.Control) -> None:
+def test_what_the_job_has_written_is_never_set_aside(record: api.Control) -> None:
     """A message between shards that is not judged would hold up its channel for ever."""
     plain, talk = stable(), stable()
     talk.use(aside(f"r0-{talk.next_offset}"))

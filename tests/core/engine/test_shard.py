@@ -8,7 +8,7 @@ import pytest
 from coordlib import limits
 from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.envelope import shard_of
 from tests.core.engine.refusals import JUDGED_BEFORE, OTHER_GENERATION, refused
 from tests.tools.core import (
@@ -97,11 +97,11 @@ def test_notifications_go_once_to_each_partition_that_members_read() -> None:
     "request_",
     [
         join("a", group="g"),
-        rq.DescribeGroup(v=1, id="d", client="a", group="g"),
-        rq.DeleteGroup(v=1, id="d", client="a", group="g"),
-        rq.FindCoordinator(v=1, id="d", client="a", group="g"),
-        rq.OffsetDelete(v=1, id="d", client="a", group="g", topics=()),
-        rq.Tick(v=1, published=3),
+        api.DescribeGroup(v=1, id="d", client="a", group="g"),
+        api.DeleteGroup(v=1, id="d", client="a", group="g"),
+        api.FindCoordinator(v=1, id="d", client="a", group="g"),
+        api.OffsetDelete(v=1, id="d", client="a", group="g", topics=()),
+        api.Tick(v=1, published=3),
         commit("a", 2, LEADER),
     ],
     ids=lambda request: type(request).__name__,
@@ -320,7 +320,7 @@ def break_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_draft: Any, request: Any) -> None:
         raise BrokenInvariant(f"a defect at {request.member}\ud800")
 
-    monkeypatch.setitem(CLASSIC.handlers, rq.Heartbeat, broken)
+    monkeypatch.setitem(CLASSIC.handlers, api.Heartbeat, broken)
 
 
 def test_a_defect_quarantines_its_group_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,9 +454,9 @@ def test_a_batch_without_requests_tells_nothing() -> None:
 
 def test_the_order_of_commits_does_not_show_in_the_blob() -> None:
     """INV-03: what a rebuild reads from the compacted topic comes in another order."""
-    rows = [rq.CommittedOffset(topic, partition, 1) for topic in "ut" for partition in (2, 0, 1)]
+    rows = [api.CommittedOffset(topic, partition, 1) for topic in "ut" for partition in (2, 0, 1)]
 
-    def offsets_of(rows: list[rq.CommittedOffset]) -> bytes:
+    def offsets_of(rows: list[api.CommittedOffset]) -> bytes:
         talk = Conversation()
         talk.send(commit("tool", offsets=tuple(rows)))
         return bytes(talk.shard.groups["g"].encoded().tables["committed"].blocks)

@@ -9,7 +9,7 @@ from coordlib.core.engine.rows import Row
 from coordlib.core.engine.tables import BLOCK_ENTRIES, NO_ENTRIES, Entries, Table
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.offsets.tables import OFFSETS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.stored import CommittedValue
 from tests.tools.core import offsets_of
 from tests.tools.driving import (
@@ -82,7 +82,7 @@ def test_a_table_without_offsets_is_as_a_new_one() -> None:
 def large() -> Conversation:
     """A stable group with offsets of 1,000 partitions, at the beginning of a batch."""
     talk = settled()
-    rows = tuple(rq.CommittedOffset("t", p, p) for p in range(1_000))
+    rows = tuple(api.CommittedOffset("t", p, p) for p in range(1_000))
     talk.send(commit("a", 2, LEADER, offsets=rows))
     talk.end_batch()
     return talk
@@ -94,7 +94,7 @@ def test_a_commit_reads_and_writes_only_the_blocks_that_it_names() -> None:
     cell = talk.shard.groups["g"]
 
     talk.send(commit("a", 2, LEADER))
-    talk.send(fetch("a", topics=(rq.TopicPartitions("t", (0, 1, 999)),)))
+    talk.send(fetch("a", topics=(api.TopicPartitions("t", (0, 1, 999)),)))
 
     assert decoded_blocks(offsets_of(cell)) == 2
     assert len(offsets_of(cell)._names["t"]) == -(-1_000 // BLOCK_ENTRIES)

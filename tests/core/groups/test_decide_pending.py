@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.core.groups.test_pending import committed, keys, rows, set_aside
 from tests.tools import assigned_groups as assigned
 from tests.tools import producers
@@ -133,7 +133,7 @@ def test_a_decision_is_made_once(second: Result) -> None:
 
 # -- who is not believed ---------------------------------------------------------------------
 
-STRANGERS: dict[str, rq.DecidePending] = {
+STRANGERS: dict[str, api.DecidePending] = {
     "nobody": decide("z", "r0-10"),
     "the sender's client without its member": decide("a", "r0-10"),
     "the sender's member from another client": decide("z", "r0-10", member=LEADER, generation=1),

@@ -12,7 +12,7 @@ from coordlib.core.engine.effects import COMMITTED, GROUPS
 from coordlib.core.engine.tables import Entries, name_bytes
 from coordlib.core.groups.classic.group import JOIN_BYTES_MAX, Group
 from coordlib.core.groups.offsets.tables import OFFSETS, offset_bytes
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.stored import CommittedValue
 from tests.tools.core import Shard, facts_of, offsets_of, restore
 from tests.tools.driving import (
@@ -45,8 +45,8 @@ def size_of(talk: Conversation) -> int:
     return counted
 
 
-def row(partition: int, metadata: str = "", topic: str = "t") -> rq.CommittedOffset:
-    return rq.CommittedOffset(topic, partition, 1, metadata=metadata)
+def row(partition: int, metadata: str = "", topic: str = "t") -> api.CommittedOffset:
+    return api.CommittedOffset(topic, partition, 1, metadata=metadata)
 
 
 def failed(lines: list[str]) -> int:
@@ -193,7 +193,7 @@ def test_a_deletion_makes_room() -> None:
     talk.send(commit("tool", offsets=(row(0, "m" * 500),)))
     assert "COORDINATOR_NOT_AVAILABLE" in str(talk.send(commit("tool", group="h")))
 
-    talk.send(rq.DeleteGroup(v=1, id="d", client="ops", group="g"))
+    talk.send(api.DeleteGroup(v=1, id="d", client="ops", group="g"))
 
     assert talk.shard._agenda.size_bytes == 0
     assert "GroupCreated" in str(talk.send(commit("tool", group="h")))
@@ -243,7 +243,7 @@ def test_the_blob_is_never_larger_than_was_counted(text: str, width: int) -> Non
             )
         )
     rows = tuple(
-        rq.CommittedOffset(name, 64 * p + 2**30, 2**62, 2**30, metadata=name) for p in range(50)
+        api.CommittedOffset(name, 64 * p + 2**30, 2**62, 2**30, metadata=name) for p in range(50)
     )
     talk.send(commit("tool", group="offsets", offsets=rows))
     counted = size_of(talk)

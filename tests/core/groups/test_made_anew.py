@@ -11,7 +11,7 @@ from coordlib.core.engine.effects import COMMITTED, EVENTS, RESPONSES, Output
 from coordlib.core.groups.group import learn_topic_ids as learn_ids
 from coordlib.core.groups.group import present_id
 from coordlib.core.groups.protocol import COMMITS, Groups
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.job.sink import ShownIds
 from tests.tools import core
 from tests.tools.assigned_groups import topic_id, topics
@@ -29,12 +29,12 @@ from tests.tools.stored_transactions import set_aside
 OLD, NEW, NEWER = topic_id(1), topic_id(2), topic_id(3)
 
 
-def listing(topic_id: Any, topic: str = "t", partitions: int = 2) -> rq.TopicMetadata:
+def listing(topic_id: Any, topic: str = "t", partitions: int = 2) -> api.TopicMetadata:
     return topics({topic: partitions}, ids={topic: topic_id})
 
 
 def row(offset: int, topic_id: Any = UNSET, partition: int = 0, topic: str = "t") -> Any:
-    return rq.CommittedOffset(topic, partition, offset, topic_id=topic_id)
+    return api.CommittedOffset(topic, partition, offset, topic_id=topic_id)
 
 
 def values(talk: Conversation, topic: str) -> list[dict[str, Any]]:
@@ -135,7 +135,7 @@ def test_a_position_under_an_old_id_is_judged_when_it_is_read() -> None:
     assert "failed" not in answer(talk) or not answer(talk)["failed"]
     assert lines(talk, "OffsetsDeleted") == []
 
-    assert read(talk, topics=(rq.TopicPartitions("t", (0, 1)),)) == [(0, -1, None), (1, -1, None)]
+    assert read(talk, topics=(api.TopicPartitions("t", (0, 1)),)) == [(0, -1, None), (1, -1, None)]
     (line,) = lines(talk, "OffsetsDeleted")
     assert line["detail"]["offsets"][0]["topic_id"] == OLD
     assert talk.shard.groups["g"].entries  # the group is there
@@ -164,9 +164,9 @@ def test_a_broker_that_is_behind_does_not_bring_an_id_back() -> None:
     assert read(talk) == [(0, 4, NEW)]
 
 
-def change(topic_id: str) -> rq.TopicMetadata:
+def change(topic_id: str) -> api.TopicMetadata:
     """Of one topic alone."""
-    return rq.TopicMetadata(v=1, after=None, through="t", topics=(rq.Topic("t", 2, topic_id),))
+    return api.TopicMetadata(v=1, after=None, through="t", topics=(api.Topic("t", 2, topic_id),))
 
 
 @pytest.mark.parametrize("is_restored", [False, True])

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from coordlib.core.engine.effects import EVENTS, RESPONSES
 from coordlib.core.groups.classic import join as join_group
 from coordlib.core.groups.classic import members as guards
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import driving
 from tests.tools.driving import Conversation
 from tests.tools.examples import examples
@@ -116,7 +116,7 @@ class Process:
     def leave(self, remain: bool = False) -> None:
         self.owned = set()
         self.talk.send(
-            driving.leave(self.name, rq.Leaver(self.member, self.instance), remain=remain)
+            driving.leave(self.name, api.Leaver(self.member, self.instance), remain=remain)
         )
 
     def listen(self) -> None:
@@ -203,7 +203,7 @@ class World:
         elif kind < 0.245:
             who = rnd.choice(self.processes)
             by_instance = who.instance is not None and rnd.random() < 0.7
-            row = rq.Leaver("", who.instance) if by_instance else rq.Leaver(who.member)
+            row = api.Leaver("", who.instance) if by_instance else api.Leaver(who.member)
             self.talk.send(driving.leave("admin", row, id=f"l{len(self.talk.log)}"))
         elif kind < 0.32:
             self.write_again()

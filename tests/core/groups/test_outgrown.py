@@ -18,8 +18,7 @@ from coordlib.core.groups.assigned.protocol import ASSIGNED, Assigned
 from coordlib.core.groups.classic.protocol import CLASSIC, Classic
 from coordlib.core.groups.kind import GroupKind
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.job.batch import judge_readable
 from coordlib.job.pipelines import fold_groups
 from tests.tools.assigned_groups import subscribe, topics
@@ -39,7 +38,7 @@ from tests.tools.driving import (
 PRODUCTION = msgspec.structs.replace(SETTINGS, checks_invariants=False)
 
 
-def in_order(*requests: rq.AnyRequest) -> list[InputRecord]:
+def in_order(*requests: api.AnyRequest) -> list[InputRecord]:
     return [
         InputRecord("r", n, START_MS + 10 * n, codec.encode(each))
         for n, each in enumerate(requests)
@@ -76,7 +75,7 @@ def small_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "RECORD_BYTES_MAX", 2_500)
 
 
-def growing(group: str = "g") -> list[rq.AnyRequest]:
+def growing(group: str = "g") -> list[api.AnyRequest]:
     return [join(f"m{n}", group=group, protocols={"range": b"m" * 200}) for n in range(6)]
 
 
@@ -242,14 +241,14 @@ def test_a_quiet_heartbeat_after_it_takes_no_number_of_a_line() -> None:
 @pytest.mark.parametrize(
     ("function", "request_"),
     [
-        ("cover", rq.Tick(v=1, published=1)),
-        ("facts", rq.Tick(v=1, published=1)),
+        ("cover", api.Tick(v=1, published=1)),
+        ("facts", api.Tick(v=1, published=1)),
         ("facts", join("b")),
         ("sessions", join("b")),
     ],
 )
 def test_a_defect_beside_a_step_sets_its_group_aside(
-    function: str, request_: rq.AnyRequest
+    function: str, request_: api.AnyRequest
 ) -> None:
     """What the shard asks of a group by itself may break, too: when a tick covers it, when its row
     is renewed. Its answer is not written then, as nothing of it happened."""

@@ -14,16 +14,15 @@ from coordlib import limits
 from coordlib.core.engine.effects import COMMITTED, EVENTS, RESPONSES, Output
 from coordlib.core.engine.tables import name_bytes
 from coordlib.core.groups.offsets.tables import offset_bytes
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.errors import ErrorCode
 from tests.tools import assigned_groups, assigned_logs, driving, random_logs
 from tests.tools.assigned_groups import subscribe
 from tests.tools.core import InputRecord, ShardSettings, fold, offsets_of, restored
 from tests.tools.driving import LEADER, Conversation, commit, describe, fetch, join
 
-TIMED = rq.CommittedOffset("t", 0, 5, timestamp_ms=1_795_243_200_000)
-PLAIN = rq.CommittedOffset("t", 0, 5)
+TIMED = api.CommittedOffset("t", 0, 5, timestamp_ms=1_795_243_200_000)
+PLAIN = api.CommittedOffset("t", 0, 5)
 
 
 def values(talk: Conversation, topic: str) -> list[dict[str, Any]]:
@@ -36,7 +35,7 @@ def values(talk: Conversation, topic: str) -> list[dict[str, Any]]:
 def test_a_commit_keeps_the_time_that_its_client_named() -> None:
     """How old is what the group has done? Only the client can tell, and asks later."""
     talk = Conversation()
-    talk.send(commit("tool", offsets=(TIMED, rq.CommittedOffset("t", 1, 6))))
+    talk.send(commit("tool", offsets=(TIMED, api.CommittedOffset("t", 1, 6))))
     talk.send(fetch("tool"))
 
     rows = values(talk, RESPONSES)[-1]["offsets"]
@@ -85,7 +84,7 @@ def test_no_offset_is_larger_than_it_is_counted(
     timestamp_ms: Any, offset: int, epoch: int, partition: int, metadata: str
 ) -> None:
     """INV-43: the bound of a shard is a bound of its blob."""
-    row = rq.CommittedOffset("t", partition, offset, epoch, metadata, timestamp_ms)
+    row = api.CommittedOffset("t", partition, offset, epoch, metadata, timestamp_ms)
     talk = Conversation()
     talk.send(commit("tool", offsets=(row,)))
 
@@ -117,7 +116,7 @@ def hosts(talk: Conversation) -> list[str | None]:
 
 
 @pytest.mark.parametrize("enter", [join, subscribe])
-def test_members_are_described_with_their_hosts(enter: Callable[..., rq.Request]) -> None:
+def test_members_are_described_with_their_hosts(enter: Callable[..., api.Request]) -> None:
     """On which machine runs the member that stands still? Its client id need not tell."""
     talk = Conversation()
     talk.send_all(enter("a", host="rack-1-7"), enter("b"))
@@ -171,7 +170,7 @@ def test_another_host_in_a_subscribe_makes_no_new_division() -> None:
 
 @pytest.mark.parametrize("host", ["", "a\nb", "h" * (limits.NAME_LENGTH_MAX + 1)], ids=len)
 @pytest.mark.parametrize("enter", [join, subscribe])
-def test_a_host_is_a_name(enter: Callable[..., rq.Request], host: str) -> None:
+def test_a_host_is_a_name(enter: Callable[..., api.Request], host: str) -> None:
     """It is shown on terminals."""
     talk = Conversation()
     talk.send(enter("a", host=host))
@@ -203,9 +202,9 @@ def test_the_saved_heads_keep_hosts_and_times() -> None:
 def with_own_words(record: InputRecord) -> InputRecord:
     """The same record of a client that names its host, and its time of each position."""
     request = codec.decode_request(record.value)
-    if isinstance(request, rq.JoinGroup | rq.Subscribe):
+    if isinstance(request, api.JoinGroup | api.Subscribe):
         request = replace(request, host=f"host-{record.offset}")
-    elif isinstance(request, rq.OffsetCommit | rq.Release):
+    elif isinstance(request, api.OffsetCommit | api.Release):
         rows = (replace(row, timestamp_ms=record.offset) for row in request.offsets)
         request = replace(request, offsets=tuple(rows))
     else:

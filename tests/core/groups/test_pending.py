@@ -7,7 +7,7 @@ from coordlib.config import TransactionsConfig
 from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.groups.offsets.tables import PENDING
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import assigned_groups as assigned
 from tests.tools.core import ShardSettings, assert_as_new, fold, offsets_of, restored
 from tests.tools.driving import (
@@ -42,8 +42,8 @@ def bounded(**bounds: int) -> ShardSettings:
     return msgspec.structs.replace(SETTINGS, families={**SETTINGS.families, "group": groups})
 
 
-def rows(*named: tuple[str, int, int]) -> tuple[rq.CommittedOffset, ...]:
-    return tuple(rq.CommittedOffset(*row) for row in named)
+def rows(*named: tuple[str, int, int]) -> tuple[api.CommittedOffset, ...]:
+    return tuple(api.CommittedOffset(*row) for row in named)
 
 
 def keys(talk: Conversation, group: str = "g") -> list[str]:
@@ -314,7 +314,7 @@ def test_members_of_an_assigned_group_name_partitions_that_they_own() -> None:
 def test_a_row_with_too_long_metadata_refuses_all() -> None:
     """A program keeps its state there; half of its commit would lie."""
     talk = Conversation(settings(offset_metadata_length_max=2))
-    offsets = (rq.CommittedOffset("t", 0, 1), rq.CommittedOffset("t", 1, 1, metadata="long"))
+    offsets = (api.CommittedOffset("t", 0, 1), api.CommittedOffset("t", 1, 1, metadata="long"))
 
     lines = talk.send(pending_commit("a", offsets=offsets))
 
@@ -397,7 +397,7 @@ def test_all_offsets_name_those_that_are_only_pending() -> None:
         "answer b#f OffsetFetch offsets=[(topic=s offset=1 error=NONE), "
         f"(topic=t offset=-1 {waits}), (topic=u offset=2 error=NONE)] parts=1"
     ]
-    named = (rq.TopicPartitions("t", (0, 1)),)
+    named = (api.TopicPartitions("t", (0, 1)),)
     assert talk.send(fetch("b", topics=named, require_stable=True)) == [
         f"answer b#f OffsetFetch offsets=[(topic=t offset=-1 {waits}), "
         "(topic=t partition=1 offset=-1 error=NONE)] parts=1"
@@ -520,7 +520,7 @@ def set_aside(talk: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch:
         kind = talk.shard.groups["g"].kind
-        patch.setitem(kind.handlers, rq.LeaveGroup, broken)  # type: ignore[arg-type]
+        patch.setitem(kind.handlers, api.LeaveGroup, broken)  # type: ignore[arg-type]
         talk.send(leave("a", LEADER))
     assert talk.group().is_quarantined
 

@@ -7,7 +7,7 @@ from coordlib.core.engine.step import NOT_INDEXED
 from coordlib.core.engine.tables import Entries
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.tables import PENDING, KeptPending
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.driving import Conversation, commit, pending_commit, settings
 
 
@@ -93,5 +93,5 @@ def test_one_commit_reads_pending_rows_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert answer.count("INVALID_COMMIT_OFFSET_SIZE") == 8  # t/1 waits, so one has room
 
 
-def rows(topic: str, count: int) -> tuple[rq.CommittedOffset, ...]:
-    return tuple(rq.CommittedOffset(topic, partition, 5) for partition in range(count))
+def rows(topic: str, count: int) -> tuple[api.CommittedOffset, ...]:
+    return tuple(api.CommittedOffset(topic, partition, 5) for partition in range(count))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coordlib.core.engine.effects import COMMITTED, EVENTS, GROUPS, RESPONSES, TRANSACTIONS, Output
 from coordlib.core.groups.offsets.tables import PENDING, rows_of
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.offsets import KAFKA
 from tests.tools import pending_logs as logs
 from tests.tools import random_logs
@@ -140,7 +140,7 @@ class Oracle:
         #: group, partition -> place in the log, offset; None: it was deleted there
         self.committed: dict[tuple[str, str, int], tuple[int, int | None]] = {}
         #: offset of the record -> the record
-        self.pending: dict[int, rq.PendingCommit] = {}
+        self.pending: dict[int, api.PendingCommit] = {}
 
     @property
     def of_kafka(self) -> tuple[int, ...]:
@@ -150,7 +150,7 @@ class Oracle:
         if (entry := self.pending.pop(offset, None)) and is_committed:
             self.write(entry.group, entry.offsets, offset)
 
-    def write(self, group: str, rows: tuple[rq.CommittedOffset, ...], place: int) -> None:
+    def write(self, group: str, rows: tuple[api.CommittedOffset, ...], place: int) -> None:
         for row in rows:
             key = (group, row.topic, row.partition)
             if self.committed.get(key, (-1, 0))[0] <= place:
@@ -170,16 +170,16 @@ class Oracle:
             if (each.get("cause"), each["type"]) == (own, type(request).__name__)
         ]
         is_taken = bool(answers) and answers[0]["error"] == "NONE"
-        if isinstance(request, rq.PendingCommit) and is_taken:
+        if isinstance(request, api.PendingCommit) and is_taken:
             if answers[0]["pending"] == f"r0-{record.offset}":  # else it came before
                 self.pending[record.offset] = request
-        elif isinstance(request, rq.DecidePending) and is_taken:
+        elif isinstance(request, api.DecidePending) and is_taken:
             self.decide(int(request.pending[3:]), request.result == "commit")
-        elif isinstance(request, rq.OffsetCommit) and is_taken:
+        elif isinstance(request, api.OffsetCommit) and is_taken:
             failed = {(row["topic"], row["partition"]) for row in answers[0]["failed"]}
             kept = [row for row in request.offsets if (row.topic, row.partition) not in failed]
             self.write(request.group, tuple(kept), record.offset)
-        elif isinstance(request, rq.TxnDecided):
+        elif isinstance(request, api.TxnDecided):
             # What a Delta table decides is not Kafka's, whatever record a driver names.
             for offset in set(self.of_kafka).intersection((*request.committed, *request.aborted)):
                 self.decide(offset, offset in request.committed)

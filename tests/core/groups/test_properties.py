@@ -30,8 +30,7 @@ from coordlib.core.groups import kind
 from coordlib.core.groups.classic.group import Group
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.offsets.tables import KeptOffset, offset_bytes
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import Refusal
 from tests.tools import random_logs as logs
 from tests.tools.core import (
@@ -297,12 +296,12 @@ def test_every_request_gets_one_terminal_answer(seed: int) -> None:
     newest = {}
     for record in records:
         request, cause = logs.decoded(record), f"r0-{record.offset}"
-        if isinstance(request, rq.JoinGroup | rq.SyncGroup):
+        if isinstance(request, api.JoinGroup | api.SyncGroup):
             # The same request once more takes the place of the one that waits.
             newest[type(request), request.client, request.group, request.id] = cause
         elif isinstance(request, Refusal):
             assert causes[cause] == (request.id is not None)
-        elif not isinstance(request, rq.Heartbeat | rq.Tick):
+        elif not isinstance(request, api.Heartbeat | api.Tick):
             assert causes[cause] == 1
     assert [cause for cause in newest.values() if causes[cause] + (cause in parked) != 1] == []
 
@@ -330,7 +329,7 @@ def test_a_refused_request_changes_nothing(seed: int) -> None:
         count = len(shard.outputs)
         shard.judge(record)
         request, new = logs.decoded(record), shard.outputs[count:]
-        if not isinstance(request, rq.SyncGroup | rq.OffsetCommit | rq.Heartbeat):
+        if not isinstance(request, api.SyncGroup | api.OffsetCommit | api.Heartbeat):
             continue
         group, offsets = before.get(request.group, (None, []))
         belongs = (
@@ -342,7 +341,7 @@ def test_a_refused_request_changes_nothing(seed: int) -> None:
         by_deadlines = any(b"deadline:" in (output.value or b"") for output in new) or (
             group is not None and group.is_initial
         )
-        is_admin = isinstance(request, rq.OffsetCommit) and request.generation < 0
+        is_admin = isinstance(request, api.OffsetCommit) and request.generation < 0
         if not (belongs or by_deadlines or is_admin):
             after = shard.groups.get(request.group)
             kept = (after.value, list(offsets_of(after))) if after else (None, [])
@@ -456,7 +455,7 @@ def test_groups_do_not_know_of_each_other(seed: int) -> None:
     alone = []
     for record in slow:
         request = logs.decoded(record)
-        theirs = isinstance(request, rq.Request) and request.group != "g"
+        theirs = isinstance(request, api.Request) and request.group != "g"
         alone.append(
             InputRecord(
                 REQUESTS, record.offset, record.timestamp_ms, b"" if theirs else record.value
@@ -485,7 +484,7 @@ def test_any_bytes_decode_or_are_refused(value: bytes) -> None:
     """INV-40: a record is written by anybody who can reach the topic."""
     decoded = codec.decode_request(value)
 
-    assert isinstance(decoded, Refusal | rq.Request | rq.Tick)
+    assert isinstance(decoded, Refusal | api.Request | api.Tick)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -518,7 +517,7 @@ JSON = st.recursive(
     ),
     max_leaves=8,
 )
-FIELDS = st.sampled_from([*rq.JoinGroup.__struct_fields__, "offsets", "topics", "members", "type"])
+FIELDS = st.sampled_from([*api.JoinGroup.__struct_fields__, "offsets", "topics", "members", "type"])
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

@@ -9,7 +9,7 @@ import pytest
 from coordlib import limits
 from coordlib.core.engine.effects import COMMITTED, EVENTS
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import assigned_groups as assigned
 from tests.tools.core import ShardSettings
 from tests.tools.driving import (
@@ -25,8 +25,8 @@ from tests.tools.driving import (
 )
 
 SHORT = settings(offset_metadata_length_max=1)
-TOO_LONG = rq.CommittedOffset("t", 0, 1, metadata="long")
-TOO_LONG_TOO = rq.CommittedOffset("t", 1, 1, metadata="long")
+TOO_LONG = api.CommittedOffset("t", 0, 1, metadata="long")
+TOO_LONG_TOO = api.CommittedOffset("t", 1, 1, metadata="long")
 
 
 def events(talk: Conversation) -> list[dict[str, Any]]:
@@ -41,7 +41,7 @@ def in_production(how: ShardSettings) -> ShardSettings:
 @pytest.mark.parametrize("how", [SHORT, in_production(SHORT)], ids=["checked", "production"])
 @pytest.mark.parametrize("rows", [(TOO_LONG,), (TOO_LONG, TOO_LONG_TOO)], ids=len)
 def test_a_commit_of_which_nothing_is_stored_makes_no_group(
-    rows: tuple[rq.CommittedOffset, ...], how: ShardSettings, topic: str
+    rows: tuple[api.CommittedOffset, ...], how: ShardSettings, topic: str
 ) -> None:
     """INV-24: a tool with a wrong setting, and a group of that name counted against the shard's."""
     talk = Conversation(how)
@@ -68,7 +68,7 @@ def test_one_row_that_is_stored_makes_the_group() -> None:
     """Row by row, as at Kafka's coordinator."""
     talk = Conversation(SHORT)
 
-    lines = talk.send(commit("tool", offsets=(TOO_LONG, rq.CommittedOffset("t", 1, 5))))
+    lines = talk.send(commit("tool", offsets=(TOO_LONG, api.CommittedOffset("t", 1, 5))))
 
     assert lines == [
         'event GroupCreated cause=r0-0 reason="first commit"',
@@ -84,9 +84,9 @@ def test_history_names_each_refused_row_with_its_error() -> None:
     """Who tried to commit what was not his, and how far? Only the history can tell afterwards."""
     talk = assigned.stable(SHORT)
     rows = (
-        rq.CommittedOffset("t", 2, 77),
-        rq.CommittedOffset("t", 0, 5),
-        rq.CommittedOffset("t", 1, 6, metadata="long"),
+        api.CommittedOffset("t", 2, 77),
+        api.CommittedOffset("t", 0, 5),
+        api.CommittedOffset("t", 1, 6, metadata="long"),
     )
     talk.send(commit("a", 2, assigned.A, offsets=rows))
 
@@ -120,7 +120,7 @@ def test_history_names_each_refused_row_with_its_error() -> None:
 def test_offsets_of_a_release_that_are_refused_are_told_too() -> None:
     """A member that lets go commits, in the same record, what is another's."""
     talk = assigned.halved()
-    rows = (rq.CommittedOffset("t", 0, 7), rq.CommittedOffset("t", 3, 8))
+    rows = (api.CommittedOffset("t", 0, 7), api.CommittedOffset("t", 3, 8))
     talk.send(assigned.let_go("a", 2, assigned.A, cause=3, offsets=rows))
 
     (line,) = [event for event in events(talk) if event["type"] == "CommitRefused"]
@@ -138,7 +138,7 @@ def test_a_flood_of_refused_rows_is_thinned_like_other_refusals() -> None:
     talk = assigned.stable()
     before = talk.send(fetch("x"))
     for number in range(limits.REFUSALS_TOLD_MAX + 30):
-        row = rq.CommittedOffset("t", 2, number)
+        row = api.CommittedOffset("t", 2, number)
         talk.send(commit("a", 2, assigned.A, offsets=(row,)))
     talk.wait(2 * limits.REFUSALS_WINDOW_MS)
     talk.send(commit("x", 9, "nobody"))
@@ -152,11 +152,11 @@ def test_a_flood_of_refused_rows_is_thinned_like_other_refusals() -> None:
 def test_the_largest_refused_commit_can_be_written() -> None:
     """INV-43: as many rows as a request may have, and almost as many bytes."""
     rows = tuple(
-        rq.CommittedOffset(f"{number:05}", 0, limits.INT32_MAX)
+        api.CommittedOffset(f"{number:05}", 0, limits.INT32_MAX)
         for number in range(limits.OFFSETS_PER_REQUEST_MAX)
     )
     talk = settled(settings(offsets_per_group_max=1))
-    talk.send(commit("a", 2, LEADER, offsets=(rq.CommittedOffset("t", 0, 5),)))
+    talk.send(commit("a", 2, LEADER, offsets=(api.CommittedOffset("t", 0, 5),)))
     talk.send(commit("a", 2, LEADER, offsets=rows))
 
     (line,) = [event for event in events(talk) if event["type"] == "CommitRefused"]
@@ -168,7 +168,7 @@ def test_the_largest_refused_commit_can_be_written() -> None:
 def test_a_commit_of_no_member_keeps_no_member_in_its_rows(topic: str) -> None:
     """While the group is empty nobody looks at the name: 249 bytes in each of 10,000 records."""
     talk = Conversation()
-    rows = tuple(rq.CommittedOffset("t", partition, 1) for partition in range(3))
+    rows = tuple(api.CommittedOffset("t", partition, 1) for partition in range(3))
 
     talk.send(commit("tool", member="m" * limits.NAME_LENGTH_MAX, offsets=rows), topic=topic)
     at = talk.next_offset

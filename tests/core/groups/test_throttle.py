@@ -8,7 +8,7 @@ import pytest
 from coordlib.core.engine.effects import RESPONSES
 from coordlib.core.engine.time import BURST_MS, Rate
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode
 from tests.tools.assigned_groups import subscribe
 from tests.tools.core import fold
@@ -94,7 +94,7 @@ def test_groups_that_are_there_are_not_throttled() -> None:
 def test_a_group_that_was_deleted_pays_again_when_it_is_made() -> None:
     """Else whoever makes and deletes one in turn would have no bound."""
     talk = Conversation(settings(new_groups_per_second_max=RATE))
-    deletion = rq.DeleteGroup(v=1, id="d", client="ops", group="g")
+    deletion = api.DeleteGroup(v=1, id="d", client="ops", group="g")
     made = []
     for _ in range(BURST + 1):
         made.append(outcome(talk.send(commit("tool", group="g"))))

@@ -4,16 +4,16 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.groups.group import learn_topics as learn
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.assigned_groups import owned_in, subscribe
 from tests.tools.driving import Conversation, join
 
 
 def listing(
     topics: dict[str, int], after: str | None = None, through: str | None = None
-) -> rq.TopicMetadata:
-    rows = tuple(rq.Topic(name, count) for name, count in sorted(topics.items()))
-    return rq.TopicMetadata(v=1, after=after, through=through, topics=rows)
+) -> api.TopicMetadata:
+    rows = tuple(api.Topic(name, count) for name, count in sorted(topics.items()))
+    return api.TopicMetadata(v=1, after=after, through=through, topics=rows)
 
 
 def test_the_first_listing_is_all_that_is_known() -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from coordlib.core.engine.effects import OUTBOX
 from coordlib.core.transactions.transaction import State
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.core.transactions.test_differences import asked, error
 from tests.core.transactions.test_in_time import settings
@@ -51,9 +50,9 @@ def test_a_request_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
 def test_partitions_are_named_once() -> None:
     """Two rows of one topic may overlap as well."""
     talk = p.empty()
-    row = rq.TopicsOfCluster(cluster="c", topic="t", partitions=(0, 1))
+    row = api.TopicsOfCluster(cluster="c", topic="t", partitions=(0, 1))
 
-    for rows in ((row, row), (rq.TopicsOfCluster(cluster="c", topic="t", partitions=(2, 2)),)):
+    for rows in ((row, row), (api.TopicsOfCluster(cluster="c", topic="t", partitions=(2, 2)),)):
         assert error(talk, p.add(0, 1, partitions=rows)) == "INVALID_REQUEST"
     assert talk.producer().state is State.EMPTY
 
@@ -61,14 +60,14 @@ def test_partitions_are_named_once() -> None:
 def test_a_transaction_has_a_bounded_number_of_partitions() -> None:
     """10,000 in all, however many requests they come by; what is refused leaves it as it was."""
     talk = p.empty()
-    many = rq.TopicsOfCluster(cluster="c", topic="t", partitions=tuple(range(10_000)))
+    many = api.TopicsOfCluster(cluster="c", topic="t", partitions=tuple(range(10_000)))
     assert error(talk, p.add(0, 1, partitions=(many,))) == "NONE"
-    one_more = rq.TopicsOfCluster(cluster="c", topic="t", partitions=(10_000,))
+    one_more = api.TopicsOfCluster(cluster="c", topic="t", partitions=(10_000,))
     before = talk.producer()
 
     assert error(talk, p.add(0, 1, partitions=(one_more,))) == "INVALID_REQUEST"
     assert talk.producer() is before
-    too_many = rq.TopicsOfCluster(cluster="c", topic="u", partitions=tuple(range(10_001)))
+    too_many = api.TopicsOfCluster(cluster="c", topic="u", partitions=tuple(range(10_001)))
     assert error(talk, p.add(0, 1, partitions=(too_many,))) == "INVALID_REQUEST"
 
 
@@ -114,7 +113,7 @@ def test_the_first_commit_may_begin_a_transaction() -> None:
 def test_offsets_must_fit_into_the_record_that_brings_them() -> None:
     """A request of nearly 1 MiB, and what wraps it: the log of the group would refuse it."""
     talk = p.ongoing()
-    rows = tuple(rq.CommittedOffset("t", number, 5, metadata="m" * 4_000) for number in range(256))
+    rows = tuple(api.CommittedOffset("t", number, 5, metadata="m" * 4_000) for number in range(256))
     large = p.offsets(0, 1, offsets=rows)
     assert 1_040_384 < len(codec.encode(large)) <= 1_048_576
 
@@ -161,11 +160,11 @@ def test_an_id_may_be_called_as_a_group_is() -> None:
     """They are two spaces of names."""
     talk = p.Talk()
     assert error(talk, p.init(group="g")) == "NONE"
-    commit = rq.OffsetCommit(
-        v=1, id="c", client="b", group="g", offsets=(rq.CommittedOffset("t", 0, 5),)
+    commit = api.OffsetCommit(
+        v=1, id="c", client="b", group="g", offsets=(api.CommittedOffset("t", 0, 5),)
     )
     assert error(talk, commit) == "NONE"
-    assert error(talk, rq.DescribeGroup(v=1, id="d", client="b", group="g")) == "NONE"
+    assert error(talk, api.DescribeGroup(v=1, id="d", client="b", group="g")) == "NONE"
 
     assert [space for space, _ in sorted(talk.shard.rows)] == ["group", "transaction"]
     saved = [each for each in talk.end_batch_raw() if b"g" in (each.key or b"")]
@@ -184,10 +183,10 @@ def test_an_id_belongs_into_one_partition() -> None:
 def test_only_what_rests_can_be_deleted() -> None:
     """An operator's hand must not lose a decision."""
     for make, wanted in ((p.ongoing, "NON_EMPTY_GROUP"), (p.prepare_commit, "NON_EMPTY_GROUP")):
-        request = rq.DeleteGroup(v=1, id="d", client="ops", group=p.ID, space="transaction")
+        request = api.DeleteGroup(v=1, id="d", client="ops", group=p.ID, space="transaction")
         assert error(make(), request) == wanted
     talk = p.empty()
-    request = rq.DeleteGroup(v=1, id="d", client="ops", group=p.ID, space="transaction")
+    request = api.DeleteGroup(v=1, id="d", client="ops", group=p.ID, space="transaction")
     assert error(talk, request) == "NONE"
     assert error(talk, p.add(0, 1)) == "INVALID_PRODUCER_ID_MAPPING"
 

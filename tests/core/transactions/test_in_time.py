@@ -8,7 +8,7 @@ from coordlib.config import TransactionsConfig
 from coordlib.core.engine.effects import EVENTS
 from coordlib.core.transactions.protocol import TransactionsSettings
 from coordlib.core.transactions.transaction import State
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.transactions import TRANSACTION
 from coordlib.errors import ErrorCode
 from tests.core.transactions.test_differences import asked, error
@@ -116,7 +116,7 @@ def test_an_id_in_quarantine_is_not_aborted_and_catches_up_when_it_is_released()
     talk.hear()
     assert row.value.state is State.PREPARE_COMMIT
 
-    free = rq.ReleaseQuarantine(v=1, id="q", client="ops", group=p.ID, space=TRANSACTION)
+    free = api.ReleaseQuarantine(v=1, id="q", client="ops", group=p.ID, space=TRANSACTION)
     assert asked(talk, free)["error"] == "NONE"
     assert talk.producer().state is State.COMPLETE_COMMIT
 
@@ -126,7 +126,7 @@ def test_an_open_transaction_in_quarantine_has_its_full_time_again() -> None:
     talk = p.ongoing()
     talk.shard._quarantine(talk.shard._here(), (TRANSACTION, p.ID), ZeroDivisionError("defect"))
     talk.wait(2 * p.TIMEOUT_MS)
-    free = rq.ReleaseQuarantine(v=1, id="q", client="ops", group=p.ID, space=TRANSACTION)
+    free = api.ReleaseQuarantine(v=1, id="q", client="ops", group=p.ID, space=TRANSACTION)
     talk.send(free)
     talk.wait(p.TIMEOUT_MS - 2_000)
 

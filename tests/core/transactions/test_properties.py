@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from coordlib.core.engine.effects import COMMITTED, EVENTS, RESPONSES, TRANSACTIONS, Output
 from coordlib.core.engine.state import decode_blob
 from coordlib.core.transactions.transaction import AT_REST, DECIDED, State, Transaction
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools import core
 from tests.tools import producers as p
@@ -92,7 +92,7 @@ class Life:
             case "offsets":
                 number = value.commits if value is not None else 0
                 # Each with an offset of its own: its place in the log.
-                rows = (rq.CommittedOffset("t", 0, offset),)
+                rows = (api.CommittedOffset("t", 0, offset),)
                 request = p.offsets(*producer, number, group=name, id=f"o{offset}", offsets=rows)
                 self.talk.send(request)
             case _:

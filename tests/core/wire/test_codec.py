@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec, envelope
+from coordlib.core.wire import api, codec, envelope
 from coordlib.core.wire.envelope import Refusal
 from coordlib.errors import ErrorCode
 from tests.tools import driving
@@ -20,7 +19,7 @@ ROW = {"topic": "t", "partition": 0, "offset": 1}
 FETCH: dict[str, Any] = {"v": 1, "type": "OffsetFetch", "id": "1", "client": "a", "group": "g"}
 
 
-def read(request: dict[str, Any], **changed: Any) -> rq.AnyRequest | Refusal:
+def read(request: dict[str, Any], **changed: Any) -> api.AnyRequest | Refusal:
     return codec.decode_request(json.dumps({**request, **changed}).encode())
 
 
@@ -32,9 +31,9 @@ def test_a_request_reads_as_it_was_written() -> None:
         driving.heartbeat("a", 1, "m", instance="i"),
         driving.leave("a", "m", reason="closed"),
         driving.commit("a", 1, "m"),
-        driving.fetch("a", topics=(rq.TopicPartitions("t", (0, 1)),), require_stable=True),
+        driving.fetch("a", topics=(api.TopicPartitions("t", (0, 1)),), require_stable=True),
         driving.release("a"),
-        rq.Tick(v=1, published=-1),
+        api.Tick(v=1, published=-1),
     ):
         assert codec.decode_request(codec.encode(request)) == request
 
@@ -55,7 +54,7 @@ def test_what_is_left_out_has_its_default() -> None:
         }
     )
 
-    assert isinstance(request, rq.JoinGroup)
+    assert isinstance(request, api.JoinGroup)
     assert (request.member, request.generation, request.instance) == ("", -1, None)
     assert (request.reply, request.reason) == (None, None)
 
@@ -147,8 +146,8 @@ def test_poison_is_refused(value: bytes | None) -> None:
 
 def test_a_request_that_is_too_large_is_answered() -> None:
     """Its sender waited for an answer that nobody gave: the log takes a little more than we do."""
-    rows = (rq.CommittedOffset("t", 0, 5, metadata="m" * limits.REQUEST_BYTES_MAX),)
-    request = rq.OffsetCommit(v=1, id="aa-7", client="c", group="g", reply=3, offsets=rows)
+    rows = (api.CommittedOffset("t", 0, 5, metadata="m" * limits.REQUEST_BYTES_MAX),)
+    request = api.OffsetCommit(v=1, id="aa-7", client="c", group="g", reply=3, offsets=rows)
     refused = codec.decode_request(codec.encode(request))
 
     assert isinstance(refused, Refusal)
@@ -164,7 +163,7 @@ def test_deep_nesting_is_refused_in_the_same_words_by_every_caller(depth: int) -
     from another depth than a test: the same log gave other bytes."""
     value = b'{"a":' + b"[" * depth + b"]" * depth + b',"type":"Heartbeat","id":"1","client":"c"}'
 
-    def called_from(levels: int) -> rq.AnyRequest | Refusal:
+    def called_from(levels: int) -> api.AnyRequest | Refusal:
         return codec.decode_request(value) if levels == 0 else called_from(levels - 1)
 
     assert called_from(0) == called_from(60) == called_from(120)
@@ -172,7 +171,7 @@ def test_deep_nesting_is_refused_in_the_same_words_by_every_caller(depth: int) -
 
 def test_brackets_in_strings_do_not_nest() -> None:
     """A reason may contain anything readable."""
-    assert isinstance(read(JOIN, reason='[[["' * 200), rq.JoinGroup)
+    assert isinstance(read(JOIN, reason='[[["' * 200), api.JoinGroup)
     refused = read(JOIN, reason='{{\\"' * 200, v=2)
     assert isinstance(refused, Refusal)
     assert refused.id == "j1"
@@ -210,7 +209,7 @@ def test_names_have_1_to_249_bytes_without_control_characters(text: str, expecte
 
 def test_a_response_reads_as_it_was_written_and_ignores_new_fields() -> None:
     """Readers of responses ignore what they do not know: a newer coordinator answers them too."""
-    response = rq.SyncGroupResponse(
+    response = api.SyncGroupResponse(
         id="1", client="a", group="g", cause="r0-1", assignment=b"x", fence=3
     )
     raw = json.loads(codec.encode(response))
@@ -241,12 +240,12 @@ def test_a_megabyte_of_escapes_in_a_string_that_never_ends_is_refused_at_once():
 
 
 @pytest.mark.parametrize(
-    "request_type", [each for each in rq.AnyRequest.__args__ if issubclass(each, rq.Request)]
+    "request_type", [each for each in api.AnyRequest.__args__ if issubclass(each, api.Request)]
 )
-def test_each_request_has_the_answer_of_its_tag(request_type: type[rq.Request]) -> None:
+def test_each_request_has_the_answer_of_its_tag(request_type: type[api.Request]) -> None:
     """A request without one would break the answer of a group that is set aside."""
     tag = request_type.__struct_config__.tag
-    answer = rq.answer_to(request_type)
+    answer = api.answer_to(request_type)
 
-    assert issubclass(answer, rq.Response)
+    assert issubclass(answer, api.Response)
     assert answer.__struct_config__.tag == tag

@@ -2,8 +2,7 @@
 
 import pytest
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec, control
+from coordlib.core.wire import api, codec, control
 from coordlib.core.wire.envelope import Refusal
 
 UNSIGNED = b'{"type":"Tick","v":1,"n":[2,7],"key":"a1","published":41}'
@@ -21,7 +20,7 @@ def test_the_signature_is_the_last_field() -> None:
     value = control.with_signature(UNSIGNED, b"\1\2\3")
 
     assert value == b'{"type":"Tick","v":1,"n":[2,7],"key":"a1","published":41,"sig":"AQID"}'
-    assert codec.decode_request(value) == rq.Tick(
+    assert codec.decode_request(value) == api.Tick(
         v=1, n=(2, 7), key="a1", sig=b"\1\2\3", published=41
     )
     assert control.without_signature(value, b"\1\2\3") == UNSIGNED
@@ -44,7 +43,7 @@ def test_a_signature_elsewhere_is_none(value: bytes) -> None:
 
 def test_an_unsigned_record_has_the_bytes_of_before() -> None:
     """Jobs and tools of before read it: new fields are absent, not null."""
-    assert codec.encode(rq.Tick(v=1, published=3)) == b'{"type":"Tick","v":1,"published":3}'
+    assert codec.encode(api.Tick(v=1, published=3)) == b'{"type":"Tick","v":1,"published":3}'
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from coordlib.core.claims.world import World
 from coordlib.core.controller import isr
 from coordlib.core.groups.classic.group import Step
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import ErrorCode
 from tests.tools.fuzz import brokers, claims, corpus, decoding, inputs, shards, transactions
@@ -126,7 +126,7 @@ def test_a_decoder_that_raises_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_that_breaks_on_odd_values_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blindness again: handlers that cannot bear a topic, id or name of the greatest length."""
 
-    def brittle(judge: Callable[[Step, Any], None], step: Step, request: rq.Request) -> None:
+    def brittle(judge: Callable[[Step, Any], None], step: Step, request: api.Request) -> None:
         assert "x" * 249 not in str(request)
         judge(step, request)
 

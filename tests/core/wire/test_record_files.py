@@ -11,8 +11,7 @@ import pytest
 
 from coordlib.core import wire as records
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import Refusal, RequestReader
 from coordlib.core.wire.transactions import ProducerResponse
 from tests.tools import driving
@@ -23,8 +22,8 @@ MODULES = [
 ]
 #: Base types of requests and responses, which are not sent themselves.
 ENVELOPES = {
-    *(rq.Request, rq.ClusterRequest, rq.ProducerRequest, rq.TransactionRequest, rq.InAnySpace),
-    *(rq.Control, rq.Response, ProducerResponse, rq.Message),
+    *(api.Request, api.ClusterRequest, api.ProducerRequest, api.TransactionRequest, api.InAnySpace),
+    *(api.Control, api.Response, ProducerResponse, api.Message),
 }
 
 
@@ -39,23 +38,23 @@ def tagged() -> Iterator[type[Any]]:
 
 def test_every_type_of_a_record_file_is_read() -> None:
     """A type that the unions forget is refused as of a version that nobody knows."""
-    named = {*rq.AnyRequest.__args__, *rq.AnyResponse.__args__}
+    named = {*api.AnyRequest.__args__, *api.AnyResponse.__args__}
 
     messages = {each for kind in REGISTRY.kinds.values() for each in kind.MESSAGES}
     assert {*tagged()} - ENVELOPES == named | messages
 
 
 @pytest.mark.parametrize(
-    "request_type", [each for each in rq.AnyRequest.__args__ if issubclass(each, rq.Request)]
+    "request_type", [each for each in api.AnyRequest.__args__ if issubclass(each, api.Request)]
 )
-def test_a_request_stands_beside_its_answer(request_type: type[rq.Request]) -> None:
+def test_a_request_stands_beside_its_answer(request_type: type[api.Request]) -> None:
     """Who changes one of them finds the other, and the check, without a search."""
-    assert rq.answer_to(request_type).__module__ == request_type.__module__
+    assert api.answer_to(request_type).__module__ == request_type.__module__
 
 
 def test_a_bad_request_can_be_built_and_sent() -> None:
     """A client of another make sends it; tests and tools must be able to do the same."""
-    request = driving.commit("a", offsets=(rq.CommittedOffset("t", 0, 1),) * 2)
+    request = driving.commit("a", offsets=(api.CommittedOffset("t", 0, 1),) * 2)
 
     refused = codec.decode_request(codec.encode(request))
 
@@ -64,14 +63,14 @@ def test_a_bad_request_can_be_built_and_sent() -> None:
     assert (refused.message, refused.id) == (request.fault(), request.id)
 
 
-class Even(rq.Request, tag="Even", frozen=True, kw_only=True):
+class Even(api.Request, tag="Even", frozen=True, kw_only=True):
     number: int
 
     def fault(self) -> str | None:
         return "number must be even." if self.number % 2 else None
 
 
-class EvenTick(rq.Control, tag="EvenTick", frozen=True, kw_only=True):
+class EvenTick(api.Control, tag="EvenTick", frozen=True, kw_only=True):
     number: int
 
     def fault(self) -> str | None:

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec, stored
+from coordlib.core.wire import api, codec, stored
 from coordlib.core.wire.cells import CellValue
 from coordlib.core.wire.control import HeardValue, SentValue
 from coordlib.core.wire.envelope import java_hash, shard_of
@@ -21,7 +20,7 @@ from coordlib.job.control import ED25519
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 
-PAGE = (Path(rq.__file__).parent / "README.md").read_text()
+PAGE = (Path(api.__file__).parent / "README.md").read_text()
 STORED: dict[str, type[msgspec.Struct]] = {
     "coord.assignments": stored.AssignmentValue,
     "coord.committed": stored.CommittedValue,
@@ -41,10 +40,10 @@ STORED: dict[str, type[msgspec.Struct]] = {
     "topic-ids": TopicIdsValue,
 }
 REQUESTS: dict[str, type[msgspec.Struct]] = {
-    each.__struct_config__.tag: each for each in rq.AnyRequest.__args__
+    each.__struct_config__.tag: each for each in api.AnyRequest.__args__
 }
 RESPONSES: dict[str, type[msgspec.Struct]] = {
-    each.__struct_config__.tag: each for each in rq.AnyResponse.__args__
+    each.__struct_config__.tag: each for each in api.AnyResponse.__args__
 }
 #: What the heads of the chapters explain, once for all types.
 ENVELOPE = {
@@ -141,7 +140,7 @@ def fields_of(kind: Any) -> set[str]:
     found = set(kind.__struct_encode_fields__)
     for field in msgspec.structs.fields(kind):
         for part in re.findall(r"coordlib\.core\.wire\.\w+\.(\w+)", str(field.type)):
-            inner = next(getattr(m, part) for m in (rq, stored) if hasattr(m, part))
+            inner = next(getattr(m, part) for m in (api, stored) if hasattr(m, part))
             found |= set(inner.__struct_encode_fields__)
     return found
 

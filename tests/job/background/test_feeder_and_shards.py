@@ -15,8 +15,7 @@ from coordlib.core.engine.effects import COMMITTED, OUTBOX, REQUESTS, RESPONSES,
 from coordlib.core.engine.fold import fold
 from coordlib.core.engine.state import InputRecord, ShardSettings, Status
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.job.background.feeder import Feeder, waiting_in
 from coordlib.job.background.ticks import TickWriter
@@ -55,11 +54,11 @@ class Job:
         positions = {shard: count - 1 for shard, count in enumerate(self.judged)}
         self.ticks = TickWriter(self, positions, [], lambda: 0.0, found.heard, found.acknowledged)
 
-    def _append(self, shard: int, record: rq.Control, told: Callable[[str], None]) -> None:
+    def _append(self, shard: int, record: api.Control, told: Callable[[str], None]) -> None:
         self.log[shard].append(codec.encode(record))
         told("")
 
-    def write(self, shard: int, tick: rq.Tick, told: Callable[[bool], None]) -> None:
+    def write(self, shard: int, tick: api.Tick, told: Callable[[bool], None]) -> None:
         self._append(shard, tick, lambda problem: told(not problem))
 
     def ends(self, places: Any, visible: bool) -> dict[tuple[str, int], int]:
@@ -100,7 +99,7 @@ class Job:
             self.ticks.turn()
             self.batch()
 
-    def ask(self, *requests: rq.Request) -> None:
+    def ask(self, *requests: api.Request) -> None:
         for request in requests:
             self.log[HOME].append(codec.encode(request))
         self.batch()
@@ -124,7 +123,7 @@ def begun(job: Job) -> int:
     job.ask(p.init())
     producer_id: int = job.told("InitProducerId")[-1]["producer_id"]
     for number, (group, offset) in enumerate(OFFSETS.items()):
-        rows = (rq.CommittedOffset("t", 0, offset),)
+        rows = (api.CommittedOffset("t", 0, offset),)
         job.ask(p.offsets(producer_id, 0, number, of_group=group, offsets=rows))
     job.run()
     assert [each["error"] for each in job.told("TxnOffsetCommit")] == ["NONE", "NONE"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from coordlib.client.admin import Admin
 from coordlib.client.kit.process import boottime_ms
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.envelope import shard_of
 from coordlib.demo.history import Happened
 from coordlib.demo.members import Members
@@ -175,7 +175,7 @@ class Course(Looking[StoreWitness]):
 
     def _create_topic(self) -> None:
         assignment = {str(number): each for number, each in enumerate(ASSIGNMENT)}
-        topic = rq.NewTopic(topic=self._topic, assignment=assignment, min_isr=MIN_ISR)
+        topic = api.NewTopic(topic=self._topic, assignment=assignment, min_isr=MIN_ISR)
         try:
             with Admin(self.stack.client(), prefix=self.stack.prefix) as admin:
                 (made,) = admin.create_topics(CLUSTER, [topic])

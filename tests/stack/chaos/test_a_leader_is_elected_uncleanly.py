@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import KafkaTransport
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
 from coordlib.local.progress import silent
@@ -138,7 +138,7 @@ def is_known(nodes: list[Broker], topic: str) -> bool:
 def is_written_again(transport: KafkaTransport, member: Listener) -> bool:
     """As members do: the request of a new producer may be the one that finds the cut."""
     known = len(member.heard)
-    again = rq.FindCoordinator(v=1, id=f"aa-{known}", client="c", group="g", reply=0)
+    again = api.FindCoordinator(v=1, id=f"aa-{known}", client="c", group="g", reply=0)
     transport.send(member, again)
     ends = sg.Acknowledged | sg.NotWritten
     wait_until(
@@ -174,7 +174,7 @@ def test_members_of_a_lagging_leader_stop_and_go_on(nodes: list[Broker]) -> None
         had = len(member.of(sg.Acknowledged))
         for number in range(count):
             id_ = f"aa-{len(member.heard)}-{number}"
-            transport.send(member, rq.FindCoordinator(v=1, id=id_, client="c", group="g", reply=0))
+            transport.send(member, api.FindCoordinator(v=1, id=id_, client="c", group="g", reply=0))
         wait_until(
             "it is acknowledged", lambda: len(member.of(sg.Acknowledged)) >= had + count, PATIENCE_S
         )
@@ -199,7 +199,7 @@ def test_members_of_a_lagging_leader_stop_and_go_on(nodes: list[Broker]) -> None
         for topic in TOPICS:
             wait_until("it leads", lambda t=topic: leader(admin, t) == 3, PATIENCE_S)
         transport.send(
-            member, rq.FindCoordinator(v=1, id="aa-late", client="c", group="g", reply=0)
+            member, api.FindCoordinator(v=1, id="aa-late", client="c", group="g", reply=0)
         )
         wait_until("it is told to stop", lambda: bool(member.of(sg.LogCut)), PATIENCE_S)
 

@@ -20,7 +20,7 @@ from coordlib.client.admin import Admin
 from coordlib.client.claims import ConsumerOptions, Marshaler
 from coordlib.client.claims.admin import Survey
 from coordlib.client.spark.progress import Publication
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.cells import ShardRange
 from coordlib.core.wire.offsets import COORDINATOR, KAFKA
 from coordlib.core.wire.stored import Layout
@@ -191,7 +191,7 @@ def _agent(scene: Scene, options: Options) -> None:
 @contextmanager
 def open_broker(options: Options, prefix: str, *, broker: int) -> Iterator[BrokerAgent]:
     """A broker of the cluster that is Active."""
-    endpoints = [rq.Endpoint("in", "localhost", 9_092)]
+    endpoints = [api.Endpoint("in", "localhost", 9_092)]
     with BrokerAgent(
         CLUSTER, options, prefix=prefix, broker=broker, endpoints=endpoints, stop_timeout_s=5.0
     ) as agent:
@@ -235,17 +235,17 @@ def _decided(scene: Scene) -> str:
     """A transactional id whose producer has ended behind its decision, without its marker."""
     name, servers = f"{COPYING}{next(_numbers)}", scene.stack.client()
     cluster = AdminClient(servers).list_topics(timeout=20).cluster_id
-    rows = (rq.TopicsOfCluster(cluster=str(cluster), topic=OUTPUT, partitions=(0,)),)
+    rows = (api.TopicsOfCluster(cluster=str(cluster), topic=OUTPUT, partitions=(0,)),)
     with Admin(servers, scene.stack.prefix) as admin:
 
-        def ask(kind: type[rq.Request], **fields: Any) -> Any:
+        def ask(kind: type[api.Request], **fields: Any) -> Any:
             (answer,) = admin._ask_in_space(name, TRANSACTION, kind, _PATIENCE_S, **fields)
             return answer
 
-        given = ask(rq.InitProducerId, timeout_ms=60_000)
+        given = ask(api.InitProducerId, timeout_ms=60_000)
         producer = {"producer_id": given.producer_id, "epoch": given.epoch}
-        ask(rq.AddPartitionsToTxn, **producer, partitions=rows)
-        ask(rq.EndTxn, **producer, result=COMMIT)
+        ask(api.AddPartitionsToTxn, **producer, partitions=rows)
+        ask(api.EndTxn, **producer, result=COMMIT)
     _until(lambda: _has_unwritten(servers, scene.stack.prefix, name))
     return name
 

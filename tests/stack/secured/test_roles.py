@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.client import CoordinatedConsumer
 from coordlib.client.admin import Admin
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import NotAllowed
 from coordlib.kafka.roles import Kind, Operation, Right, Role
 from coordlib.local.stack import Stack
@@ -60,7 +60,7 @@ def billing(secured_stack: Stack) -> None:
         while (message := consumer.poll(1.0)) is None or message.error() is not None:
             assert time.monotonic() < deadline
         consumer.commit()
-    topic = rq.NewTopic(topic="parcels", assignment={"0": (1,)})
+    topic = api.NewTopic(topic="parcels", assignment={"0": (1,)})
     with (
         open_broker(options, secured_stack.prefix, broker=1),
         Admin(options, secured_stack.prefix) as admin,

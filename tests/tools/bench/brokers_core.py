@@ -14,8 +14,7 @@ from coordlib.core.engine.effects import EVENTS, REQUESTS, RESPONSES
 from coordlib.core.engine.pages import Kept, PagesFold, StoredPages, fold_pages, whole
 from coordlib.core.engine.tables import Place
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.bench.core_state import PACKING
 from tests.tools.bench.figures import Took, percentile, summary, tell, tell_machine, timed
 from tests.tools.core import InputRecord, Shard, ShardSettings
@@ -73,7 +72,7 @@ class Fleet:
             count = min(ROWS_PER_REQUEST, partitions - first)
             self.fold([self._create(first, count, replicas), self.tick()])
 
-    def write(self, request: rq.AnyRequest) -> InputRecord:
+    def write(self, request: api.AnyRequest) -> InputRecord:
         record = InputRecord(REQUESTS, self.next_offset, self.now_ms, codec.encode(request))
         self.next_offset += 1
         return record
@@ -94,11 +93,11 @@ class Fleet:
         return whole(self.stored, REGISTRY, PACKING)
 
     def tick(self) -> InputRecord:
-        return self.write(rq.Tick(v=1, published=self.next_offset - 1))
+        return self.write(api.Tick(v=1, published=self.next_offset - 1))
 
     def heartbeat(self, broker: int) -> InputRecord:
         return self.write(
-            rq.Heartbeat(
+            api.Heartbeat(
                 **self._envelope(broker),
                 generation=0,
                 member=self.members[broker],
@@ -109,32 +108,32 @@ class Fleet:
     def alter(self, place: Place, row: Partition) -> InputRecord:
         """The leader of a partition asks for an ISR without its last member."""
         isr = row.isr[:-1] if row.isr[-1] != row.leader else row.isr[1:]
-        wanted = rq.AlteredPartition(
+        wanted = api.AlteredPartition(
             partition=place[1],
             leader_epoch=row.leader_epoch,
             partition_epoch=row.partition_epoch,
-            isr=tuple(rq.InSyncReplica(each, each) for each in isr),
+            isr=tuple(api.InSyncReplica(each, each) for each in isr),
         )
         return self.write(
-            rq.AlterPartition(
+            api.AlterPartition(
                 **self._envelope(row.leader),
                 broker=row.leader,
                 incarnation=row.leader,
-                topics=(rq.AlteredTopic(place[0], (wanted,)),),
+                topics=(api.AlteredTopic(place[0], (wanted,)),),
             )
         )
 
     def turn(self, count: int) -> InputRecord:
         """The first so many partitions prefer another leader than the one that they have."""
         turned = tuple(
-            rq.Reassignment(*place, (*row.replicas[1:], row.replicas[0]))
+            api.Reassignment(*place, (*row.replicas[1:], row.replicas[0]))
             for place, row in list(self.rows().items())[:count]
         )
-        return self.write(rq.AlterPartitionReassignments(**self._envelope(0), partitions=turned))
+        return self.write(api.AlterPartitionReassignments(**self._envelope(0), partitions=turned))
 
     def elect(self) -> InputRecord:
         """An operator wants all preferred leaders to lead."""
-        return self.write(rq.ElectLeaders(**self._envelope(0), election="preferred"))
+        return self.write(api.ElectLeaders(**self._envelope(0), election="preferred"))
 
     def rows(self) -> dict[Place, Partition]:
         """All partitions."""
@@ -145,10 +144,10 @@ class Fleet:
     def register(self, broker: int) -> InputRecord:
         """A process of this broker, under a correlation id of its own."""
         return self.write(
-            rq.RegisterBroker(
+            api.RegisterBroker(
                 **self._envelope(broker),
                 broker=broker,
-                endpoints=(rq.Endpoint("in", f"host-{broker}", 9092),),
+                endpoints=(api.Endpoint("in", f"host-{broker}", 9092),),
                 session_timeout_ms=SESSION_MS,
                 release_timeout_ms=RELEASE_MS,
                 storage=f"disk-{broker}",
@@ -171,7 +170,7 @@ class Fleet:
         register.append(self.tick())
         targets = [
             self.write(
-                rq.BrokerHeartbeat(
+                api.BrokerHeartbeat(
                     **self._envelope(number),
                     broker=number,
                     incarnation=number,
@@ -185,14 +184,14 @@ class Fleet:
 
     def _create(self, first: int, count: int, replicas: int) -> InputRecord:
         topics = tuple(
-            rq.NewTopic(
+            api.NewTopic(
                 topic=f"topic-{(first + done) // PARTITIONS_PER_TOPIC:04}",
                 partitions=min(PARTITIONS_PER_TOPIC, count - done),
                 replication_factor=replicas,
             )
             for done in range(0, count, PARTITIONS_PER_TOPIC)
         )
-        return self.write(rq.CreateTopics(**self._envelope(0), topics=topics))
+        return self.write(api.CreateTopics(**self._envelope(0), topics=topics))
 
     def _envelope(self, broker: int) -> dict[str, Any]:
         request = f"0123456789abcdef-{self.next_offset}"

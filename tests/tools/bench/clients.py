@@ -25,8 +25,7 @@ from confluent_kafka import TopicPartition
 from coordlib.client.kit import reading
 from coordlib.client.kit.process import boottime_ms
 from coordlib.client.kit.reading import ResponseReader
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 
 STATISTICS_MS: Final = 5_000
 START_TIMEOUT_S: Final = 60.0
@@ -101,9 +100,9 @@ class LightClient:
                 self._heard(codec.decode_response(value), now_ms)
         self._reader.is_at_end()
 
-    def _heard(self, message: rs.AnyResponse, now_ms: int) -> None:
+    def _heard(self, message: api.AnyResponse, now_ms: int) -> None:
         is_late = now_ms - self._beat_ms >= JUDGED_AFTER_MS
-        if isinstance(message, rs.Progress) and is_late and not self._is_judged:
+        if isinstance(message, api.Progress) and is_late and not self._is_judged:
             self._is_judged = True
             self._reader.proved(self._beat_ms)
 

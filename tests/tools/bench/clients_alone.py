@@ -15,8 +15,7 @@ from typing import Final
 from confluent_kafka import Producer
 
 from coordlib.client.kit.process import boottime_ms
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.bench.clients import Clients
 from tests.tools.bench.figures import tell, tell_machine
 
@@ -43,7 +42,7 @@ class Job:
 
     def _write(self) -> None:
         self._offset += 1
-        told = codec.encode(rs.Progress(shard=0, offset=self._offset, time_ms=boottime_ms()))
+        told = codec.encode(api.Progress(shard=0, offset=self._offset, time_ms=boottime_ms()))
         for partition in range(PARTITIONS):
             self._producer.produce(TOPIC, told, partition=partition)
         self._producer.flush(5)

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from coordlib.core.engine.effects import REQUESTS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.bench import core_against, core_transactions
 from tests.tools.bench.figures import percentile, tell, tell_machine
 from tests.tools.core import Fold, InputRecord, ShardSettings, fold, of_groups
@@ -41,7 +40,7 @@ class Log:
         self.next_offset = 0
         self.now_ms = START_MS
 
-    def write(self, request: rq.AnyRequest) -> InputRecord:
+    def write(self, request: api.AnyRequest) -> InputRecord:
         record = InputRecord(REQUESTS, self.next_offset, self.now_ms, codec.encode(request))
         self.next_offset += 1
         return record
@@ -62,22 +61,22 @@ class Group:
         else:
             member = self.ids[number]
         return self.log.write(
-            rq.JoinGroup(
+            api.JoinGroup(
                 **self._envelope(number),
                 member=member,
                 generation=generation,
                 session_timeout_ms=45_000,
                 rebalance_timeout_ms=300_000,
                 protocol_type="consumer",
-                protocols=(rq.Protocol(name="range", metadata=METADATA),),
+                protocols=(api.Protocol(name="range", metadata=METADATA),),
             )
         )
 
     def sync(self, number: int, generation: int) -> InputRecord:
         """The leader is number 0, and gives everybody a share."""
-        shares = [rq.MemberAssignment(each, SHARE) for each in self.ids] if number == 0 else []
+        shares = [api.MemberAssignment(each, SHARE) for each in self.ids] if number == 0 else []
         return self.log.write(
-            rq.SyncGroup(
+            api.SyncGroup(
                 **self._envelope(number),
                 generation=generation,
                 member=self.ids[number],
@@ -88,14 +87,14 @@ class Group:
     def heartbeat(self, number: int, generation: int) -> InputRecord:
         member = self.ids[number]
         return self.log.write(
-            rq.Heartbeat(**self._envelope(number), generation=generation, member=member)
+            api.Heartbeat(**self._envelope(number), generation=generation, member=member)
         )
 
     def commit(self, number: int, generation: int, first: int, count: int) -> InputRecord:
         """Positions of `count` partitions from `first` on."""
-        rows = (rq.CommittedOffset("t", first + n, self.log.next_offset) for n in range(count))
+        rows = (api.CommittedOffset("t", first + n, self.log.next_offset) for n in range(count))
         return self.log.write(
-            rq.OffsetCommit(
+            api.OffsetCommit(
                 **self._envelope(number),
                 generation=generation,
                 member=self.ids[number],
@@ -125,7 +124,7 @@ def settled(
         records += [group.join(0), group.sync(0, 1)]
         records += [group.join(n) for n in range(1, members)]
         records += [group.join(0, 1), *(group.sync(n, 2) for n in range(members))]
-    records.append(log.write(rq.Tick(v=1, published=log.next_offset - 1)))
+    records.append(log.write(api.Tick(v=1, published=log.next_offset - 1)))
     return made, log, fold(None, records, how).blob
 
 

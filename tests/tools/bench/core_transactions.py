@@ -15,8 +15,7 @@ import msgspec
 
 from coordlib.core.engine.effects import COMMITTED, OUTBOX, REQUESTS, Output
 from coordlib.core.transactions.protocol import TransactionsSettings
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.offsets import KAFKA
 from coordlib.core.wire.stored import ControlKey
 from coordlib.core.wire.transactions import TRANSACTION
@@ -55,9 +54,9 @@ class _Life:
         )
         self._records: list[InputRecord] = []
 
-    def write(self, record: rq.AnyRequest) -> int:
+    def write(self, record: api.AnyRequest) -> int:
         """Append to the log what the next batch judges; its offset."""
-        if isinstance(record, rq.Control):
+        if isinstance(record, api.Control):
             value = self._signer.value(0, record)
         else:
             value = codec.encode(record)
@@ -83,7 +82,7 @@ def by_kafka(groups: int, repeats: int) -> dict[str, float]:
         life.spent_s = 0.0
         asked = [life.write(_pending_commit(number, turn)) for number in range(groups)]
         life.batch()
-        life.write(rq.TxnDecided(v=1, committed=tuple(asked), aborted=()))
+        life.write(api.TxnDecided(v=1, committed=tuple(asked), aborted=()))
         _check(life.batch(), groups)
         if turn:  # the first one makes the groups
             rates.append(groups / life.spent_s)
@@ -95,7 +94,7 @@ def by_coordinator(ids: int, repeats: int) -> dict[str, float]:
     life, rates = _Life(), []
     producers = [
         life.write(
-            rq.InitProducerId(
+            api.InitProducerId(
                 v=1, id="i", client="c", group=_id(number), timeout_ms=60_000, reply=0
             )
         )
@@ -109,7 +108,7 @@ def by_coordinator(ids: int, repeats: int) -> dict[str, float]:
         outputs = life.batch()
         heard = _feed(life, outputs)
         _check(life.batch(), ids)
-        life.write(rq.Tick(v=1, published=life.next_offset - 1, heard={0: heard}))
+        life.write(api.Tick(v=1, published=life.next_offset - 1, heard={0: heard}))
         life.batch()
         if turn:
             rates.append(ids / life.spent_s)
@@ -126,11 +125,11 @@ def _transact(life: _Life, number: int, producer_id: int, epoch: int) -> None:
         "epoch": epoch,
     }
     life.write(
-        rq.TxnOffsetCommit(
+        api.TxnOffsetCommit(
             **said, id="o", reply=0, of_group=f"g-{number}", number=0, offsets=_offsets(epoch)
         )
     )
-    life.write(rq.EndTxn(**said, id="e", reply=0, result="commit", accepted=1))
+    life.write(api.EndTxn(**said, id="e", reply=0, result="commit", accepted=1))
 
 
 def _feed(life: _Life, outputs: Sequence[Output]) -> int:
@@ -139,7 +138,7 @@ def _feed(life: _Life, outputs: Sequence[Output]) -> int:
     for each in outputs:
         if each.topic == OUTBOX and each.value is not None and len(json.loads(each.key)) == 3:
             number = json.loads(each.key)[2]
-            life.write(rq.FromShard(v=1, source=0, seq=number, body=msgspec.Raw(each.value)))
+            life.write(api.FromShard(v=1, source=0, seq=number, body=msgspec.Raw(each.value)))
     return number
 
 
@@ -158,8 +157,8 @@ def _figures(rates: Sequence[float], life: _Life) -> dict[str, float]:
     }
 
 
-def _pending_commit(number: int, turn: int) -> rq.PendingCommit:
-    return rq.PendingCommit(
+def _pending_commit(number: int, turn: int) -> api.PendingCommit:
+    return api.PendingCommit(
         v=1,
         id=f"0123456789abcdef-{turn}",
         client="c",
@@ -170,8 +169,8 @@ def _pending_commit(number: int, turn: int) -> rq.PendingCommit:
     )
 
 
-def _offsets(turn: int) -> tuple[rq.CommittedOffset, ...]:
-    return tuple(rq.CommittedOffset("t", partition, turn) for partition in range(PARTITIONS))
+def _offsets(turn: int) -> tuple[api.CommittedOffset, ...]:
+    return tuple(api.CommittedOffset("t", partition, turn) for partition in range(PARTITIONS))
 
 
 def _id(number: int) -> str:

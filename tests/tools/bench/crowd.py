@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 
 METADATA = bytes(40)
@@ -90,34 +89,34 @@ class Crowd:
         place = self._places[number]
         return self._record(
             place,
-            rq.OffsetCommit(
+            api.OffsetCommit(
                 **self._envelope(place),
                 generation=place.generation,
                 member=place.member,
                 offsets=tuple(
-                    rq.CommittedOffset("load", partition, 100 + partition)
+                    api.CommittedOffset("load", partition, 100 + partition)
                     for partition in range(partitions)
                 ),
             ),
         )
 
-    def hear(self, message: rq.AnyResponse) -> list[Record]:
+    def hear(self, message: api.AnyResponse) -> list[Record]:
         """What is to be written in reaction."""
-        if isinstance(message, rq.RebalanceInProgress):
+        if isinstance(message, api.RebalanceInProgress):
             known = self._of_group.get(message.group, [])
             return [self._join(each) for each in known if self._must_rejoin(each, message)]
-        if isinstance(message, rq.MemberRemoved):
+        if isinstance(message, api.MemberRemoved):
             known = self._of_group.get(message.group, [])
             return [self._join_anew(each) for each in known if each.member == message.member]
-        if not isinstance(message, rq.Response):
+        if not isinstance(message, api.Response):
             return []
         number = self._number_of.get(message.client)
         if number is None or message.group not in self._of_group:
             return []
         return self._answered(self._places[number], message)
 
-    def _answered(self, place: Place, message: rq.Response) -> list[Record]:
-        if isinstance(message, rq.HeartbeatResponse):
+    def _answered(self, place: Place, message: api.Response) -> list[Record]:
+        if isinstance(message, api.HeartbeatResponse):
             self.refused[message.error] += 1
             return []
         if message.id != f"{place.client}-{place.asked}":
@@ -127,25 +126,25 @@ class Crowd:
         if message.error != "NONE":
             self.refused[message.error] += 1
             return [self._join_anew(place)]
-        if isinstance(message, rq.JoinGroupResponse):
+        if isinstance(message, api.JoinGroupResponse):
             return [self._sync(place, message)]
-        if isinstance(message, rq.SyncGroupResponse):
+        if isinstance(message, api.SyncGroupResponse):
             self._settle(place)
         return []
 
-    def _must_rejoin(self, place: Place, notice: rq.RebalanceInProgress) -> bool:
+    def _must_rejoin(self, place: Place, notice: api.RebalanceInProgress) -> bool:
         return place.generation == notice.generation
 
     def _join(self, place: Place) -> Record:
         self._unsettle(place)
-        request = rq.JoinGroup(
+        request = api.JoinGroup(
             **self._envelope(place),
             member=place.member,
             generation=place.generation,
             session_timeout_ms=45_000,
             rebalance_timeout_ms=300_000,
             protocol_type="consumer",
-            protocols=(rq.Protocol(name="range", metadata=METADATA),),
+            protocols=(api.Protocol(name="range", metadata=METADATA),),
         )
         place.generation = -1  # no notice of the old one concerns it any more
         return self._record(place, request)
@@ -157,14 +156,14 @@ class Crowd:
         place.member, place.generation = "", -1
         return self._join(place)
 
-    def _sync(self, place: Place, answer: rq.JoinGroupResponse) -> Record:
+    def _sync(self, place: Place, answer: api.JoinGroupResponse) -> Record:
         assert isinstance(answer.generation, int)
         place.member, place.generation = answer.member, answer.generation
         known = answer.members or ()
-        shares = tuple(rq.MemberAssignment(each.member, SHARE) for each in known)
+        shares = tuple(api.MemberAssignment(each.member, SHARE) for each in known)
         return self._record(
             place,
-            rq.SyncGroup(
+            api.SyncGroup(
                 **self._envelope(place),
                 generation=place.generation,
                 member=place.member,
@@ -174,7 +173,7 @@ class Crowd:
 
     def _settle(self, place: Place) -> None:
         self.settled += place.heartbeat is None
-        request = rq.Heartbeat(
+        request = api.Heartbeat(
             **self._envelope(place), generation=place.generation, member=place.member
         )
         place.heartbeat = self._record(place, request)
@@ -194,5 +193,5 @@ class Crowd:
         }
 
     @staticmethod
-    def _record(place: Place, request: rq.Request) -> Record:
+    def _record(place: Place, request: api.Request) -> Record:
         return Record(codec.encode(request), place.group.encode(), place.shard)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordlib.config import TransactionsConfig
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.bench.crowd import Record
 
@@ -40,7 +39,7 @@ class Ids:
         """Every id asks for a producer id."""
         for number in range(self.ids):
             yield self._record(
-                rq.InitProducerId(
+                api.InitProducerId(
                     v=1,
                     id=f"{number}-i",
                     client=self._client(number),
@@ -50,28 +49,28 @@ class Ids:
                 )
             )
 
-    def hear(self, message: rq.AnyResponse) -> list[Record]:
+    def hear(self, message: api.AnyResponse) -> list[Record]:
         """What is to be written in reaction."""
-        if not isinstance(message, rq.InitProducerIdResponse | rq.TxnOffsetCommitResponse):
+        if not isinstance(message, api.InitProducerIdResponse | api.TxnOffsetCommitResponse):
             return []
         if not message.client.startswith(self._client("")):
             return []
         if message.error != "NONE":
             self.refused[message.error] += 1
             return []
-        if isinstance(message, rq.TxnOffsetCommitResponse):
+        if isinstance(message, api.TxnOffsetCommitResponse):
             self.pending += 1
             return []
         self.made += 1
         number = int(message.id.partition("-")[0])
         return [self._commit(number, message)] if number < self.pendings else []
 
-    def _commit(self, number: int, answer: rq.InitProducerIdResponse) -> Record:
+    def _commit(self, number: int, answer: api.InitProducerIdResponse) -> Record:
         assert isinstance(answer.producer_id, int)
         assert isinstance(answer.epoch, int)
-        rows = (rq.CommittedOffset("load", partition, 1) for partition in range(PARTITIONS))
+        rows = (api.CommittedOffset("load", partition, 1) for partition in range(PARTITIONS))
         return self._record(
-            rq.TxnOffsetCommit(
+            api.TxnOffsetCommit(
                 v=1,
                 id=f"{number}-o",
                 client=self._client(number),
@@ -91,6 +90,6 @@ class Ids:
     def _id(self, number: int) -> str:
         return f"id-{self.token}-{number}"
 
-    def _record(self, request: rq.Request) -> Record:
+    def _record(self, request: api.Request) -> Record:
         name = request.entity[1]
         return Record(codec.encode(request), name.encode(), shard_of(name, self.shards))

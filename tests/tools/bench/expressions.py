@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.topics import compile_pattern, resolve
 from tests.tools.assigned_groups import group_of, subscribe, topics
 from tests.tools.bench.figures import Took, summary, tell, timed
@@ -69,7 +69,7 @@ def run_group(
         }
         talk.shard.topics = dict(sorted(listed.items()))
         made = f"r{number}-0.u"
-        requests: dict[str, rq.AnyRequest] = {
+        requests: dict[str, api.AnyRequest] = {
             "first_division_ms": _newcomer(f"r{number}", members),
             "next_join_ms": _newcomer(f"r{number}", 0, client="next"),
             "topic_created_ms": _created(made, listed),
@@ -91,18 +91,18 @@ def _waiting(run: str, members: int) -> Conversation:
     return talk
 
 
-def _newcomer(run: str, number: int, client: str = "c") -> rq.Subscribe:
+def _newcomer(run: str, number: int, client: str = "c") -> api.Subscribe:
     at = f"{run}-{number}"
     return subscribe(client, at, pattern=rf"{at}\..*")
 
 
-def _created(name: str, listed: Mapping[str, int]) -> rq.TopicMetadata:
+def _created(name: str, listed: Mapping[str, int]) -> api.TopicMetadata:
     """One topic more, as the driver tells it."""
     before = max(each for each in listed if each < name)
     return topics({name: 1}, after=before, through=name)
 
 
-def _judged(talk: Conversation, request: rq.AnyRequest) -> Took:
+def _judged(talk: Conversation, request: api.AnyRequest) -> Took:
     talk.end_batch()
     _, took = timed(lambda: talk.send(request))
     return took

@@ -12,8 +12,7 @@ import msgspec
 
 from coordlib.config import BrokersConfig, GroupConfig, TransactionsConfig
 from coordlib.core.engine.time import BURST_MS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.control import with_signature
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.offsets import KAFKA
@@ -115,7 +114,7 @@ class Ids(Flood):
 
     def template(self) -> None:
         self._id = self._named(f"-{_NUMBER.decode()}")
-        request = rq.InitProducerId(
+        request = api.InitProducerId(
             v=1, id=_NAME, client=_NAME, group=self._id, reply=0, timeout_ms=60_000
         )
         self._value = codec.encode(request)
@@ -141,14 +140,14 @@ class Pendings(Flood):
     def _next(self, number: bytes) -> Record:
         many = f"-{self.asked % PENDING_GROUPS}" if self.part == self.PARTS[1] else ""
         group = self._named(many)
-        request = rq.PendingCommit(
+        request = api.PendingCommit(
             v=1,
             id=f"hostile-{number.decode()}",
             client="hostile-one",
             group=group,
             reply=0,
             decided_by=KAFKA,
-            offsets=(rq.CommittedOffset("t", 0, self.asked),),
+            offsets=(api.CommittedOffset("t", 0, self.asked),),
         )
         return self._at(codec.encode(request), group)
 
@@ -174,7 +173,7 @@ class Messages(Flood):
 
     def _next(self, number: bytes) -> Record:
         shard = self.asked % self.place.shards
-        record = rq.FromShard(v=1, source=0, seq=self.asked, body=self._body)
+        record = api.FromShard(v=1, source=0, seq=self.asked, body=self._body)
         if self.part == self.PARTS[0]:
             return Record(codec.encode(record), b"", shard)
         key = self.place.keys[self.asked % len(self.place.keys)]
@@ -194,14 +193,14 @@ class Registrations(Flood):
 
     def template(self) -> None:
         self._cluster = self._named()
-        request = rq.RegisterBroker(
+        request = api.RegisterBroker(
             v=1,
             id=_NAME,
             client=_NAME,
             group=self._cluster,
             reply=0,
             broker=1 if self.part == self.PARTS[0] else int(_NUMBER),
-            endpoints=(rq.Endpoint("in", "localhost", 9_092),),
+            endpoints=(api.Endpoint("in", "localhost", 9_092),),
             session_timeout_ms=9_000,
             release_timeout_ms=18_000,
         )

@@ -14,8 +14,7 @@ from typing import Final
 
 import msgspec
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.bench.figures import tell, tell_machine
 
 COUNT: Final = 1_000
@@ -40,7 +39,7 @@ def best_us(work: Callable[[], object]) -> float:
 def answers() -> dict[str, float]:
     """Of commits, to a client that one of them is for."""
     told = [
-        rq.OffsetCommitResponse(
+        api.OffsetCommitResponse(
             id=f"{n:016x}-{n}", client=CLIENT, group=f"load-a1b2c3-{n // 10}", cause=f"r1-{n}"
         )
         for n in range(COUNT)
@@ -68,7 +67,7 @@ def answers() -> dict[str, float]:
 def heartbeats() -> dict[str, float]:
     """As the job reads them."""
     member = f"{CLIENT}-YjVo5al4-1-42"
-    beat = rq.Heartbeat(
+    beat = api.Heartbeat(
         v=1, id=f"{7:016x}-900", client=CLIENT, group="load-a1b2c3-17", reply=3, generation=7,
         member=member,
     )  # fmt: skip
@@ -86,7 +85,7 @@ def main() -> int:
     tell_machine("packed")
     tell("packed", "answers", **answers())
     tell("packed", "heartbeats", **heartbeats())
-    progress = codec.encode(rq.Progress(shard=3, offset=123_456_789, time_ms=1_795_243_200_000))
+    progress = codec.encode(api.Progress(shard=3, offset=123_456_789, time_ms=1_795_243_200_000))
     decoded_us = best_us(lambda: [codec.decode_response(progress) for _ in range(COUNT)])
     tell("packed", "progress", bytes_each=len(progress) + OVERHEAD, us_decoded=decoded_us)
     return 0

@@ -5,8 +5,7 @@ produce() of the JoinGroup ── log ── batch ── transaction ──▶ 
 
 from dataclasses import dataclass, field
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.bench.crowd import METADATA, Record
 
@@ -38,7 +37,7 @@ class Probes:
         client, id_ = f"probe-{self._asked % GROUPS}", f"probe-{self._asked}"
         self._asked += 1
         self._since[id_] = now_s
-        request = rq.JoinGroup(
+        request = api.JoinGroup(
             v=1,
             id=id_,
             client=client,
@@ -47,13 +46,13 @@ class Probes:
             session_timeout_ms=45_000,
             rebalance_timeout_ms=300_000,
             protocol_type="consumer",
-            protocols=(rq.Protocol(name="range", metadata=METADATA),),
+            protocols=(api.Protocol(name="range", metadata=METADATA),),
         )
         return self._record(request)
 
-    def hear(self, message: rq.AnyResponse, now_s: float) -> list[Record]:
+    def hear(self, message: api.AnyResponse, now_s: float) -> list[Record]:
         """Time an answer, and let its member leave."""
-        if not isinstance(message, rq.JoinGroupResponse):
+        if not isinstance(message, api.JoinGroupResponse):
             return []
         since_s, is_forgotten = self._since.pop(message.id, None), message.id in self._forgotten
         if since_s is None and not is_forgotten:
@@ -64,13 +63,13 @@ class Probes:
             return []
         if since_s is not None:
             self.took_s.append(now_s - since_s)
-        leave = rq.LeaveGroup(
+        leave = api.LeaveGroup(
             v=1,
             id=f"{message.id}-leave",
             client=message.client,
             group=message.group,
             reply=0,
-            members=(rq.Leaver(message.member),),
+            members=(api.Leaver(message.member),),
         )
         return [self._record(leave)]
 
@@ -80,7 +79,7 @@ class Probes:
         self._forgotten |= self._since.keys()
         self._since.clear()
 
-    def _record(self, request: rq.Request) -> Record:
+    def _record(self, request: api.Request) -> Record:
         return Record(
             codec.encode(request), request.group.encode(), shard_of(request.group, self.shards)
         )

@@ -17,8 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from coordlib.core.engine.effects import REQUESTS, RESPONSES, Output
 from coordlib.core.transactions.protocol import TransactionsSettings
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.stored import Marker
 from coordlib.core.wire.transactions import TRANSACTION
 from coordlib.errors import CannotReach, SetupError
@@ -61,7 +60,7 @@ class History:
         self.folds: dict[int, Fold] = {}
         self.outputs: list[Output] = []
 
-    def judge(self, written: Iterable[Record]) -> list[rq.AnyResponse]:
+    def judge(self, written: Iterable[Record]) -> list[api.AnyResponse]:
         """A batch of every shard; its answers."""
         batches: dict[int, list[InputRecord]] = {}
         for record in written:
@@ -82,7 +81,7 @@ class History:
     def messages(self, since: int) -> list[Record]:
         """What shards have told each other, from this output on, as the driver feeds it."""
         return [
-            _told(to, rq.FromShard(v=1, source=source, seq=number, body=msgspec.Raw(body)))
+            _told(to, api.FromShard(v=1, source=source, seq=number, body=msgspec.Raw(body)))
             for (source, to), number, body in messages_of(self.outputs[since:])
         ]
 
@@ -90,7 +89,7 @@ class History:
         """What became of all messages: without it the next driver would feed them again."""
         return [
             _told(
-                source, rq.Tick(v=1, published=len(self.requests[source]) - 1, heard={to: number})
+                source, api.Tick(v=1, published=len(self.requests[source]) - 1, heard={to: number})
             )
             for to, each in self.folds.items()
             for source, number in sorted(dict(each.status.heard).items())
@@ -133,7 +132,7 @@ def transacted(history: History, ids: Ids) -> None:
     history.judge(history.confirmations())
 
 
-def _told(shard: int, record: rq.Control) -> Record:
+def _told(shard: int, record: api.Control) -> Record:
     return Record(codec.encode(record), b"", shard)
 
 
@@ -178,7 +177,7 @@ class Answer:
             if message is None or message.error() is not None or not message.key():
                 continue
             heard = codec.decode_response(message.value() or b"")
-            if isinstance(heard, rq.JoinGroupResponse) and heard.client.startswith("probe-"):
+            if isinstance(heard, api.JoinGroupResponse) and heard.client.startswith("probe-"):
                 self._consumer.close()
                 return message.timestamp()[1] / 1000
         raise CannotReach("The join was not answered", f"within {ANSWER_TIMEOUT_S:.0f} s")

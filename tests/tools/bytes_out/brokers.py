@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import clusters
 from tests.tools.bytes_out.measure import (
     ALL_NAMED,
@@ -42,7 +42,7 @@ def _broker(talk: Conversation, number: int) -> Any:
     return clusters.cluster_of(talk.shard, NAME).brokers[number]
 
 
-def _beat(talk: Conversation, number: int, target: str = "Active") -> rq.BrokerHeartbeat:
+def _beat(talk: Conversation, number: int, target: str = "Active") -> api.BrokerHeartbeat:
     """Of a broker as the cluster knows it."""
     known = _broker(talk, number)
     return clusters.beat(number, known.incarnation, known.since, target, group=NAME)
@@ -119,12 +119,12 @@ def _() -> Made:
 
 @case("CreatePartitions", "many more", times=ALL_PARTITIONS)
 def _() -> Made:
-    return _cluster(1), [_about(rq.CreatePartitions, topic=TOPIC, count=PARTITIONS)]
+    return _cluster(1), [_about(api.CreatePartitions, topic=TOPIC, count=PARTITIONS)]
 
 
 @case("DeleteTopics", "one with many partitions", times=ALL_PARTITIONS)
 def _() -> Made:
-    return _cluster(), [_about(rq.DeleteTopics, topics=(TOPIC,))]
+    return _cluster(), [_about(api.DeleteTopics, topics=(TOPIC,))]
 
 
 @case(
@@ -135,9 +135,9 @@ def _() -> Made:
 def _() -> Made:
     talk = _cluster()
     topic_id = clusters.topics_of(talk.shard, NAME)[TOPIC].topic_id
-    talk.send(_about(rq.DeleteTopics, topics=(TOPIC,)))
+    talk.send(_about(api.DeleteTopics, topics=(TOPIC,)))
     rows = [
-        rq.DeletedReplica(topic=TOPIC, topic_id=topic_id, partition=n) for n in range(PARTITIONS)
+        api.DeletedReplica(topic=TOPIC, topic_id=topic_id, partition=n) for n in range(PARTITIONS)
     ]
     for broker in BROKERS[:-1]:
         talk.send(clusters.deleted(broker, _broker(talk, broker).incarnation, *rows, group=NAME))
@@ -148,9 +148,9 @@ def _() -> Made:
 def _() -> Made:
     talk = _cluster()
     talk.send(_beat(talk, LAST, "Inactive"))
-    talk.send(_about(rq.DeleteTopics, topics=(TOPIC,)))
+    talk.send(_about(api.DeleteTopics, topics=(TOPIC,)))
     talk.tick()
-    return talk, [_about(rq.UnregisterBroker, broker=LAST)]
+    return talk, [_about(api.UnregisterBroker, broker=LAST)]
 
 
 @case("ElectLeaders", "all that need it", times=ALL_PARTITIONS // 5)
@@ -160,7 +160,7 @@ def _() -> Made:
     talk.tick()
     talk.send(_beat(talk, FIRST))
     talk.tick()
-    return talk, [_about(rq.ElectLeaders, election="preferred")]
+    return talk, [_about(api.ElectLeaders, election="preferred")]
 
 
 @case(
@@ -169,8 +169,8 @@ def _() -> Made:
     times=ALL_NAMED,
 )
 def _() -> Made:
-    rows = tuple(rq.Reassignment(TOPIC, n, (FIRST,)) for n in range(PARTITIONS))
-    return _cluster(), [_about(rq.AlterPartitionReassignments, partitions=rows)]
+    rows = tuple(api.Reassignment(TOPIC, n, (FIRST,)) for n in range(PARTITIONS))
+    return _cluster(), [_about(api.AlterPartitionReassignments, partitions=rows)]
 
 
 @case(
@@ -179,13 +179,13 @@ def _() -> Made:
     times=ALL_NAMED,
 )
 def _() -> Made:
-    rows = tuple(rq.Reassignment("t", n, None) for n in range(PARTITIONS))
-    return _cluster(0), [_about(rq.AlterPartitionReassignments, partitions=rows)]
+    rows = tuple(api.Reassignment("t", n, None) for n in range(PARTITIONS))
+    return _cluster(0), [_about(api.AlterPartitionReassignments, partitions=rows)]
 
 
 @case("Metadata", "of everything")
 def _() -> Made:
-    return _cluster(), [_about(rq.Metadata)]
+    return _cluster(), [_about(api.Metadata)]
 
 
 @case(

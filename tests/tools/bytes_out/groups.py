@@ -5,7 +5,7 @@ from functools import partial
 import msgspec
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import assigned_groups as assigned
 from tests.tools.bytes_out.measure import (
     CLIENT,
@@ -124,7 +124,7 @@ def _() -> Made:
 
 @case("LeaveGroup", "others leave, by short instance ids", times=limits.LEAVERS_MAX // MANY)
 def _() -> Made:
-    rows = [rq.Leaver("", f"i{number}") for number in range(MANY)]
+    rows = [api.Leaver("", f"i{number}") for number in range(MANY)]
     return synced(MANY), [leave(CLIENT, *rows, **WORDS)]
 
 
@@ -140,7 +140,7 @@ def _() -> Made:
 
 @case("ApiVersions", "any")
 def _() -> Made:
-    return Conversation(PRODUCTION), [rq.ApiVersions(v=1, client=CLIENT, id=ID, group=NAME)]
+    return Conversation(PRODUCTION), [api.ApiVersions(v=1, client=CLIENT, id=ID, group=NAME)]
 
 
 @case("ReleaseQuarantine", "of a group of many members")
@@ -182,7 +182,7 @@ def _() -> Made:
     talk.send(assigned.subscribe("b", group=NAME, pattern=".*"))
     cause, member = talk.next_offset - 1, members_of(talk)[0]
     talk.tick()
-    gone = tuple(rq.CommittedOffset(f"000{TOPIC[:200]}", n, 0) for n in range(10))
+    gone = tuple(api.CommittedOffset(f"000{TOPIC[:200]}", n, 0) for n in range(10))
     generation = talk.group(NAME).generation
     return talk, [assigned.let_go("a", generation, member, cause, group=NAME, offsets=gone)]
 

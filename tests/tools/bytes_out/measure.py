@@ -12,8 +12,7 @@ from coordlib import limits
 from coordlib.core.engine.effects import FREE_BYTES, FREE_SHARE, REQUESTS, Output, bytes_max
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import claims
+from coordlib.core.wire import api, claims
 from coordlib.job.batch import WRITTEN_SHARE_OF_OTHERS
 from tests.tools.driving import SETTINGS, Conversation
 
@@ -131,7 +130,7 @@ def size_of(outputs: Iterable[Output]) -> int:
     return sum(len(each.key) + len(each.value or b"") for each in outputs)
 
 
-def shortest(request: rq.Request | rq.Control) -> bytes:
+def shortest(request: api.Request | api.Control) -> bytes:
     """The record without what it may leave out: fewer bytes lead to the same outputs."""
     tag = request.__struct_config__.tag
     return msgspec.json.encode({"type": tag, **_without_defaults(request)})
@@ -166,16 +165,16 @@ def case(type_: str, what: str, **how: Any) -> Callable[[Callable[[], Made]], Ca
 def types() -> list[str]:
     """Every type of the wire: requests, control records, messages of shards, messages of claims."""
     messages = (each for kind in REGISTRY.kinds.values() for each in kind.MESSAGES)
-    found = [*get_args(rq.AnyRequest), *dict.fromkeys(messages), *get_args(claims.AnyMessage)]
+    found = [*get_args(api.AnyRequest), *dict.fromkeys(messages), *get_args(claims.AnyMessage)]
     inputs = [each.topic for each in REGISTRY.inputs.values() if each.letter != REQUESTS]
     beside = [f"{each}: OffsetCommit" for each in inputs]
-    return [*(_name(each) for each in found if each is not rq.FromShard), *beside]
+    return [*(_name(each) for each in found if each is not api.FromShard), *beside]
 
 
 def _name(each: type[Any]) -> str:
     if each in get_args(claims.AnyMessage):
         return f"claims: {each.__name__}"
-    if issubclass(each, rq.Message):
+    if issubclass(each, api.Message):
         return f"FromShard: {each.__name__}"
     return each.__name__
 
@@ -187,4 +186,4 @@ def words_of(number: int) -> dict[str, Any]:
 def silence(talk: Conversation, seconds: int = 0) -> list[Any]:
     """For so long nothing is due; then comes the record at which something is."""
     talk.wait(seconds * 1_000)
-    return [rq.Tick(v=1, published=talk.shard.published)]
+    return [api.Tick(v=1, published=talk.shard.published)]

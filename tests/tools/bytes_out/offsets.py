@@ -4,7 +4,7 @@ import msgspec
 
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import assigned_groups as assigned
 from tests.tools.bytes_out.groups import members_of, synced
 from tests.tools.bytes_out.measure import (
@@ -30,8 +30,8 @@ from tests.tools.driving import (
 )
 
 
-def some_rows(topic: str = "t") -> tuple[rq.CommittedOffset, ...]:
-    return tuple(rq.CommittedOffset(topic, n, 0) for n in range(ROWS))
+def some_rows(topic: str = "t") -> tuple[api.CommittedOffset, ...]:
+    return tuple(api.CommittedOffset(topic, n, 0) for n in range(ROWS))
 
 
 def _with_offsets() -> Conversation:
@@ -99,14 +99,14 @@ def _() -> Made:
 
 @case("OffsetFetch", "of partitions without an offset")
 def _() -> Made:
-    named = (rq.TopicPartitions(NAME, tuple(range(ROWS))),)
+    named = (api.TopicPartitions(NAME, tuple(range(ROWS))),)
     return Conversation(PRODUCTION), [fetch("a", topics=named)]
 
 
 @case("OffsetDelete", "of many partitions of one topic", times=ALL_ROWS)
 def _() -> Made:
-    named = (rq.TopicPartitions(NAME, tuple(range(ROWS))),)
-    return _with_offsets(), [rq.OffsetDelete(v=1, client="a", id="o", group=NAME, topics=named)]
+    named = (api.TopicPartitions(NAME, tuple(range(ROWS))),)
+    return _with_offsets(), [api.OffsetDelete(v=1, client="a", id="o", group=NAME, topics=named)]
 
 
 @case("DeleteGroup", "of a group with many offsets", times=ALL_OFFSETS)
@@ -129,7 +129,7 @@ def _() -> Made:
 def _() -> Made:
     talk, ids = Conversation(PRODUCTION), ("a" * 22, "b" * 22)
     talk.send(assigned.topics({"t": 1}, {"t": ids[0]}))
-    rows = tuple(rq.CommittedOffset("t", n, 0, topic_id=ids[0]) for n in range(ROWS))
+    rows = tuple(api.CommittedOffset("t", n, 0, topic_id=ids[0]) for n in range(ROWS))
     talk.send(commit("a", group=NAME, offsets=rows))
     talk.tick()
     return talk, [assigned.topics({"t": 1}, {"t": ids[1]})]

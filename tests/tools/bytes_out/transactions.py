@@ -5,14 +5,14 @@ from typing import Any, Final
 import msgspec
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import producers
 from tests.tools.bytes_out.measure import ALL_ROWS, NAME, PRODUCTION, TOPIC, Made, case
 from tests.tools.bytes_out.offsets import some_rows
 from tests.tools.driving import Conversation
 
 PLACES: Final = (
-    rq.TopicsOfCluster(
+    api.TopicsOfCluster(
         cluster=NAME, topic=TOPIC, partitions=tuple(range(limits.TXN_PARTITIONS_MAX))
     ),
 )
@@ -80,9 +80,9 @@ def _() -> Made:
     return talk, [_of(producers.describe())]
 
 
-def _messages(talk: Conversation) -> list[rq.FromShard]:
+def _messages(talk: Conversation) -> list[api.FromShard]:
     return [
-        rq.FromShard(v=1, source=0, seq=number, body=msgspec.Raw(body))
+        api.FromShard(v=1, source=0, seq=number, body=msgspec.Raw(body))
         for number, body in sorted(talk.outbox().items())
         if number > talk.shard.channels.heard.get(0, 0)
     ]
@@ -112,4 +112,4 @@ def _() -> Made:
     talk = _begun(producers.add_group(0, 0, NAME), producers.end(0, 0))
     talk.send_all(*_messages(talk))
     heard = talk.shard.channels.heard
-    return talk, [rq.Tick(v=1, published=talk.next_offset - 1, heard=heard)]
+    return talk, [api.Tick(v=1, published=talk.next_offset - 1, heard=heard)]

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools import clusters as c
 from tests.tools.broker_logs import Life
 from tests.tools.cluster_soundness import (
@@ -42,7 +41,7 @@ class HostileLife(Life):
     def say(self, request: Any) -> int:
         while self._others.random() < _MUTATED_SHARE:
             super().say(self._mutated())
-        if isinstance(request, rq.Request):
+        if isinstance(request, api.Request):
             self._said = [*self._said[-_SAID_KEPT:], codec.encode(request)]
         return super().say(request)
 

@@ -6,8 +6,7 @@ from functools import cache
 import msgspec
 
 from coordlib.core.engine.effects import RESPONSES
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.data_headers import Marker, Stamp, header_of
 from tests.tools import clusters as c
@@ -118,9 +117,9 @@ def _lives() -> tuple[Life, ...]:
     return lives
 
 
-def _full_broker_requests() -> tuple[rq.AnyRequest, ...]:
+def _full_broker_requests() -> tuple[api.AnyRequest, ...]:
     """Every field away from its default."""
-    told = rq.DeletedReplica(topic="t", topic_id=7, partition=0, error="KAFKA_STORAGE_ERROR")
+    told = api.DeletedReplica(topic="t", topic_id=7, partition=0, error="KAFKA_STORAGE_ERROR")
     topics = (
         c.new_topic("t", 6, 3, min_isr=2, unclean=True),
         c.new_topic("u", assignment=[(1, 2), (2, 1)]),
@@ -129,7 +128,7 @@ def _full_broker_requests() -> tuple[rq.AnyRequest, ...]:
     return (
         c.register(
             2**31 - 1,
-            endpoints=(rq.Endpoint("in", "h\u00f6st", 65_535), rq.Endpoint("out", "h", 1)),
+            endpoints=(api.Endpoint("in", "h\u00f6st", 65_535), api.Endpoint("out", "h", 1)),
             rack="r1",
             storage="disk",
             previous=7,
@@ -144,24 +143,24 @@ def _full_broker_requests() -> tuple[rq.AnyRequest, ...]:
         c.lives("b1", "b1-t-0-0"),
         c.deleted(1, 0, told, told),
         c.create(*topics, validate_only=True),
-        c.about(rq.CreatePartitions, topic="t", count=9, assignment={"8": (1, 2, 3)}),
-        c.about(rq.DeleteTopics, topics=("t", "\u00e9")),
+        c.about(api.CreatePartitions, topic="t", count=9, assignment={"8": (1, 2, 3)}),
+        c.about(api.DeleteTopics, topics=("t", "\u00e9")),
         c.elect("unclean", ("t", 0), ("u", 1)),
         c.elect("preferred"),
         c.move(("t", 0), (1, 2, 3)),
         c.move(("t", 0), None),
-        c.about(rq.UnregisterBroker, broker=1),
-        c.about(rq.Metadata, topics=("t", "u")),
-        c.about(rq.DescribeGroup, space="cluster"),
-        c.about(rq.DeleteGroup, space="cluster"),
-        c.about(rq.ReleaseQuarantine, space="cluster"),
+        c.about(api.UnregisterBroker, broker=1),
+        c.about(api.Metadata, topics=("t", "u")),
+        c.about(api.DescribeGroup, space="cluster"),
+        c.about(api.DeleteGroup, space="cluster"),
+        c.about(api.ReleaseQuarantine, space="cluster"),
     )
 
 
-def _full_requests() -> tuple[rq.AnyRequest, ...]:
-    leaver = rq.Leaver("a-t-0-0", "i")
-    row = rq.CommittedOffset("t", 2**31 - 1, 2**63 - 1, 7, "where I was")
-    places = (rq.TopicPartitions("t", (0, 1, 2)), rq.TopicPartitions("\u00e9", ()))
+def _full_requests() -> tuple[api.AnyRequest, ...]:
+    leaver = api.Leaver("a-t-0-0", "i")
+    row = api.CommittedOffset("t", 2**31 - 1, 2**63 - 1, 7, "where I was")
+    places = (api.TopicPartitions("t", (0, 1, 2)), api.TopicPartitions("\u00e9", ()))
     return (
         driving.join(
             "a",
@@ -184,7 +183,7 @@ def _full_requests() -> tuple[rq.AnyRequest, ...]:
         ),
         driving.sync("a", 3, "a-t-0-0", error="UNKNOWN_SERVER_ERROR", message="why not \u4e2d"),
         driving.heartbeat("a", 3, "a-t-0-0", instance="i", reply=1),
-        driving.leave("a", leaver, rq.Leaver("b"), reason="closed", remain=True),
+        driving.leave("a", leaver, api.Leaver("b"), reason="closed", remain=True),
         driving.commit("a", 3, "a-t-0-0", instance="i", offsets=(row, row)),
         driving.fetch("a", topics=places, require_stable=True),
         driving.delete_offsets("a", ("t", 0), ("u", 1)),
@@ -205,8 +204,8 @@ def _full_requests() -> tuple[rq.AnyRequest, ...]:
         producers.written(3, 5),
         producers.abort(reason="because \u4e2d"),
         producers.describe(),
-        rq.Tick(v=1, published=41),
-        rq.Tick(v=1, published=41, heard={0: 3, 1: 2**40}),
-        rq.FromShard(v=1, source=0, seq=1, body=msgspec.Raw(b'{"type":"Unknown","group":"g"}')),
-        rq.Tick(v=1, published=41, n=(3, 18), key="fc51cd8e6218a1a3", sig=b"signature"),
+        api.Tick(v=1, published=41),
+        api.Tick(v=1, published=41, heard={0: 3, 1: 2**40}),
+        api.FromShard(v=1, source=0, seq=1, body=msgspec.Raw(b'{"type":"Unknown","group":"g"}')),
+        api.Tick(v=1, published=41, n=(3, 18), key="fc51cd8e6218a1a3", sig=b"signature"),
     )

@@ -15,8 +15,7 @@ import msgspec
 
 from coordlib.core.engine.effects import EVENTS, REQUESTS
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec, stored
+from coordlib.core.wire import api, codec, stored
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 from tests.tools.driving import Conversation
@@ -57,7 +56,7 @@ class HostileConversation(Conversation):
         self._mutate: Callable[[], bytes] = Mutator(rnd, inputs.requests(), is_json=True).draw
 
     def send(
-        self, request: rq.AnyRequest | bytes | None, after_ms: int = 0, topic: str = REQUESTS
+        self, request: api.AnyRequest | bytes | None, after_ms: int = 0, topic: str = REQUESTS
     ) -> list[str]:
         rnd = self._rnd
         lines: list[str] = []
@@ -65,7 +64,7 @@ class HostileConversation(Conversation):
             lines += super().send(self._mutated(), rnd.randrange(500), self._some_topic())
         if rnd.random() < _BATCH_ENDS:
             self.end_batch()
-        if isinstance(request, rq.Request):
+        if isinstance(request, api.Request):
             self._said = [*self._said[-_SAID_KEPT:], codec.encode(request)]
         return lines + super().send(request, after_ms, topic)
 

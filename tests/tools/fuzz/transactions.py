@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from coordlib.core.transactions.transaction import Transaction
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.transactions import TRANSACTION
 from tests.tools import driving, pending_logs
 from tests.tools import producers as p
@@ -79,7 +79,7 @@ def _say(rnd: Random, talk: HostileConversation, verb: str, name: str) -> None:
             talk.send(_asked(rnd, talk, verb, name), rnd.choice((0, 10, 3_000)))
 
 
-def _asked(rnd: Random, talk: HostileConversation, verb: str, name: str) -> rq.AnyRequest:
+def _asked(rnd: Random, talk: HostileConversation, verb: str, name: str) -> api.AnyRequest:
     """A request of the producer that there is, mostly."""
     row = talk.shard.rows.get((TRANSACTION, name))
     value: Transaction | None = row.value if row is not None else None
@@ -94,7 +94,7 @@ def _asked(rnd: Random, talk: HostileConversation, verb: str, name: str) -> rq.A
     match verb:
         case "init":
             named: tuple[int, ...] = who if rnd.random() < 0.4 else ()
-            asked: rq.AnyRequest = p.init(*named, **fields, timeout_ms=rnd.choice((6_000, 60_000)))
+            asked: api.AnyRequest = p.init(*named, **fields, timeout_ms=rnd.choice((6_000, 60_000)))
         case "add":
             asked = p.add(*who, **fields)
         case "group":

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.demo.history import Happened
 from tests.tools.core import config_of
 from tests.tools.simulation import overdue
@@ -214,7 +214,7 @@ def check_pauses(world: World, evidence: Evidence) -> None:
     names = {program.name for team in world.teams for program in team.programs}
     told_ms: dict[tuple[str, str], int] = {}
     for each in evidence.asked:
-        if not isinstance(each.request, rq.JoinGroup | rq.Subscribe):
+        if not isinstance(each.request, api.JoinGroup | api.Subscribe):
             continue
         if each.request.client not in names:
             continue
@@ -241,7 +241,7 @@ def check_described(evidence: Evidence) -> None:
         if is_membership and event.offset >= 0:
             lines.setdefault(event.group, []).append(event)
     for each in evidence.asked:
-        if isinstance(each.request, rq.DescribeGroup):
+        if isinstance(each.request, api.DescribeGroup):
             for answer in evidence.answers.get(each.coordinate, ()):
                 _check_description(each, answer, lines.get(each.request.group, []))
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.cells import Owned, ShardRange
 from coordlib.core.wire.envelope import shard_of
 from coordlib.job.batch import assemble, judge_readable
@@ -105,14 +104,14 @@ class CellsWorld:
     def _ask(self) -> None:
         """A position of some group, by who is no member of it."""
         luck, group = self.luck, f"group-{self.luck.randrange(GROUPS)}"
-        request = rq.OffsetCommit(
+        request = api.OffsetCommit(
             v=1,
             id=f"{luck.getrandbits(48)}",
             client="query",
             group=group,
             generation=-1,
             member="",
-            offsets=(rq.CommittedOffset("t", luck.randrange(3), luck.randrange(1_000)),),
+            offsets=(api.CommittedOffset("t", luck.randrange(3), luck.randrange(1_000)),),
         )
         place = (f"{PREFIX}.requests", shard_of(group, SHARDS))
         self.cluster.append(place, group.encode(), codec.encode(request))

@@ -7,7 +7,7 @@ look into the topics as well.
 from collections import Counter, defaultdict
 from typing import Any, Final
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.checking import checkers
 from tests.tools.simulation import (
     bystanders,
@@ -165,7 +165,7 @@ def check_answers(evidence: Evidence) -> None:
         kind = type(each.request).__name__
         if len(answers) > len(parts):
             raise Violation(f"INV-17: {kind} {each.coordinate} was answered twice")
-        if answers or isinstance(each.request, rq.Heartbeat):
+        if answers or isinstance(each.request, api.Heartbeat):
             answered.add((each.request.client, each.request.id))
     for each in asked:
         if (each.request.client, each.request.id) not in answered:
@@ -232,7 +232,7 @@ def check_expiries(world: World, evidence: Evidence) -> None:
     said: set[tuple[str, str]] = set()
     for each in evidence.asked:
         member = getattr(each.request, "member", "")
-        if isinstance(each.request, rq.Subscribe):
+        if isinstance(each.request, api.Subscribe):
             # A late one is answered, and is no sign of life (rule 12).
             key = (each.request.client, each.request.id)
             if key in said:
@@ -258,7 +258,7 @@ def check_expiries(world: World, evidence: Evidence) -> None:
 
 def _kept_nothing(each: Asked, answer: dict[str, Any]) -> bool:
     """Whether a commit was refused row by row: it may be late, and is no sign of life."""
-    rows = len(each.request.offsets) if isinstance(each.request, rq.OffsetCommit) else 0
+    rows = len(each.request.offsets) if isinstance(each.request, api.OffsetCommit) else 0
     return rows > 0 and len(answer.get("failed") or ()) >= rows
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.core.engine.effects import REQUESTS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.plan import CLASSIC
 from tests.tools.simulation.teams import Team
@@ -91,7 +91,7 @@ def check_commits(evidence: Evidence) -> None:
             continue
         log.go_to(each)
         answers = evidence.answers.get(each.coordinate, [])
-        if isinstance(request, rq.OffsetCommit) and answers[0]["error"] == "NONE":
+        if isinstance(request, api.OffsetCommit) and answers[0]["error"] == "NONE":
             # -1: an operator's, and nobody is left in the group.
             is_classic = not evidence.is_assigned(each)
             if is_classic and request.generation not in (log.generation, -1):
@@ -105,9 +105,9 @@ def check_commits(evidence: Evidence) -> None:
             if is_of_member and any(first < log.place < last for first, last in unassigned):
                 raise Violation(f"INV-18: {each.coordinate} commits before anybody has synced")
             log.committed |= _taken(request, answers[0])
-        elif isinstance(request, rq.Release) and answers[0]["error"] == "NONE":
+        elif isinstance(request, api.Release) and answers[0]["error"] == "NONE":
             log.committed |= _taken(request, answers[0])
-        elif isinstance(request, rq.OffsetFetch):
+        elif isinstance(request, api.OffsetFetch):
             for answer in answers:
                 _check_fetch(each, answer, log.committed)
         log.leave(each)
@@ -160,7 +160,7 @@ def _forgotten(evidence: Evidence) -> list[tuple[tuple[int, int, int], set[tuple
 
 
 def _taken(
-    request: rq.OffsetCommit | rq.Release, answer: dict[str, Any]
+    request: api.OffsetCommit | api.Release, answer: dict[str, Any]
 ) -> dict[tuple[str, int], int]:
     failed = {(row["topic"], row["partition"]) for row in answer.get("failed") or ()}
     rows = {(row.topic, row.partition): row.offset for row in request.offsets}

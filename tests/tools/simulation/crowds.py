@@ -6,8 +6,7 @@ from random import Random
 
 import msgspec
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.late import Heal
 from tests.tools.simulation.positions import ask
@@ -56,13 +55,13 @@ def new_groups(world: World, luck: Random, for_ms: int) -> Heal:
     asked: dict[str, str] = {}
 
     def write(group: str) -> None:
-        request = rq.OffsetCommit(
+        request = api.OffsetCommit(
             v=1,
             id=f"{client}-{next(numbers)}",
             client=client,
             group=group,
             reply=REPLY,
-            offsets=(rq.CommittedOffset(ELSEWHERE, 0, 1),),
+            offsets=(api.CommittedOffset(ELSEWHERE, 0, 1),),
         )
         asked[request.id] = group
         place = (f"{PREFIX}.{topic}", shard)
@@ -93,8 +92,8 @@ def shard_fills(world: World, luck: Random, for_ms: int) -> Heal:
 
     def fill() -> bool:
         number = next(numbers)
-        row = rq.CommittedOffset(ELSEWHERE, number, 1, metadata=METADATA)
-        ask(world, luck, rq.OffsetCommit, groups[number % len(groups)], offsets=(row,))
+        row = api.CommittedOffset(ELSEWHERE, number, 1, metadata=METADATA)
+        ask(world, luck, api.OffsetCommit, groups[number % len(groups)], offsets=(row,))
         return is_on[0]
 
     def heal() -> None:
@@ -103,7 +102,7 @@ def shard_fills(world: World, luck: Random, for_ms: int) -> Heal:
 
     def take_away() -> None:
         for group in groups:
-            ask(world, luck, rq.DeleteGroup, group)
+            ask(world, luck, api.DeleteGroup, group)
 
     world.every(200, fill)
     return heal
@@ -120,7 +119,7 @@ def hoarder(world: World, luck: Random, for_ms: int) -> Heal:
 
     def wish() -> bool:
         number = next(numbers)
-        request = rq.Subscribe(
+        request = api.Subscribe(
             v=1,
             id=f"{number}",
             client=client,
@@ -138,8 +137,8 @@ def hoarder(world: World, luck: Random, for_ms: int) -> Heal:
     def heal() -> None:
         is_on[0] = False
         world.cluster.elsewhere.clear()
-        leaver = (rq.Leaver(member=member[0]),)
-        ask(world, luck, rq.LeaveGroup, group, members=leaver)
+        leaver = (api.Leaver(member=member[0]),)
+        ask(world, luck, api.LeaveGroup, group, members=leaver)
 
     # When the driver has told of the topics; the shard knows them by then.
     world.scheduler.after(4_000, lambda: world.every(700, wish) if is_on[0] else None)
@@ -155,10 +154,10 @@ def greedy_fetch(world: World, luck: Random, for_ms: int) -> None:
     group = name_in(world, _readers_shard(world), GREEDY)
     partitions = luck.choice([1, 60])
     rows = [
-        rq.CommittedOffset(ELSEWHERE, n, 1, metadata="\u20ac" * 4_000) for n in range(partitions)
+        api.CommittedOffset(ELSEWHERE, n, 1, metadata="\u20ac" * 4_000) for n in range(partitions)
     ]
     for first in range(0, partitions, 20):
-        ask(world, luck, rq.OffsetCommit, group, offsets=tuple(rows[first : first + 20]))
+        ask(world, luck, api.OffsetCommit, group, offsets=tuple(rows[first : first + 20]))
     wanted = (0,) * 1_000 if partitions == 1 else tuple(range(partitions))
-    topics = (rq.TopicPartitions(ELSEWHERE, wanted),)
-    ask(world, luck, rq.OffsetFetch, group, topics=topics, reply=REPLY)
+    topics = (api.TopicPartitions(ELSEWHERE, wanted),)
+    ask(world, luck, api.OffsetFetch, group, topics=topics, reply=REPLY)

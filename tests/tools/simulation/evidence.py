@@ -10,8 +10,7 @@ import msgspec
 
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.stored import Marker, decode_marker
 from coordlib.job.progress import MARKER_KEY
 from tests.tools.simulation.cluster import Cluster, Record
@@ -29,7 +28,7 @@ class Asked:
     shard: int
     offset: int
     true_ms: int
-    request: rq.Request
+    request: api.Request
     #: Which input it came by.
     topic: str = REQUESTS
 
@@ -135,7 +134,7 @@ class Evidence:
                 if record.is_marker:
                     continue
                 request = codec.decode_request(record.value)
-                if isinstance(request, rq.Request):
+                if isinstance(request, api.Request):
                     yield Asked(shard, record.offset, record.true_ms, request, letter)
 
     @cached_property
@@ -158,7 +157,7 @@ class Evidence:
     def releases(self) -> set[int]:
         """Where the Releases of the group's shard stand."""
         is_ours = [each for each in self.asked if each.request.group == self.group]
-        return {each.offset for each in is_ours if isinstance(each.request, rq.Release)}
+        return {each.offset for each in is_ours if isinstance(each.request, api.Release)}
 
     @cached_property
     def _kinds(self) -> tuple[list[int], list[str]]:

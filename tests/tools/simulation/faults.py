@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.offsets import KAFKA
 from tests.tools.simulation import (
     assignors,
@@ -145,8 +144,8 @@ def _duplicate(world: World, luck: Random, for_ms: int) -> None:
         again = luck.choice(records[-50:])
         request = codec.decode_request(again.value)
         # Who writes in a transaction has idempotence.
-        is_in_transaction = isinstance(request, rq.PendingCommit) and request.decided_by == KAFKA
-        if not is_in_transaction and not isinstance(request, rq.Tick):
+        is_in_transaction = isinstance(request, api.PendingCommit) and request.decided_by == KAFKA
+        if not is_in_transaction and not isinstance(request, api.Tick):
             world.perturbations += 1
             world.cluster.append(place, again.key, again.value)
 

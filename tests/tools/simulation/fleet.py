@@ -14,8 +14,7 @@ from coordlib.client.controller.requests import BrokerTiming, Leadership
 from coordlib.core.controller import states as kept
 from coordlib.core.controller.states import Cluster, Partition
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.stored import PartitionValue
 from coordlib.kafka.layout import Place as Where
@@ -65,18 +64,18 @@ class Fleet:
 
     # ---- the beginning -------------------------------------------------------------------------
 
-    def _drawn_topics(self) -> dict[str, rq.NewTopic]:
+    def _drawn_topics(self) -> dict[str, api.NewTopic]:
         luck, count = self._luck, len(self.brokers)
         found = {"ledger": self._topic("ledger", luck.randint(1, 3), min(3, count))}
         if luck.random() < 0.5:
             found[UNCLEAN] = self._topic(UNCLEAN, luck.randint(1, 2), 2, unclean=True)
         return found
 
-    def _topic(self, name: str, partitions: int, replicas: int, **fields: Any) -> rq.NewTopic:
+    def _topic(self, name: str, partitions: int, replicas: int, **fields: Any) -> api.NewTopic:
         first = self._luck.randrange(len(self.brokers))
         turn = [*self.brokers] * 3
         rows = {str(n): tuple(turn[first + n : first + n + replicas]) for n in range(partitions)}
-        return rq.NewTopic(topic=name, assignment=rows, **fields)
+        return api.NewTopic(topic=name, assignment=rows, **fields)
 
     def begin(self) -> None:
         """Its stores start one after the other; then the operator makes what is not there."""
@@ -100,7 +99,7 @@ class Fleet:
                 if kept.TOPICS.key(self.name, (name, 0)) not in known
             ]
             if missing:
-                self.ask(rq.CreateTopics, topics=tuple(missing))
+                self.ask(api.CreateTopics, topics=tuple(missing))
         return True
 
     def ask(self, request: type[Any], **fields: Any) -> None:

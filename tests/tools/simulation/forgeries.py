@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from coordlib.core.engine.effects import EVENTS, REQUESTS, Output
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.control import with_signature
 from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force
@@ -43,9 +42,9 @@ def forged_ticks(world: World, luck: Random, for_ms: int) -> Heal | None:
     """All that was asked can be heard, says somebody who wants others' time to run out."""
     place = place_of(world)
 
-    def tick() -> rq.Tick:
+    def tick() -> api.Tick:
         newest = world.cluster.partitions[place].end - 1
-        return rq.Tick(v=1, published=luck.choice([newest, newest, 2**63 - 1]))
+        return api.Tick(v=1, published=luck.choice([newest, newest, 2**63 - 1]))
 
     return _again_and_again(world, luck, 300, tick)
 
@@ -53,10 +52,10 @@ def forged_ticks(world: World, luck: Random, for_ms: int) -> Heal | None:
 def forged_listings(world: World, luck: Random, for_ms: int) -> Heal | None:
     """There are no topics, or others: whoever believes it takes partitions away from everybody."""
 
-    def listing() -> rq.TopicMetadata:
+    def listing() -> api.TopicMetadata:
         names = luck.sample(sorted(world.topics), luck.randrange(len(world.topics)))
-        rows = tuple(rq.Topic(name, luck.randint(1, 9)) for name in sorted(names))
-        return rq.TopicMetadata(v=1, topics=rows)
+        rows = tuple(api.Topic(name, luck.randint(1, 9)) for name in sorted(names))
+        return api.TopicMetadata(v=1, topics=rows)
 
     return _again_and_again(world, luck, 1_000, listing)
 
@@ -81,7 +80,7 @@ def copied_control(world: World, luck: Random, for_ms: int) -> Heal | None:
 
 
 def _again_and_again(
-    world: World, luck: Random, pause_ms: int, made: Callable[[], rq.Control]
+    world: World, luck: Random, pause_ms: int, made: Callable[[], api.Control]
 ) -> Heal | None:
     """Unless drivers are of before: then nothing tells theirs from others'."""
     if world.engine.signatures is None:
@@ -96,7 +95,7 @@ def _again_and_again(
     return lambda: is_on.__setitem__(0, False)
 
 
-def _forge(world: World, luck: Random, record: rq.Control) -> bytes:
+def _forge(world: World, luck: Random, record: api.Control) -> bytes:
     """Unsigned, as it was before, or with a number, a key and a signature that look well."""
     keys = world.engine.settings.keys
     if not keys or luck.random() < 0.4:

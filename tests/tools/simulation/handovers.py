@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.simulation.evidence import Asked, Evidence, Told
 from tests.tools.simulation.plan import ASSIGNED, MEMBER_KINDS
 from tests.tools.simulation.rules import NOT_LET_GO, Ticks, Visible, clock_steps_ms
@@ -107,8 +107,8 @@ def check_owners(evidence: Evidence) -> None:
                     )
 
 
-def _named_by(word: rq.Request | None, member: str, holders: Holders) -> frozenset[Spot]:
-    if isinstance(word, rq.Release) and word.member == member:
+def _named_by(word: api.Request | None, member: str, holders: Holders) -> frozenset[Spot]:
+    if isinstance(word, api.Release) and word.member == member:
         demand = holders.demands.get((member, word.cause))
         return demand.spots if demand is not None else frozenset()
     return frozenset()
@@ -222,7 +222,9 @@ def check_commits(evidence: Evidence) -> None:
         owned.append(now.owned)
     for each in evidence.asked:
         request = each.request
-        if request.group != evidence.group or not isinstance(request, rq.OffsetCommit | rq.Release):
+        if request.group != evidence.group or not isinstance(
+            request, api.OffsetCommit | api.Release
+        ):
             continue
         if not evidence.is_assigned(each) or not request.member:
             continue
@@ -230,7 +232,7 @@ def check_commits(evidence: Evidence) -> None:
         is_same = number >= 0 and offsets[number] == each.offset
         at = 2 * number + (0 if is_same else 1)
         owners = owned[at] if at >= 0 else {}
-        if not owners and isinstance(request, rq.OffsetCommit) and request.generation < 0:
+        if not owners and isinstance(request, api.OffsetCommit) and request.generation < 0:
             continue  # nobody is in the group, and whose name it gives is not looked at
         has = owners.get(request.member, frozenset())
         for spot in taken(each, evidence):
@@ -244,7 +246,7 @@ def check_commits(evidence: Evidence) -> None:
 def taken(each: Asked, evidence: Evidence) -> Iterable[Spot]:
     """The rows of a commit, or of a Release, that were not refused."""
     request = each.request
-    if not isinstance(request, rq.OffsetCommit | rq.Release):
+    if not isinstance(request, api.OffsetCommit | api.Release):
         return ()
     answers = evidence.answers.get(each.coordinate, [])
     if not answers or answers[0]["error"] != "NONE":
@@ -266,7 +268,7 @@ def check_time_to_let_go(world: World, evidence: Evidence, seen: Visible) -> Non
     open_ms: dict[tuple[str, int], int] = {}
     met: dict[tuple[str, int], int] = {}
     for each in evidence.asked:
-        if isinstance(each.request, rq.Release) and _is_taken(each, evidence):
+        if isinstance(each.request, api.Release) and _is_taken(each, evidence):
             met.setdefault((each.request.member, each.request.cause), each.offset)
     for event in evidence.told:
         if event.group != evidence.group or event.kind != ASSIGNED or event.shard in forged:
@@ -315,7 +317,7 @@ def _check_patience(world: World, evidence: Evidence, open_ms: dict[tuple[str, i
     """Of runs in which members only are disturbed: a demand is met, or its member is out."""
     met_ms: dict[tuple[str, int], int] = {}
     for each in evidence.asked:
-        if isinstance(each.request, rq.Release):
+        if isinstance(each.request, api.Release):
             met_ms.setdefault((each.request.member, each.request.cause), each.true_ms)
     out_ms = {
         event.member: evidence.taken_ms(event.shard, event.offset)

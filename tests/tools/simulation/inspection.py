@@ -20,7 +20,7 @@ from coordlib.core.engine.rows import Agenda, Row, StoredRow, note
 from coordlib.core.engine.state import restore
 from coordlib.core.groups.kind import GroupKind
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.stored import ShardPosition
 from coordlib.job.batch import output_rows
 from coordlib.job.pipelines import fold_groups
@@ -130,7 +130,7 @@ class WatchedShard(Shard):
             if lost:
                 raise Violation(f"INV-15: {shard} has lost the {what} {lost[0]}")
 
-    def _judge_request(self, at: At, key: Key, request: rq.Request, raw: bytes | None) -> None:
+    def _judge_request(self, at: At, key: Key, request: api.Request, raw: bytes | None) -> None:
         cell = self.rows.get(request.entity)
         before = None if cell is None else (dict(cell.heard), cell.value)
         count = len(self.outputs)
@@ -150,11 +150,11 @@ class WatchedShard(Shard):
                 )
 
     @staticmethod
-    def _is_refused(request: rq.Request, outputs: Sequence[Any], coordinate: str) -> bool:
+    def _is_refused(request: api.Request, outputs: Sequence[Any], coordinate: str) -> bool:
         """Whether it was answered, and nothing of it was taken."""
         answers = [msgspec.json.decode(o.value) for o in outputs if o.topic == "responses"]
         mine = [each for each in answers if each.get("cause") == coordinate and "error" in each]
-        rows = len(request.offsets) if isinstance(request, rq.OffsetCommit) else 0
+        rows = len(request.offsets) if isinstance(request, api.OffsetCommit) else 0
         return bool(mine) and all(
             each["error"] not in _HEARD_ALL_THE_SAME
             or (rows > 0 and len(each.get("failed") or ()) >= rows)

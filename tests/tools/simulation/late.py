@@ -6,8 +6,7 @@ They wait for the moment at which they hurt: an open join phase, a JoinGroup tha
 from collections.abc import Callable
 from random import Random
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.program import Program
@@ -95,7 +94,7 @@ def _is_join_of(member: str, record: Record) -> bool:
     if not member or member.encode() not in (record.value or b""):
         return False
     request = codec.decode_request(record.value)
-    return isinstance(request, rq.JoinGroup) and request.member == member
+    return isinstance(request, api.JoinGroup) and request.member == member
 
 
 def commit_of_old(world: World, records: list[Record], luck: Random) -> Record | None:
@@ -103,7 +102,7 @@ def commit_of_old(world: World, records: list[Record], luck: Random) -> Record |
     commits = [
         (request.generation, record)
         for record in records
-        if isinstance(request := codec.decode_request(record.value), rq.OffsetCommit)
+        if isinstance(request := codec.decode_request(record.value), api.OffsetCommit)
     ]
     newest = max((generation for generation, _ in commits), default=-1)
     older = [record for generation, record in commits if generation < newest]
@@ -167,8 +166,8 @@ def removed(world: World, luck: Random, for_ms: int) -> Heal | None:
         if not is_on[0] or (waits and _open_join_phase(told) < 0) or not member:
             return is_on[0]
         network.is_deaf = network.is_deaf or is_deaf
-        leaver = rq.Leaver(member=member)
-        request = rq.LeaveGroup(v=1, id="1", client="operator", group=GROUP, members=(leaver,))
+        leaver = api.Leaver(member=member)
+        request = api.LeaveGroup(v=1, id="1", client="operator", group=GROUP, members=(leaver,))
         place = (f"{PREFIX}.requests", shard)
         world.cluster.append(place, GROUP.encode(), codec.encode(request))
         return False

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.world import PREFIX
@@ -49,14 +49,14 @@ def of_requests(evidence: Evidence, shard: int) -> LogClock:
     return LogClock(evidence.cluster.partitions[(f"{PREFIX}.requests", shard)].records, cap_ms)
 
 
-def _timeouts_ms(request: rq.Request) -> tuple[int, ...]:
+def _timeouts_ms(request: api.Request) -> tuple[int, ...]:
     """Those for which somebody is waited for, if the request is accepted."""
     match request:
-        case rq.JoinGroup() | rq.Subscribe():
+        case api.JoinGroup() | api.Subscribe():
             return request.session_timeout_ms, request.rebalance_timeout_ms
-        case rq.RegisterBroker():
+        case api.RegisterBroker():
             return request.session_timeout_ms, request.release_timeout_ms
-        case rq.InitProducerId():
+        case api.InitProducerId():
             return (request.timeout_ms,)
     return ()
 

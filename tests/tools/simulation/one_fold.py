@@ -19,7 +19,7 @@ from coordlib.core.engine.effects import REQUESTS, Output
 from coordlib.core.engine.state import topics_of
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.registry import REGISTRY
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force
 from tests.tools.simulation import inspection
@@ -109,7 +109,7 @@ def _is_crowded(world: World, evidence: Evidence) -> bool:
     plan = world.plan
     is_near = plan.retention_ms or plan.new_groups_per_second or plan.shard_bytes
     return bool(is_near or world.engine.defects) or any(
-        isinstance(each.request, rq.DeleteGroup) for each in evidence.asked
+        isinstance(each.request, api.DeleteGroup) for each in evidence.asked
     )
 
 

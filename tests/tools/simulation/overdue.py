@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from coordlib.core.engine.effects import REQUESTS
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode
 from tests.tools.core import config_of
 from tests.tools.simulation.evidence import Evidence, Told, newest_marker
@@ -77,7 +77,7 @@ class Retention:
         #: Group -> the JoinGroups that were answered with an id to join with.
         self._announced: dict[str, list[int]] = {}
         for each in evidence.asked:
-            if each.shard == shard and isinstance(each.request, rq.JoinGroup):
+            if each.shard == shard and isinstance(each.request, api.JoinGroup):
                 answers = evidence.answers.get(each.coordinate, ())
                 if any(
                     answer.get("error") == ErrorCode.MEMBER_ID_REQUIRED.name for answer in answers

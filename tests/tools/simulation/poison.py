@@ -2,8 +2,7 @@
 
 from random import Random
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.defects import DEADLINE, Defect
 from tests.tools.simulation.late import Heal, join, somebody
@@ -57,7 +56,7 @@ def poison_step(world: World, luck: Random, for_ms: int) -> Heal:
 
 def release(world: World, luck: Random, group: str, shard: int) -> None:
     """An operator's word; it is refused if the group is not set aside."""
-    request = rq.ReleaseQuarantine(
+    request = api.ReleaseQuarantine(
         v=1, id=f"{luck.getrandbits(48)}", client=OPERATOR, group=group, reply=0
     )
     world.cluster.append((f"{PREFIX}.requests", shard), None, codec.encode(request))

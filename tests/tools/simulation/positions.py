@@ -5,8 +5,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.company import unless_healing
 from tests.tools.simulation.late import Heal, somebody
@@ -19,10 +18,10 @@ TOO_LONG = "x" * 5_000
 
 
 def write(
-    world: World, luck: Random, group: str, rows: Sequence[rq.CommittedOffset], **who: Any
+    world: World, luck: Random, group: str, rows: Sequence[api.CommittedOffset], **who: Any
 ) -> None:
     """A position, as a Spark query or a tool writes it."""
-    request = rq.OffsetCommit(
+    request = api.OffsetCommit(
         v=1,
         id=f"{luck.getrandbits(48)}",
         client=QUERY,
@@ -34,7 +33,7 @@ def write(
     world.cluster.append(place, group.encode(), codec.encode(request))
 
 
-def ask(world: World, luck: Random, kind: type[rq.Request], group: str, **fields: Any) -> None:
+def ask(world: World, luck: Random, kind: type[api.Request], group: str, **fields: Any) -> None:
     """An administrator's word about a group."""
     request = kind(v=1, id=f"{luck.getrandbits(48)}", client=ADMIN, group=group, **fields)
     place = (f"{PREFIX}.requests", shard_of(group, world.plan.shards))
@@ -55,7 +54,7 @@ def _goes_on(
     def step() -> bool:
         offset = next(done)
         some = luck.sample(range(4), luck.randint(1, 4))
-        write(world, luck, group, [rq.CommittedOffset(topic, each, offset) for each in some])
+        write(world, luck, group, [api.CommittedOffset(topic, each, offset) for each in some])
         return is_on()
 
     world.every(every_ms, step)
@@ -67,7 +66,7 @@ def query_positions(world: World, luck: Random, for_ms: int) -> Heal:
     _goes_on(world, luck, a_query(world, luck), lambda: is_on[0], luck.choice([300, 900]))
 
     def stumble() -> bool:
-        row = rq.CommittedOffset(ELSEWHERE, 0, 1, metadata=TOO_LONG)
+        row = api.CommittedOffset(ELSEWHERE, 0, 1, metadata=TOO_LONG)
         write(world, luck, a_query(world, luck), [row])
         if luck.random() < 0.3:  # whoever names a generation must ask where members ask
             write(world, luck, a_query(world, luck), [row], generation=3, member="m")
@@ -85,7 +84,7 @@ def query_deleted(world: World, luck: Random, for_ms: int) -> Heal:
     def heal() -> None:
         is_on[0] = False
         after_ms = luck.choice([300, 1_000, 4_000])
-        world.scheduler.after(after_ms, lambda: ask(world, luck, rq.DeleteGroup, group))
+        world.scheduler.after(after_ms, lambda: ask(world, luck, api.DeleteGroup, group))
 
     return heal
 
@@ -100,7 +99,7 @@ def of_members(world: World, luck: Random, for_ms: int) -> Heal:
     def say() -> bool:
         program = somebody(world, luck)
         member = program.consumer.member.member_id if program is not None else ""
-        row = rq.CommittedOffset(ELSEWHERE, 0, FAR + luck.randrange(FAR))
+        row = api.CommittedOffset(ELSEWHERE, 0, FAR + luck.randrange(FAR))
         write(world, luck, GROUP, [row], member=member if luck.random() < 0.7 else "")
         return is_on[0]
 
@@ -114,7 +113,7 @@ def of_members(world: World, luck: Random, for_ms: int) -> Heal:
 def group_deleted(world: World, luck: Random, for_ms: int) -> None:
     """A group with members is to be deleted: now, or when all have left it for a while."""
     team = luck.choice(world.teams)
-    ask(world, luck, rq.DeleteGroup, team.name)
+    ask(world, luck, api.DeleteGroup, team.name)
     if luck.random() < 0.5:
         return
     for program in team.living:
@@ -124,7 +123,7 @@ def group_deleted(world: World, luck: Random, for_ms: int) -> None:
         program.close()
         instance = program.habits.config.get("group.instance.id")
         world.start_program_after(luck.uniform(9_000, 12_000), instance, team)
-    again = unless_healing(world, lambda: ask(world, luck, rq.DeleteGroup, team.name))
+    again = unless_healing(world, lambda: ask(world, luck, api.DeleteGroup, team.name))
     world.scheduler.after(luck.uniform(4_000, 9_000), again)
 
 
@@ -132,8 +131,8 @@ def offsets_deleted(world: World, luck: Random, for_ms: int) -> None:
     """Positions of one topic are to be forgotten: of one that is read, or of one that nobody is."""
     team = luck.choice(world.teams)
     topic = luck.choice([*world.topics, ELSEWHERE])
-    rows = (rq.TopicPartitions(topic, tuple(range(max(1, world.cluster.count(topic))))),)
-    ask(world, luck, rq.OffsetDelete, team.name, topics=rows)
+    rows = (api.TopicPartitions(topic, tuple(range(max(1, world.cluster.count(topic))))),)
+    ask(world, luck, api.OffsetDelete, team.name, topics=rows)
 
 
 def group_described(world: World, luck: Random, for_ms: int) -> Heal:
@@ -141,7 +140,7 @@ def group_described(world: World, luck: Random, for_ms: int) -> Heal:
     is_on = [True]
 
     def look() -> bool:
-        ask(world, luck, rq.DescribeGroup, luck.choice(world.teams).name)
+        ask(world, luck, api.DescribeGroup, luck.choice(world.teams).name)
         return is_on[0]
 
     world.every(500, look)

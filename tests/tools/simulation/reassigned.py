@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.cluster import Place, Record
 from tests.tools.simulation.late import Heal, join, somebody
@@ -90,7 +89,7 @@ def _words_of_members(records: list[Record]) -> list[Record]:
 
 def _is_of_group(record: Record) -> bool:
     request = codec.decode_request(record.value)
-    return isinstance(request, rq.Subscribe | rq.Release) and bool(request.member)
+    return isinstance(request, api.Subscribe | api.Release) and bool(request.member)
 
 
 def late_commit(world: World, records: list[Record], luck: Random) -> Record | None:
@@ -107,7 +106,7 @@ def late_commit(world: World, records: list[Record], luck: Random) -> Record | N
     back: list[Record] = []
     for record in records:
         request = codec.decode_request(record.value)
-        if not isinstance(request, rq.OffsetCommit) or request.generation < 0:
+        if not isinstance(request, api.OffsetCommit) or request.generation < 0:
             continue
         member = members.get(request.member)
         grants = [member.grant_of(r.topic, r.partition) for r in request.offsets] if member else []
@@ -127,7 +126,7 @@ def never_lets_go(world: World, luck: Random, for_ms: int) -> Heal | None:
     world.perturbations += 3
     place, is_on, plan = place_of(world), [True], world.plan
     client = f"{UNWILLING}-{luck.getrandbits(24)}"
-    request = rq.Subscribe(
+    request = api.Subscribe(
         v=1,
         id="1",
         client=client,
@@ -141,7 +140,7 @@ def never_lets_go(world: World, luck: Random, for_ms: int) -> Heal | None:
     member = f"{client}-{INCARNATION}-{place[1]}-{offset}"
 
     def beat() -> bool:
-        sign = rq.Heartbeat(v=1, id="1", client=client, group=GROUP, generation=0, member=member)
+        sign = api.Heartbeat(v=1, id="1", client=client, group=GROUP, generation=0, member=member)
         world.cluster.append(place, GROUP.encode(), codec.encode(sign))
         return is_on[0]
 

@@ -8,8 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from itertools import accumulate
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.simulation.cluster import Place, Record, Transaction
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.plan import CLASSIC, CLOCK_KINDS, MEMBER_KINDS
@@ -85,7 +84,7 @@ class Ticks:
         told = genuine(world, shard)
         for record in world.cluster.partitions[place].records:
             request = codec.decode_request(record.value)
-            if isinstance(request, rq.Tick) and record.offset in told:
+            if isinstance(request, api.Tick) and record.offset in told:
                 if request.published >= record.offset:
                     self.are_forged = True
                 self.rows.append((record.true_ms, min(request.published, record.offset - 1)))
@@ -111,7 +110,7 @@ def check_heartbeats(evidence: Evidence) -> None:
     generation, since, members = 0, sorted(newest), Lives(evidence)
     for each in evidence.asked:
         request = each.request
-        if request.group != evidence.group or not isinstance(request, rq.Heartbeat):
+        if request.group != evidence.group or not isinstance(request, api.Heartbeat):
             continue
         while since and since[0] <= (each.shard, each.offset):
             generation = newest[since.pop(0)]
@@ -175,7 +174,7 @@ def check_first_joins(evidence: Evidence) -> None:
         request = asked.get((event.shard, event.offset))
         if (
             event.type == "MemberJoined"
-            and isinstance(request, rq.JoinGroup | rq.Subscribe)
+            and isinstance(request, api.JoinGroup | api.Subscribe)
             and not request.member
         ):
             key = (request.client, request.id)
@@ -212,8 +211,8 @@ def check_sessions(world: World, evidence: Evidence, seen: Visible) -> None:
     first_ms: dict[tuple[str, str, str], int] = {}
     for each in evidence.asked:
         # Of Subscribes the first: a later one is a sign of life, as a heartbeat is.
-        is_first = isinstance(each.request, rq.Subscribe) and not each.request.member
-        if isinstance(each.request, rq.JoinGroup | rq.SyncGroup) or is_first:
+        is_first = isinstance(each.request, api.Subscribe) and not each.request.member
+        if isinstance(each.request, api.JoinGroup | api.SyncGroup) or is_first:
             for answer, record in evidence.answered(each.coordinate):
                 member = str(answer.get("member") or getattr(each.request, "member", ""))
                 # An error beside an assignment is the leader's: the request was accepted.

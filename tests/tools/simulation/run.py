@@ -8,8 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordlib.client.groups.classic import RETRY_MS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.demo.history import Happened
 from tests.tools.simulation import commits, faults, plan, signing
@@ -216,13 +215,13 @@ def look_back(world: World) -> None:
     """
     place = (f"{PREFIX}.requests", shard_of(GROUP, world.plan.shards))
     offsets = [
-        rq.CommittedOffset(topic=topic, partition=number, offset=number // 2)
+        api.CommittedOffset(topic=topic, partition=number, offset=number // 2)
         for topic in world.topics
         for number in range(world.cluster.count(topic))
     ]
     who: dict[str, Any] = {"v": 1, "client": "operator", "group": GROUP, "reply": 0}
-    seek = rq.OffsetCommit(**who, id="1", generation=-1, member="", offsets=tuple(offsets))
-    for request in (seek, rq.OffsetFetch(**who, id="2", topics=None)):
+    seek = api.OffsetCommit(**who, id="1", generation=-1, member="", offsets=tuple(offsets))
+    for request in (seek, api.OffsetFetch(**who, id="2", topics=None)):
         world.cluster.append(place, None, codec.encode(request))
     world.scheduler.run(world.scheduler.now_ms + leaving_ms(world), world.check)
     commits.check(evidence_of(world))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from coordlib.core.engine.step import SHARD_IS_FULL, SHARD_IS_TOO_LARGE
 from coordlib.core.groups.group import SHARD_IS_THROTTLED
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import ErrorCode
 from tests.tools.defects import Poison
@@ -92,7 +92,7 @@ def check_answers(world: World, evidence: Evidence, found: list[Quarantine]) -> 
     for asked in evidence.asked:
         group = asked.request.group
         is_home = asked.shard == shard_of(group, world.plan.shards)
-        if not is_home or isinstance(asked.request, rq.ReleaseQuarantine):
+        if not is_home or isinstance(asked.request, api.ReleaseQuarantine):
             continue
         is_aside = any(quarantine.holds(asked) for quarantine in of_group.get(group, ()))
         answers = evidence.answers.get(asked.coordinate, ())

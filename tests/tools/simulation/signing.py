@@ -1,7 +1,6 @@
 """Which control records must count, by what the world knows, and when drivers begin to sign."""
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.simulation.signed_worlds import signatures_of
 from tests.tools.simulation.world import PREFIX, World
 
@@ -51,8 +50,8 @@ def effective(world: World, shard: int) -> set[int]:
     return found
 
 
-def controls(world: World, shard: int) -> dict[int, rq.Control]:
+def controls(world: World, shard: int) -> dict[int, api.Control]:
     """Everything in the log of a shard that only drivers may write, whoever has written it."""
     records = world.cluster.partitions[(f"{PREFIX}.requests", shard)].records
     read = {record.offset: codec.decode_request(record.value) for record in records}
-    return {offset: each for offset, each in read.items() if isinstance(each, rq.Control)}
+    return {offset: each for offset, each in read.items() if isinstance(each, api.Control)}

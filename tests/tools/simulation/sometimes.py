@@ -5,7 +5,7 @@ Counted from what a run has left; `python -m tests.tools.sim` adds them up over 
 
 from typing import Final
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.defects import DEADLINE
 from tests.tools.simulation import (
     forgeries,
@@ -151,16 +151,16 @@ def _from_requests(found: dict[str, int], evidence: Evidence) -> None:
         seen.add(key)
         for answer in evidence.answers.get(each.coordinate, []):
             error = answer["error"]
-            if isinstance(each.request, rq.OffsetCommit):
+            if isinstance(each.request, api.OffsetCommit):
                 if each.request.client == STRANGER:
                     found["stranger's commit refused"] += error != "NONE"
                     found["stranger's commit into an empty group"] += error == "NONE"
                 refused = error == "REBALANCE_IN_PROGRESS"
                 found["commit in CompletingRebalance refused"] += refused
-            is_join = isinstance(each.request, rq.JoinGroup | rq.Subscribe)
+            is_join = isinstance(each.request, api.JoinGroup | api.Subscribe)
             if is_join and each.request.group == GROUP:
                 found["group is full"] += error == "GROUP_MAX_SIZE_REACHED"
-            if isinstance(each.request, rq.JoinGroup | rq.SyncGroup):
+            if isinstance(each.request, api.JoinGroup | api.SyncGroup):
                 found["static member replaced while parked"] += error == "FENCED_INSTANCE_ID"
-            if isinstance(each.request, rq.SyncGroup) and not each.request.assignments:
+            if isinstance(each.request, api.SyncGroup) and not each.request.assignments:
                 found["follower syncs before its leader"] += error == "NONE"

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final
 
 from coordlib.core.engine.step import SHARD_IS_TOO_LARGE
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.simulation.broker_faults import INPUTS
 from tests.tools.simulation.bystanders import THROTTLED
 from tests.tools.simulation.crowds import CROWD, GREEDY, HOARDER
@@ -144,7 +144,7 @@ def _from_events(found: dict[str, int], world: World, evidence: Evidence) -> Non
 
 def _from_answer(found: dict[str, int], each: Asked, error: str, message: str) -> None:
     request = each.request
-    if each.topic == "o" and isinstance(request, rq.OffsetCommit):
+    if each.topic == "o" and isinstance(request, api.OffsetCommit):
         found["position taken"] += error == "NONE"
         found["position into a living group refused"] += error in (
             "UNKNOWN_MEMBER_ID",
@@ -152,13 +152,13 @@ def _from_answer(found: dict[str, int], each: Asked, error: str, message: str) -
         )
         found["position under the name of a member"] += bool(request.member) and error != "NONE"
     found["deletion refused to a living group"] += error == "NON_EMPTY_GROUP"
-    found["group described"] += isinstance(request, rq.DescribeGroup) and error == "NONE"
+    found["group described"] += isinstance(request, api.DescribeGroup) and error == "NONE"
     found["new group throttled"] += error == THROTTLED
     found["shard full"] += message == SHARD_IS_TOO_LARGE
     is_refused = error not in ("NONE", "COORDINATOR_NOT_AVAILABLE")
-    is_hoarded = isinstance(request, rq.Subscribe) and request.client.startswith(HOARDER)
+    is_hoarded = isinstance(request, api.Subscribe) and request.client.startswith(HOARDER)
     found["wish too large for its group"] += is_hoarded and is_refused
-    is_greedy = isinstance(request, rq.OffsetFetch) and request.group.startswith(GREEDY)
+    is_greedy = isinstance(request, api.OffsetFetch) and request.group.startswith(GREEDY)
     found["fetch too large for an answer"] += is_greedy and is_refused
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.simulation.evidence import Evidence, Told
 from tests.tools.simulation.world import World
 
@@ -47,7 +47,7 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
     _of_order(found, events)
     seen: set[tuple[str, str]] = set()
     for each in evidence.asked:
-        if isinstance(each.request, rq.AlterPartition):
+        if isinstance(each.request, api.AlterPartition):
             key = (each.request.client, each.request.id)
             is_refused = key in seen and _is_refused(evidence.answers.get(each.coordinate, []))
             found["late duplicate of a change refused"] += is_refused

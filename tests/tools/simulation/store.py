@@ -23,7 +23,7 @@ from coordlib.client.controller.requests import (
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.requests import Identity
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import CoordError
 from tests.tools.simulation.disks import Disk, Entry, Log, Place
@@ -114,7 +114,7 @@ class Store(Process):
             incarnation=where.incarnation,
             prefix=where.prefix,
         )
-        endpoints = (rq.Endpoint("store", f"host-{broker}", 9_092),)
+        endpoints = (api.Endpoint("store", f"host-{broker}", 9_092),)
         said = Registration(broker, endpoints, storage=disk.storage, previous=previous)
         self.life = BrokerMachine(self.identity, timing, said)
         self.leads: dict[Place, Lead] = {}
@@ -152,7 +152,7 @@ class Store(Process):
     def _do(self, output: bs.Output) -> None:
         match output:
             case sg.Send(request):
-                if not (self.habits.keeps_all and isinstance(request, rq.Release)):
+                if not (self.habits.keeps_all and isinstance(request, api.Release)):
                     self.transport.send(self, request)
             case bs.Call():
                 self._calls.append(output)

@@ -14,8 +14,7 @@ from coordlib.core.controller import states as kept
 from coordlib.core.controller.states import BrokerState, Cluster, Partition
 from coordlib.core.controller.step import broker_row, replica_row
 from coordlib.core.engine.effects import METADATA, Output
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.stored import PartitionValue
 from tests.tools.cluster_soundness import changes
 from tests.tools.simulation.disks import Place
@@ -194,7 +193,7 @@ def _check_late_words(fleet: Fleet, events: Iterable[Told], evidence: Evidence) 
     said: dict[tuple[str, str], int] = {}
     again: set[int] = set()
     for each in evidence.asked:
-        if each.shard == fleet.shard and isinstance(each.request, rq.BrokerHeartbeat):
+        if each.shard == fleet.shard and isinstance(each.request, api.BrokerHeartbeat):
             key = (each.request.client, each.request.id)
             if said.setdefault(key, each.offset) != each.offset:
                 again.add(each.offset)
@@ -207,12 +206,12 @@ def _check_late_words(fleet: Fleet, events: Iterable[Told], evidence: Evidence) 
 def _check_results(evidence: Evidence) -> None:
     """INV-75, INV-82: one result for each row, in the order of the request; only leaders' count."""
     for each in evidence.asked:
-        if isinstance(each.request, rq.CreateTopics):
+        if isinstance(each.request, api.CreateTopics):
             for answer in evidence.answers.get(each.coordinate, []):
                 names = [row["topic"] for row in answer.get("results", ())]
                 if names != [topic.topic for topic in each.request.topics]:
                     raise Violation(f"INV-82: {each.coordinate} is told of {names}")
-        if not isinstance(each.request, rq.AlterPartition):
+        if not isinstance(each.request, api.AlterPartition):
             continue
         asked = [(t.topic, row.partition) for t in each.request.topics for row in t.partitions]
         for answer in evidence.answers.get(each.coordinate, []):
@@ -245,10 +244,10 @@ def _check_entered(fleet: Fleet, events: Iterable[Told], evidence: Evidence) -> 
 
 def _accepted(
     each: Asked, evidence: Evidence
-) -> Iterator[tuple[Place, tuple[rq.InSyncReplica, ...]]]:
+) -> Iterator[tuple[Place, tuple[api.InSyncReplica, ...]]]:
     """The rows of an AlterPartition that count: where, and whom they name."""
     request = each.request
-    if not isinstance(request, rq.AlterPartition):
+    if not isinstance(request, api.AlterPartition):
         return
     wanted = {(t.topic, row.partition): row.isr for t in request.topics for row in t.partitions}
     for answer in evidence.answers.get(each.coordinate, []):

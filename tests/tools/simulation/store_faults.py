@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.controller import CLUSTER
 from tests.tools.simulation import store_moments
 from tests.tools.simulation.fleet import UNCLEAN, Fleet
@@ -129,8 +129,8 @@ def removed(world: World, luck: Random, for_ms: int) -> None:
     """An operator removes a broker that runs, and may lead."""
     store = _somebody(world, luck, leads=True)
     if store is not None and store.life.member:
-        leaver = rq.Leaver(store.life.member)
-        _fleet(world).ask(rq.LeaveGroup, members=(leaver,), space=CLUSTER)
+        leaver = api.Leaver(store.life.member)
+        _fleet(world).ask(api.LeaveGroup, members=(leaver,), space=CLUSTER)
 
 
 def forgotten(world: World, luck: Random, for_ms: int) -> None:
@@ -139,7 +139,7 @@ def forgotten(world: World, luck: Random, for_ms: int) -> None:
     broker = luck.choice(list(_fleet(world).brokers))
     _fleet(world).disks[broker].is_forgotten = True
     for after_ms in (500, 3_000, 12_000):
-        ask = partial(_fleet(world).ask, rq.UnregisterBroker, broker=broker)
+        ask = partial(_fleet(world).ask, api.UnregisterBroker, broker=broker)
         world.scheduler.after(after_ms, ask)
 
 
@@ -172,31 +172,31 @@ def replicas_move(world: World, luck: Random, for_ms: int) -> None:
     topic = luck.choice(list(fleet.topics))
     partition = luck.randrange(len(fleet.topics[topic].assignment or {}))
     target = tuple(luck.sample(list(fleet.brokers), luck.randint(2, len(fleet.brokers))))
-    move = rq.Reassignment(topic, partition, target)
-    fleet.ask(rq.AlterPartitionReassignments, partitions=(move,))
+    move = api.Reassignment(topic, partition, target)
+    fleet.ask(api.AlterPartitionReassignments, partitions=(move,))
     if luck.random() < 0.3:
-        back = rq.Reassignment(topic, partition, None)
+        back = api.Reassignment(topic, partition, None)
         world.scheduler.after(
             luck.uniform(0, 3_000),
-            lambda: fleet.ask(rq.AlterPartitionReassignments, partitions=(back,)),
+            lambda: fleet.ask(api.AlterPartitionReassignments, partitions=(back,)),
         )
 
 
 def topic_dropped(world: World, luck: Random, for_ms: int) -> None:
     """The operator makes it anew when all have deleted it."""
     fleet = _fleet(world)
-    fleet.ask(rq.DeleteTopics, topics=(luck.choice(list(fleet.topics)),))
+    fleet.ask(api.DeleteTopics, topics=(luck.choice(list(fleet.topics)),))
 
 
 def leaders_elected(world: World, luck: Random, for_ms: int) -> None:
     """Preferred leaders are to lead again; or somebody, where nobody in sync is there."""
     fleet = _fleet(world)
     if luck.random() < 0.7:
-        fleet.ask(rq.ElectLeaders, election="preferred", partitions=None)
+        fleet.ask(api.ElectLeaders, election="preferred", partitions=None)
         return
     some = fleet.topics.get(UNCLEAN) or fleet.topics["ledger"]
-    name = rq.PartitionName(some.topic, 0)
-    fleet.ask(rq.ElectLeaders, election="unclean", partitions=(name,))
+    name = api.PartitionName(some.topic, 0)
+    fleet.ask(api.ElectLeaders, election="unclean", partitions=(name,))
 
 
 def _fleet(world: World) -> Fleet:

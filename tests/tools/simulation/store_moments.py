@@ -5,8 +5,7 @@ from functools import partial
 from random import Random
 
 from coordlib.client.controller.state import State
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.controller import CLUSTER
 from tests.tools.simulation.disks import Place
 from tests.tools.simulation.fleet import Fleet
@@ -34,8 +33,8 @@ def asked_while_deaf(world: World, luck: Random, for_ms: int) -> Heal | None:
     else:
         network.is_deaf = True
     if others:
-        move = rq.Reassignment(*place, others)
-        world.fleet.ask(rq.AlterPartitionReassignments, partitions=(move,))
+        move = api.Reassignment(*place, others)
+        world.fleet.ask(api.AlterPartitionReassignments, partitions=(move,))
 
     def heal() -> None:
         if slow_ms:
@@ -56,8 +55,8 @@ def asked_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
     store.habits.is_busy = True
     others = tuple(each for each in row.isr if each != store.broker)
     if others:
-        move = rq.Reassignment(*place, others)
-        _fleet(world).ask(rq.AlterPartitionReassignments, partitions=(move,))
+        move = api.Reassignment(*place, others)
+        _fleet(world).ask(api.AlterPartitionReassignments, partitions=(move,))
     world.scheduler.after(2_000, lambda: _rebuild(world))
 
     def heal() -> None:
@@ -77,8 +76,8 @@ def asked_while_busy(world: World, luck: Random, for_ms: int) -> Heal | None:
     others = [each for each in row.isr if each != store.broker and each in stores]
     if len(others) < 2:
         return None
-    move = rq.Reassignment(*place, (others[0],))
-    _fleet(world).ask(rq.AlterPartitionReassignments, partitions=(move,))
+    move = api.Reassignment(*place, (others[0],))
+    _fleet(world).ask(api.AlterPartitionReassignments, partitions=(move,))
     follower = stores[others[1]]
     store.habits.is_busy = follower.habits.is_apart = True
 
@@ -102,8 +101,8 @@ def elected_outside(world: World, luck: Random, for_ms: int) -> Heal | None:
 
 def _elect_outside(world: World, leader: Store, head: Store, place: Place) -> Heal:
     head.habits.is_apart = True
-    name = rq.PartitionName(*place)
-    ask = partial(_fleet(world).ask, rq.ElectLeaders, election="preferred", partitions=(name,))
+    name = api.PartitionName(*place)
+    ask = partial(_fleet(world).ask, api.ElectLeaders, election="preferred", partitions=(name,))
     _once(world, lambda: head.broker not in _isr(leader, place), ask)
 
     def heal() -> None:
@@ -120,7 +119,7 @@ def guarded_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
     store, _ = found
     network = _fleet(world).networks[store.name]
     network.is_deaf = True
-    _fleet(world).ask(rq.LeaveGroup, members=(rq.Leaver(store.life.member),), space=CLUSTER)
+    _fleet(world).ask(api.LeaveGroup, members=(api.Leaver(store.life.member),), space=CLUSTER)
     world.scheduler.after(2_000, lambda: _rebuild(world))
 
     def heal() -> None:
@@ -143,7 +142,7 @@ def dropped_without_one(world: World, luck: Random, for_ms: int) -> Heal | None:
         return None
     store, (topic, _) = found
     store.stop()
-    drop = partial(_fleet(world).ask, rq.DeleteTopics, topics=(topic,))
+    drop = partial(_fleet(world).ask, api.DeleteTopics, topics=(topic,))
     world.scheduler.after(world.plan.session_timeout_ms + 3_000, drop)
     return store.kill
 
@@ -229,7 +228,7 @@ def watch_mute(world: World, store: Store, network: Network) -> None:
 
 def _names(value: bytes | None, leader: Store, follower: Store, place: Place) -> bool:
     request = codec.decode_request(value)
-    if not isinstance(request, rq.AlterPartition) or request.client != leader.name:
+    if not isinstance(request, api.AlterPartition) or request.client != leader.name:
         return False
     rows = [(t.topic, row) for t in request.topics for row in t.partitions]
     return any(

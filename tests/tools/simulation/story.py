@@ -2,8 +2,7 @@
 
 import msgspec
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.simulation.world import PREFIX, World
 
 Line = tuple[int, int, str]
@@ -33,13 +32,13 @@ def _requests(world: World) -> list[Line]:
     for shard in range(world.plan.shards):
         for record in world.cluster.partitions[(f"{PREFIX}.requests", shard)].records:
             request = codec.decode_request(record.value)
-            if isinstance(request, rq.Request):
+            if isinstance(request, api.Request):
                 text = f"{request.client:<12} writes {_request(request)} [r{shard}-{record.offset}]"
                 found.append((record.true_ms, record.offset, text))
     return found
 
 
-def _request(request: rq.Request) -> str:
+def _request(request: api.Request) -> str:
     parts = [type(request).__name__, request.group]
     member, generation = getattr(request, "member", ""), getattr(request, "generation", None)
     parts += [member] if member else []

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.late import Heal, somebody
 from tests.tools.simulation.world import GROUP, INCARNATION, PREFIX, World
@@ -52,7 +51,7 @@ def flood(world: World, luck: Random, for_ms: int) -> Heal:
     def join() -> bool:
         for _ in range(5):
             name = f"h{luck.getrandbits(32)}"
-            request = rq.JoinGroup(
+            request = api.JoinGroup(
                 v=1,
                 id="1",
                 client=name,
@@ -60,7 +59,7 @@ def flood(world: World, luck: Random, for_ms: int) -> Heal:
                 session_timeout_ms=6_000,
                 rebalance_timeout_ms=6_000,
                 protocol_type="consumer",
-                protocols=(rq.Protocol(name="range", metadata=b""),),
+                protocols=(api.Protocol(name="range", metadata=b""),),
             )
             world.cluster.append((f"{PREFIX}.requests", shard), None, codec.encode(request))
         return is_on[0]
@@ -85,7 +84,7 @@ def commits(world: World, luck: Random, for_ms: int) -> Heal:
     def commit() -> bool:
         who = luck.choice((_anonymous, _without_generation, _zombie, _of_another_group))
         fields = who(world, luck, foreign)
-        request = rq.OffsetCommit(
+        request = api.OffsetCommit(
             v=1, id=f"{luck.getrandbits(48)}", client=STRANGER, group=GROUP, **fields
         )
         world.cluster.append(place, None, codec.encode(request))
@@ -126,13 +125,13 @@ def _of_another_group(world: World, luck: Random, foreign: str) -> dict[str, Any
     return {"generation": generation, "member": foreign, "offsets": offsets}
 
 
-def _offsets(topic: str, luck: Random) -> tuple[rq.CommittedOffset, ...]:
-    return (rq.CommittedOffset(topic=topic, partition=0, offset=FAR + luck.randrange(FAR)),)
+def _offsets(topic: str, luck: Random) -> tuple[api.CommittedOffset, ...]:
+    return (api.CommittedOffset(topic=topic, partition=0, offset=FAR + luck.randrange(FAR)),)
 
 
 def _join_elsewhere(world: World, luck: Random, shard: int) -> int:
     """A member of another group of the shard; where it asked, of which its id is made."""
-    request = rq.JoinGroup(
+    request = api.JoinGroup(
         v=1,
         id=f"{luck.getrandbits(48)}",
         client=STRANGER,
@@ -140,7 +139,7 @@ def _join_elsewhere(world: World, luck: Random, shard: int) -> int:
         session_timeout_ms=30_000,
         rebalance_timeout_ms=30_000,
         protocol_type="consumer",
-        protocols=(rq.Protocol(name="range", metadata=b""),),
+        protocols=(api.Protocol(name="range", metadata=b""),),
     )
     return world.cluster.append((f"{PREFIX}.requests", shard), None, codec.encode(request))
 
@@ -160,8 +159,8 @@ def neighbour(world: World, luck: Random, group: str, is_on: Callable[[], bool])
     steps = count()
 
     def write() -> bool:
-        row = rq.CommittedOffset(topic=ELSEWHERE, partition=0, offset=next(steps))
-        request = rq.OffsetCommit(
+        row = api.CommittedOffset(topic=ELSEWHERE, partition=0, offset=next(steps))
+        request = api.OffsetCommit(
             v=1,
             id=f"{luck.getrandbits(48)}",
             client=NEIGHBOUR,

@@ -18,8 +18,7 @@ from coordlib.client.kit.reading import Mark, Proofs, Written
 from coordlib.client.kit.requests import concerns
 from coordlib.client.kit.transport import TIMER_INTERVAL_MS, Handler
 from coordlib.core.groups.assignors.model import ReplicaRacks
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.control import BEHIND_ALL
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import Place as Where
@@ -59,7 +58,7 @@ class Network:
 @dataclass(slots=True)
 class _Unwritten:
     handler: Handler
-    request: rq.Request
+    request: api.Request
     produced_ms: int
     mark: Mark
     #: Offset at which the log took it; None: not taken yet.
@@ -122,14 +121,14 @@ class SimulatedTransport:
     def detach(self, handler: Handler) -> None:
         self._handlers.pop(handler.identity.token, None)
 
-    def send(self, handler: Handler, request: rq.Request) -> None:
+    def send(self, handler: Handler, request: api.Request) -> None:
         if handler.identity.token not in self._handlers and not self._is_shared:
             kind = type(request).__name__
             raise Violation(f"INV-29: {handler.identity.client} sends {kind} when it is closed")
-        if isinstance(request, rq.LeaveGroup):
+        if isinstance(request, api.LeaveGroup):
             self.said_leave |= {each.member for each in request.members}
-        awaited = "" if isinstance(request, rq.Heartbeat) else request.id
-        if isinstance(request, rq.JoinGroup | rq.Subscribe):
+        awaited = "" if isinstance(request, api.Heartbeat) else request.id
+        if isinstance(request, api.JoinGroup | api.Subscribe):
             self._cluster.joins_unanswered += request.id in self._joins
             self._joins.add(request.id)
         mark = self._proofs.mark(handler.identity.shard, self.now_ms(), awaited)
@@ -194,7 +193,7 @@ class SimulatedTransport:
             place = (self.place.requests, first.handler.identity.shard)
             key = first.request.group.encode()
             first.offset = self._cluster.append(place, key, codec.encode_request(first.request))
-            is_join = isinstance(first.request, rq.JoinGroup | rq.Subscribe)
+            is_join = isinstance(first.request, api.JoinGroup | api.Subscribe)
             if self._network.goes_deaf_at_join and is_join:
                 self._network.is_deaf = True
         if self._network.loses_acks:
@@ -249,16 +248,16 @@ class SimulatedTransport:
         if record.value is None or not self._handlers:
             return
         message = codec.decode_response(record.value)
-        if isinstance(message, rq.Response):
+        if isinstance(message, api.Response):
             self._proofs.answered(message.id)
-        if isinstance(message, rq.CoordinatorLoading) and message.lost:
+        if isinstance(message, api.CoordinatorLoading) and message.lost:
             for shard, before in message.lost.items():
                 for id_ in self._proofs.lost(shard, before):
                     self._tell_lost(id_, is_cut=before == BEHIND_ALL)
         for handler in list(self._handlers.values()):
             if concerns(handler.identity, message):
                 _feed(handler, sg.Received(self.now_ms(), message))
-        if isinstance(message, rq.Progress):
+        if isinstance(message, api.Progress):
             asked_ms = self._proofs.progressed(message.shard, message.offset)
             if asked_ms is not None and asked_ms - self._read_ms >= ASK_INTERVAL_MS:
                 self._has_read(asked_ms)

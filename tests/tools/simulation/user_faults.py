@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.simulation import reassigned, wishes
 from tests.tools.simulation.late import Heal, join, somebody
 from tests.tools.simulation.program import Program
@@ -191,7 +190,7 @@ def odd_answers(world: World, luck: Random, for_ms: int) -> Heal:
         program = somebody(world, luck)
         if program is not None:
             identity = program.consumer.member.identity
-            answer = rq.HeartbeatResponse(
+            answer = api.HeartbeatResponse(
                 id=f"{identity.token}-{luck.choice(ODD_ENDS)}",
                 client=identity.client,
                 group=GROUP,
@@ -218,7 +217,7 @@ def release_refused(world: World, luck: Random, for_ms: int) -> Heal:
                 continue
             world.perturbations += 3
             identity = program.consumer.member.identity
-            answer = rq.ReleaseResponse(
+            answer = api.ReleaseResponse(
                 id=asked.id,
                 client=identity.client,
                 group=GROUP,
@@ -237,9 +236,9 @@ def release_refused(world: World, luck: Random, for_ms: int) -> Heal:
     return lambda: is_on.__setitem__(0, False)
 
 
-def _open_release(program: Program) -> rq.Release | None:
+def _open_release(program: Program) -> api.Release | None:
     """A Release of this member that waits for its answer."""
     for ask in program.consumer.member._machine._pending._open.values():
-        if isinstance(ask.request, rq.Release) and ask.again_ms is None:
+        if isinstance(ask.request, api.Release) and ask.again_ms is None:
             return ask.request
     return None

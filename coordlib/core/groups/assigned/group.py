@@ -24,7 +24,7 @@ from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.engine.time import Timer
 from coordlib.core.groups.assignors.registry import StrategyBook
 from coordlib.core.groups.group import GroupStep, Refused, is_older
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import ErrorCode
 
@@ -403,7 +403,7 @@ class Step(GroupStep[Group]):
     DESIGN_ERRORS = DESIGN_ERRORS
     JUDGES_ROWS = True
 
-    def commit_fault(self, request: rq.OffsetCommit) -> Refused:
+    def commit_fault(self, request: api.OffsetCommit) -> Refused:
         code = self.member_fault(request.member, None, request.generation)
         return None if code is ErrorCode.NONE else (code, None)
 
@@ -415,7 +415,7 @@ class Step(GroupStep[Group]):
         # place among the joins, and only they may renew a session.
         return ErrorCode.ILLEGAL_GENERATION if generation < 0 else ErrorCode.NONE
 
-    def row_fault(self, member: str, generation: int, row: rq.CommittedOffset) -> ErrorCode:
+    def row_fault(self, member: str, generation: int, row: api.CommittedOffset) -> ErrorCode:
         """A member commits what it was granted, under a generation since the grant."""
         owner = self.value.members.get(member) if self.value else None
         if owner is None:
@@ -476,7 +476,7 @@ def find_member(step: Step, member_id: str, generation: int) -> Member | ErrorCo
 
 
 def find_own(
-    step: Step, request: rq.Subscribe | rq.Release
+    step: Step, request: api.Subscribe | api.Release
 ) -> Member | tuple[ErrorCode, str | None]:
     """The member that sent this request itself, or why it is not judged, and a sentence.
 

@@ -16,9 +16,7 @@ from coordlib.core.groups.assigned import division, reconciliation
 from coordlib.core.groups.assigned.group import Group, Guard, Member, State, Step, remove_member
 from coordlib.core.groups.assigned.reconciliation import encoded
 from coordlib.core.groups.offsets.pending import described as described_pending
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.groups import with_reason
 from coordlib.errors import ErrorCode
 
@@ -77,7 +75,7 @@ def conclude_guards(step: Step, before: Mapping[str, Member]) -> None:
     reconciliation.tell(step, before)
 
 
-def heartbeat(step: Step, request: rq.Heartbeat) -> None:
+def heartbeat(step: Step, request: api.Heartbeat) -> None:
     """Judge one Heartbeat."""
     if step.value is not None and request.member in step.value.members:
         step.touched.append(request.member)  # it named an instance; these groups have none
@@ -86,7 +84,7 @@ def heartbeat(step: Step, request: rq.Heartbeat) -> None:
     step.refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def leave_group(step: Step, request: rq.LeaveGroup) -> None:
+def leave_group(step: Step, request: api.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
     start = step.value
     rows = tuple(leaver.left(_judge(step, request, leaver)) for leaver in request.members)
@@ -101,7 +99,7 @@ def leave_group(step: Step, request: rq.LeaveGroup) -> None:
         conclude_guards(step, start.members)
 
 
-def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
+def _judge(step: Step, request: api.LeaveGroup, leaver: api.Leaver) -> ErrorCode:
     if step.value is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     guard = step.live.guards.get(leaver.member)
@@ -121,7 +119,7 @@ def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def describe_group(step: Step, request: rq.DescribeGroup) -> None:
+def describe_group(step: Step, request: api.DescribeGroup) -> None:
     """Answer with state and members; assignments in the layout of Kafka's consumers."""
     group = step.value
     step.answer(
@@ -138,18 +136,18 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     )
 
 
-def described(group: Group) -> Iterator[rs.DescribedMember]:
+def described(group: Group) -> Iterator[api.DescribedMember]:
     """Its members, with all partitions that they may be working on."""
     for member in group.members.values():
-        yield rs.DescribedMember(
+        yield api.DescribedMember(
             member.member, None, member.client, encoded(member.owned), member.host
         )
 
 
-def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+def awaited(group: Group) -> Iterator[api.AwaitedMember]:
     """The members that still hold partitions that others are to have."""
     for name, guard in group.guards.items():
-        yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
+        yield api.AwaitedMember(name, guard.client, api.NOT_STOPPED)
     for member in group.members.values():
         if member.demands:
-            yield rs.AwaitedMember(member.member, member.client, rs.NOT_RELEASED)
+            yield api.AwaitedMember(member.member, member.client, api.NOT_RELEASED)

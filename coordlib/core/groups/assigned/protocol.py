@@ -38,7 +38,7 @@ from coordlib.core.groups.assigned.members import (
 )
 from coordlib.core.groups.assigned.subscribe import release, subscribe
 from coordlib.core.groups.kind import OF_ALL_GROUPS, GroupKind
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 
 
 def _topics_changed(step: Step, changed: Collection[str]) -> None:
@@ -64,13 +64,13 @@ class Assigned(GroupKind):
     NAME = "assigned"
     VALUE = Group
     STEP = Step
-    APIS: ClassVar[Mapping[type[rq.Request], Handler]] = {
+    APIS: ClassVar[Mapping[type[api.Request], Handler]] = {
         **OF_ALL_GROUPS,
-        rq.Subscribe: subscribe,
-        rq.Release: release,
-        rq.Heartbeat: heartbeat,
-        rq.LeaveGroup: leave_group,
-        rq.DescribeGroup: describe_group,
+        api.Subscribe: subscribe,
+        api.Release: release,
+        api.Heartbeat: heartbeat,
+        api.LeaveGroup: leave_group,
+        api.DescribeGroup: describe_group,
     }
     topics_changed = staticmethod(_topics_changed)
 

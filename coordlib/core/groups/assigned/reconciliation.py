@@ -28,9 +28,8 @@ from coordlib.core.groups.assigned.group import (
     union,
 )
 from coordlib.core.groups.group import is_older
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api, stored
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import stored
 
 
 def go_on(step: Step) -> None:
@@ -172,9 +171,9 @@ def _has_more(older: Member, member: Member) -> bool:
     return any(minus(grant.partitions, granted.get(grant.fence, {})) for grant in member.grants)
 
 
-def picture(step: Step, member: Member) -> rs.AssignmentChanged:
+def picture(step: Step, member: Member) -> api.AssignmentChanged:
     """The notice with all that a member holds now."""
-    return rs.AssignmentChanged(
+    return api.AssignmentChanged(
         group=step.name,
         cause=step.at.coordinate,
         member=member.member,
@@ -185,20 +184,20 @@ def picture(step: Step, member: Member) -> rs.AssignmentChanged:
     )
 
 
-def granted(member: Member) -> tuple[rs.GrantedPartitions, ...]:
+def granted(member: Member) -> tuple[api.GrantedPartitions, ...]:
     """The partitions that it may work on, without demanded ones."""
     return tuple(
-        rs.GrantedPartitions(topic, some, grant.fence)
+        api.GrantedPartitions(topic, some, grant.fence)
         for grant in member.grants
         for topic, some in minus(grant.partitions, member.asked_back).items()
     )
 
 
-def demanded(member: Member) -> tuple[rs.DemandedRelease, ...]:
+def demanded(member: Member) -> tuple[api.DemandedRelease, ...]:
     return tuple(
-        rs.DemandedRelease(
+        api.DemandedRelease(
             demand.timer.cause,
-            tuple(rs.OwnedPartitions(topic, some) for topic, some in demand.partitions.items()),
+            tuple(api.OwnedPartitions(topic, some) for topic, some in demand.partitions.items()),
         )
         for demand in member.demands
     )

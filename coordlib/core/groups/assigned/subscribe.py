@@ -29,14 +29,13 @@ from coordlib.core.groups.assigned.group import (
 from coordlib.core.groups.assignors.server_model import DEFAULT
 from coordlib.core.groups.group import Refused, is_older, next_generation
 from coordlib.core.groups.offsets.commit import store
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.groups import with_reason
 from coordlib.core.wire.topics import BadPattern, compile_pattern
 from coordlib.errors import ErrorCode
 
 
-def release(step: Step, request: rq.Release) -> None:
+def release(step: Step, request: api.Release) -> None:
     """Judge one Release."""
     member = find_own(step, request)
     if not isinstance(member, Member):
@@ -65,7 +64,7 @@ _OVERTAKEN: Final = "Wait for the answer to the Subscribe before, then ask with 
 _TOO_LARGE: Final = "Leave, or subscribe to less: the group would be too large to be kept."
 
 
-def subscribe(step: Step, request: rq.Subscribe) -> None:
+def subscribe(step: Step, request: api.Subscribe) -> None:
     """Judge one Subscribe."""
     refused = _refused_before_group(step, request)
     if refused is not None:
@@ -80,11 +79,11 @@ def subscribe(step: Step, request: rq.Subscribe) -> None:
         _enter(step, request)
 
 
-def _is_too_high(step: Step, request: rq.Subscribe) -> bool:
+def _is_too_high(step: Step, request: api.Subscribe) -> bool:
     return request.session_timeout_ms > step.family.config.session_timeout_max_ms
 
 
-def _refused_before_group(step: Step, request: rq.Subscribe) -> Refused:
+def _refused_before_group(step: Step, request: api.Subscribe) -> Refused:
     config = step.family.config
     low_ms, high_ms = config.session_timeout_min_ms, config.session_timeout_max_ms
     if not low_ms <= request.session_timeout_ms <= high_ms:
@@ -113,7 +112,7 @@ def _refused_before_group(step: Step, request: rq.Subscribe) -> Refused:
 # ---- a newcomer ---------------------------------------------------------------------------------
 
 
-def _enter(step: Step, request: rq.Subscribe) -> None:
+def _enter(step: Step, request: api.Subscribe) -> None:
     group = step.value
     known = group.first_subscribe(request.client, request.id) if group else None
     if known is not None:  # the same once more (rule 12)
@@ -155,7 +154,7 @@ def _has_room(step: Step, newcomer: Member, group: Group | None) -> bool:
     return grows_by <= step.room_bytes
 
 
-def _other_strategy(step: Step, request: rq.Subscribe, but: str) -> Refused:
+def _other_strategy(step: Step, request: api.Subscribe, but: str) -> Refused:
     """All members of a group have one strategy; `but`: the member that may change it alone."""
     group = step.value
     if (
@@ -168,7 +167,7 @@ def _other_strategy(step: Step, request: rq.Subscribe, but: str) -> Refused:
     return ErrorCode.INCONSISTENT_GROUP_PROTOCOL, message
 
 
-def _made_from(step: Step, request: rq.Subscribe) -> Member:
+def _made_from(step: Step, request: api.Subscribe) -> Member:
     at = step.at
     return Member(
         # A client knows its id from the produce acknowledgement: it is where the request stands.
@@ -193,7 +192,7 @@ def _made_from(step: Step, request: rq.Subscribe) -> Member:
 # ---- a member -----------------------------------------------------------------------------------
 
 
-def _change(step: Step, request: rq.Subscribe) -> None:
+def _change(step: Step, request: api.Subscribe) -> None:
     member = find_own(step, request)
     if not isinstance(member, Member):
         code, message = member
@@ -225,7 +224,7 @@ def _change(step: Step, request: rq.Subscribe) -> None:
     _conclude(step, request, member.member, start, before)
 
 
-def _answer_late(step: Step, request: rq.Subscribe, member: Member) -> None:
+def _answer_late(step: Step, request: api.Subscribe, member: Member) -> None:
     """Answer a Subscribe from before the newest one was answered: a repeat, or overtaken."""
     is_same_strategy = request.strategy in (None, step.live.protocol)
     if is_same_strategy and _as_wanted(step, request, member) == member:
@@ -235,7 +234,7 @@ def _answer_late(step: Step, request: rq.Subscribe, member: Member) -> None:
     step.refuse(request, code, message, member=request.member)
 
 
-def _as_wanted(step: Step, request: rq.Subscribe, member: Member) -> Member:
+def _as_wanted(step: Step, request: api.Subscribe, member: Member) -> Member:
     return replace(
         member,
         reply=reply_of(request, step.at),
@@ -253,7 +252,7 @@ def _as_wanted(step: Step, request: rq.Subscribe, member: Member) -> Member:
 
 def _conclude(
     step: Step,
-    request: rq.Subscribe,
+    request: api.Subscribe,
     member: str,
     start: Group | None,
     before: Mapping[str, Member],
@@ -285,14 +284,14 @@ def _fits_into_shard(step: Step, start: Group | None, is_known: bool) -> bool:
     return grows_by <= max(step.members_room_bytes if is_known else step.room_bytes, 0)
 
 
-def _refuse_growth(step: Step, request: rq.Subscribe, start: Group | None, message: str) -> None:
+def _refuse_growth(step: Step, request: api.Subscribe, start: Group | None, message: str) -> None:
     step.hold(start)
     step.effects.clear()
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
     step.refuse(request, code, message, member=request.member)
 
 
-def _answer(step: Step, request: rq.Subscribe, member_id: str) -> None:
+def _answer(step: Step, request: api.Subscribe, member_id: str) -> None:
     group = step.live
     member = group.members[member_id]
     step.answer(
@@ -306,7 +305,7 @@ def _answer(step: Step, request: rq.Subscribe, member_id: str) -> None:
     )
 
 
-def _subscription(request: rq.Subscribe) -> dict[str, Any]:
+def _subscription(request: api.Subscribe) -> dict[str, Any]:
     named = request.topics[:TOPICS_NAMED_MAX]
     detail: dict[str, Any] = {"topics": list(named)} if named else {}
     for name in ("pattern", "exclude"):
@@ -315,9 +314,9 @@ def _subscription(request: rq.Subscribe) -> dict[str, Any]:
     return detail | ({"capacity": request.capacity} if request.capacity != 1 else {})
 
 
-def _host(request: rq.Subscribe) -> dict[str, str]:
+def _host(request: api.Subscribe) -> dict[str, str]:
     return {} if request.host is UNSET else {"host": request.host}
 
 
-def _named(member: Member, request: rq.Subscribe) -> dict[str, str]:
+def _named(member: Member, request: api.Subscribe) -> dict[str, str]:
     return with_reason({"member": member.member, "client": member.client}, request.reason)

@@ -26,8 +26,7 @@ from coordlib.core.engine import effects as fx
 from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.engine.time import Timer
 from coordlib.core.groups.group import GroupStep, Refused
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import ErrorCode
 
@@ -506,7 +505,7 @@ class Step(GroupStep[Group]):
             return ErrorCode.ILLEGAL_GENERATION
         return member
 
-    def commit_fault(self, request: rq.OffsetCommit) -> Refused:
+    def commit_fault(self, request: api.OffsetCommit) -> Refused:
         """A member commits in its generation, once it has its assignment."""
         member = self.find_in_generation(request.member, request.instance, request.generation)
         if isinstance(member, ErrorCode):
@@ -559,7 +558,7 @@ class Step(GroupStep[Group]):
         size_bytes = self.live.size_bytes - member.size_bytes
         self.change(members=table, size_bytes=size_bytes, guards=guards)
 
-    def notify_members(self, members: Iterable[Member], notification: rs.Notification) -> None:
+    def notify_members(self, members: Iterable[Member], notification: api.Notification) -> None:
         """Write a notification once to each partition that one of these members reads."""
         for reply in sorted({member.reply for member in members}):
             self.emit(fx.Notify(reply, notification))

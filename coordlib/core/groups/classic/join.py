@@ -37,9 +37,8 @@ from coordlib.core.groups.classic.group import (
     offered_bytes,
 )
 from coordlib.core.groups.group import Refused
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api, stored
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import stored
 from coordlib.errors import ErrorCode
 
 STATIC_MEMBER_REPLACED = "static member replaced"
@@ -124,7 +123,7 @@ def _tell_older_twin(step: Step, older: Member, newcomer: Member) -> None:
 _OTHER_GENERATION: Final = "Join again with the generation of your newest answer, or with -1."
 
 
-def join_group(step: Step, request: rq.JoinGroup) -> None:
+def join_group(step: Step, request: api.JoinGroup) -> None:
     """Judge one JoinGroup."""
     refused = _refused_before_group(step, request)
     if refused is not None:
@@ -152,7 +151,7 @@ def join_group(step: Step, request: rq.JoinGroup) -> None:
         _join_new(step, request)
 
 
-def _refused_before_group(step: Step, request: rq.JoinGroup) -> Refused:
+def _refused_before_group(step: Step, request: api.JoinGroup) -> Refused:
     config = step.family.config
     session_ms = request.session_timeout_ms
     if not config.session_timeout_min_ms <= session_ms <= config.session_timeout_max_ms:
@@ -178,7 +177,7 @@ def _refused_before_group(step: Step, request: rq.JoinGroup) -> Refused:
     return None
 
 
-def _join_new(step: Step, request: rq.JoinGroup) -> None:
+def _join_new(step: Step, request: api.JoinGroup) -> None:
     code = _refused_by_group(step, request, None)
     if code is not None:
         step.refuse(request, code)
@@ -194,13 +193,13 @@ def _join_new(step: Step, request: rq.JoinGroup) -> None:
         step.refuse(request, ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
-def _new_id(step: Step, request: rq.JoinGroup) -> str:
+def _new_id(step: Step, request: api.JoinGroup) -> str:
     """A client knows its id from the produce acknowledgement: it is where the request stands."""
     at = step.at
     return f"{request.client}-{at.incarnation}-{at.shard}-{at.offset}"  # INV-16
 
 
-def _made_from(step: Step, request: rq.JoinGroup, member_id: str) -> Member:
+def _made_from(step: Step, request: api.JoinGroup, member_id: str) -> Member:
     at, parked = step.at, _parked(step, request)
     return Member(
         member=member_id,
@@ -219,7 +218,7 @@ def _made_from(step: Step, request: rq.JoinGroup, member_id: str) -> Member:
     )
 
 
-def _join_in_place(step: Step, request: rq.JoinGroup, older: Member) -> None:
+def _join_in_place(step: Step, request: api.JoinGroup, older: Member) -> None:
     """A newer process under the instance id of a member."""
     code = _refused_by_group(step, request, older)
     if code is not None:
@@ -230,7 +229,7 @@ def _join_in_place(step: Step, request: rq.JoinGroup, older: Member) -> None:
     take_place(step, older, newcomer, _parked(step, request))
 
 
-def _add(step: Step, request: rq.JoinGroup, member_id: str, first_id: str = "") -> None:
+def _add(step: Step, request: api.JoinGroup, member_id: str, first_id: str = "") -> None:
     """Add a member, which begins a rebalance; `first_id`: the request that was announced."""
     group = step.live
     member = _made_from(step, request, member_id)
@@ -247,7 +246,7 @@ def _add(step: Step, request: rq.JoinGroup, member_id: str, first_id: str = "") 
     rebalance.membership_changed(step, "member joined", detail)
 
 
-def _join_known(step: Step, request: rq.JoinGroup) -> None:
+def _join_known(step: Step, request: api.JoinGroup) -> None:
     """A member joins again: for the next generation, or with other metadata."""
     group = step.live
     if request.member in group.pending and request.instance is None:
@@ -293,7 +292,7 @@ def _join_known(step: Step, request: rq.JoinGroup) -> None:
         )
 
 
-def _is_repeat(request: rq.JoinGroup, member: Member) -> bool:
+def _is_repeat(request: api.JoinGroup, member: Member) -> bool:
     """Rule 12, for a member that lost its generation and comes back under its id.
 
     No generation tells its late duplicate from it, so the correlation id must.
@@ -304,11 +303,11 @@ def _is_repeat(request: rq.JoinGroup, member: Member) -> bool:
     )
 
 
-def _rejoin_id(request: rq.JoinGroup, member: Member) -> str:
+def _rejoin_id(request: api.JoinGroup, member: Member) -> str:
     return request.id if request.generation < 0 else member.rejoin_id
 
 
-def _turn_away(step: Step, request: rq.JoinGroup, member: Member) -> None:
+def _turn_away(step: Step, request: api.JoinGroup, member: Member) -> None:
     """Remove a member that finds no place in a group whose limit was lowered, as in Kafka.
 
     By joining it has let go of all partitions but those that this JoinGroup names as owned. Unlike
@@ -321,7 +320,7 @@ def _turn_away(step: Step, request: rq.JoinGroup, member: Member) -> None:
     rebalance.go_on(step)
 
 
-def _join_announced(step: Step, request: rq.JoinGroup) -> None:
+def _join_announced(step: Step, request: api.JoinGroup) -> None:
     code = _refused_by_group(step, request, None)
     if code is None:
         first_id = step.live.pending[request.member].first_id
@@ -335,7 +334,7 @@ def _join_announced(step: Step, request: rq.JoinGroup) -> None:
         )  # it will not come, so no join phase may wait for it
 
 
-def _join_again(step: Step, request: rq.JoinGroup, member: Member) -> None:
+def _join_again(step: Step, request: api.JoinGroup, member: Member) -> None:
     """Judge a repeat of the JoinGroup by which a live member came, or came back.
 
     It may be a late duplicate, so it is never taken as consent to a new generation.
@@ -353,7 +352,9 @@ def _join_again(step: Step, request: rq.JoinGroup, member: Member) -> None:
         rebalance.answer_join(step, member, _parked(step, request))
 
 
-def _refused_by_group(step: Step, request: rq.JoinGroup, member: Member | None) -> ErrorCode | None:
+def _refused_by_group(
+    step: Step, request: api.JoinGroup, member: Member | None
+) -> ErrorCode | None:
     """Size, then protocol, as Kafka orders them."""
     if not (_has_place(step, member) and _fits(step, request, member)):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -373,7 +374,7 @@ def _refused_by_group(step: Step, request: rq.JoinGroup, member: Member | None) 
     return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def _fits(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
+def _fits(step: Step, request: api.JoinGroup, member: Member | None) -> bool:
     """Whether the group can still be written with this member's metadata."""
     group = step.live
     announced_bytes = len(group.pending) * ANNOUNCED_BYTES_MAX
@@ -381,7 +382,7 @@ def _fits(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
     return grows_by <= 0 or group.size_bytes + announced_bytes + grows_by <= limits.GROUP_BYTES_MAX
 
 
-def _fits_into_shard(step: Step, request: rq.JoinGroup, member: Member | None) -> bool:
+def _fits_into_shard(step: Step, request: api.JoinGroup, member: Member | None) -> bool:
     """Whether the shard's blob has room for this member's metadata."""
     if step.room_bytes >= JOIN_BYTES_MAX:
         return True  # spares most joins the counting
@@ -415,7 +416,7 @@ def _has_place(step: Step, member: Member | None) -> bool:
     return False
 
 
-def _grows_by(step: Step, request: rq.JoinGroup, member: Member | None) -> int:
+def _grows_by(step: Step, request: api.JoinGroup, member: Member | None) -> int:
     """By how many bytes the group's hard state grows at most."""
     grows_by = offered_bytes(_offered(request))
     if member is None:
@@ -430,7 +431,7 @@ def _grows_by(step: Step, request: rq.JoinGroup, member: Member | None) -> int:
     return grows_by + names - before
 
 
-def _park(step: Step, request: rq.JoinGroup, member: Member) -> None:
+def _park(step: Step, request: api.JoinGroup, member: Member) -> None:
     """Park the member's request until the next generation; refuse the one parked before."""
     member = rebalance.supersede(step, member, JOIN, request)
     step.put(
@@ -448,21 +449,21 @@ def _park(step: Step, request: rq.JoinGroup, member: Member) -> None:
     )
 
 
-def _parked(step: Step, request: rq.JoinGroup) -> Parked:
+def _parked(step: Step, request: api.JoinGroup) -> Parked:
     return Parked(JOIN, request.id, request.client, step.at.coordinate, reply_of(request, step.at))
 
 
-def _offered(request: rq.JoinGroup) -> tuple[OfferedProtocol, ...]:
+def _offered(request: api.JoinGroup) -> tuple[OfferedProtocol, ...]:
     return tuple(OfferedProtocol(p.name, p.metadata) for p in request.protocols)
 
 
-def _client_reason(request: rq.JoinGroup) -> dict[str, str]:
+def _client_reason(request: api.JoinGroup) -> dict[str, str]:
     """KIP-800: the client's own reason for joining."""
     detail = {"client": request.client, "member": request.member}
     return {**detail, "client_reason": request.reason} if request.reason else detail
 
 
-def _record_joined(step: Step, request: rq.JoinGroup, member: Member) -> None:
+def _record_joined(step: Step, request: api.JoinGroup, member: Member) -> None:
     step.record(
         stored.EVENT_MEMBER_JOINED,
         member=member.member,

@@ -23,10 +23,8 @@ from coordlib.core.groups.classic import rebalance
 from coordlib.core.groups.classic.group import Group, Guard, Member, State, Step
 from coordlib.core.groups.classic.rebalance import issue, send_assignment
 from coordlib.core.groups.offsets.pending import described as described_pending
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api, stored
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import stored
 from coordlib.core.wire.groups import with_reason
 from coordlib.errors import ErrorCode
 
@@ -145,7 +143,7 @@ def lift_guard(step: Step, member_id: str) -> None:
     rebalance.go_on(step)
 
 
-def heartbeat(step: Step, request: rq.Heartbeat) -> None:
+def heartbeat(step: Step, request: api.Heartbeat) -> None:
     """Judge one Heartbeat. Accepted in CompletingRebalance too (KAFKA-10134)."""
     member = step.find_in_generation(request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
@@ -158,7 +156,7 @@ def heartbeat(step: Step, request: rq.Heartbeat) -> None:
         step.refuse(request, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
-def leave_group(step: Step, request: rq.LeaveGroup) -> None:
+def leave_group(step: Step, request: api.LeaveGroup) -> None:
     """Judge one LeaveGroup. An absent group answers UNKNOWN_MEMBER_ID in every row."""
     before = step.value
     rows = tuple(leaver.left(_judge(step, request, leaver)) for leaver in request.members)
@@ -171,7 +169,7 @@ def leave_group(step: Step, request: rq.LeaveGroup) -> None:
     rebalance.go_on(step)
 
 
-def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
+def _judge(step: Step, request: api.LeaveGroup, leaver: api.Leaver) -> ErrorCode:
     if step.value is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if leaver.member in step.live.pending:
@@ -197,14 +195,14 @@ def _judge(step: Step, request: rq.LeaveGroup, leaver: rq.Leaver) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _find(step: Step, leaver: rq.Leaver) -> Member | ErrorCode:
+def _find(step: Step, leaver: api.Leaver) -> Member | ErrorCode:
     """By member id, or (an operator) by instance id alone."""
     if leaver.member == "" and leaver.instance is not None:
         return step.live.static_member(leaver.instance) or ErrorCode.UNKNOWN_MEMBER_ID
     return step.find_member(leaver.member, leaver.instance)
 
 
-def describe_group(step: Step, request: rq.DescribeGroup) -> None:
+def describe_group(step: Step, request: api.DescribeGroup) -> None:
     """Answer with state and members. A group that does not exist is Dead, and that is no error:
     so says Kafka up to version 5 of the request (version 6 refuses it, KIP-1043).
     """
@@ -223,22 +221,22 @@ def describe_group(step: Step, request: rq.DescribeGroup) -> None:
     )
 
 
-def described(group: Group) -> Iterator[rs.DescribedMember]:
+def described(group: Group) -> Iterator[api.DescribedMember]:
     """Its members, with what they own."""
     for member in group.members.values():
-        yield rs.DescribedMember(
+        yield api.DescribedMember(
             member.member, member.instance, member.client, member.assignment, member.host
         )
 
 
-def awaited(group: Group) -> Iterator[rs.AwaitedMember]:
+def awaited(group: Group) -> Iterator[api.AwaitedMember]:
     """The members for which the group waits, or its next join phase will wait, and the reason."""
     for name, guard in group.guards.items():
-        yield rs.AwaitedMember(name, guard.client, rs.NOT_STOPPED)
+        yield api.AwaitedMember(name, guard.client, api.NOT_STOPPED)
     for name, announced in group.pending.items():
-        yield rs.AwaitedMember(name, announced.client, rs.NOT_JOINED)
+        yield api.AwaitedMember(name, announced.client, api.NOT_JOINED)
     for member in group.members.values():
         if group.state is State.PREPARING_REBALANCE and not member.is_joining:
-            yield rs.AwaitedMember(member.member, member.client, rs.NOT_REJOINED)
+            yield api.AwaitedMember(member.member, member.client, api.NOT_REJOINED)
         elif group.sync_timer is not None and not member.has_synced:
-            yield rs.AwaitedMember(member.member, member.client, rs.NOT_SYNCED)
+            yield api.AwaitedMember(member.member, member.client, api.NOT_SYNCED)

@@ -28,7 +28,7 @@ from coordlib.core.groups.classic.join import join_group
 from coordlib.core.groups.classic.members import describe_group, heartbeat, leave_group
 from coordlib.core.groups.classic.sync import sync_group
 from coordlib.core.groups.kind import OF_ALL_GROUPS, GroupKind
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.limits import NEW_MEMBER_JOIN_TIMEOUT_MS
 
 #: In these states a heartbeat of the current generation changes nothing but when it was heard.
@@ -56,13 +56,13 @@ class Classic(GroupKind):
     NAME = "classic"
     VALUE = Group
     STEP = Step
-    APIS: ClassVar[Mapping[type[rq.Request], Handler]] = {
+    APIS: ClassVar[Mapping[type[api.Request], Handler]] = {
         **OF_ALL_GROUPS,
-        rq.JoinGroup: join_group,
-        rq.SyncGroup: sync_group,
-        rq.Heartbeat: heartbeat,
-        rq.LeaveGroup: leave_group,
-        rq.DescribeGroup: describe_group,
+        api.JoinGroup: join_group,
+        api.SyncGroup: sync_group,
+        api.Heartbeat: heartbeat,
+        api.LeaveGroup: leave_group,
+        api.DescribeGroup: describe_group,
     }
 
     def facts_of_members(self, value: Group, known: Known) -> Facts:

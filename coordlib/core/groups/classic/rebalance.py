@@ -22,10 +22,8 @@ from coordlib.core.engine.step import refusal
 from coordlib.core.engine.time import plain, reaction
 from coordlib.core.groups.classic.group import Announced, Failure, Member, Parked, State, Step
 from coordlib.core.groups.group import next_generation
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api, stored
 from coordlib.core.wire import consumer_protocol as cp
-from coordlib.core.wire import stored
 from coordlib.errors import ErrorCode
 
 #: For a parked request of a member that has sent another one since.
@@ -87,7 +85,7 @@ def _ask_to_rejoin(step: Step) -> None:
     step.change(join_timer=reaction(group.rebalance_timeout_ms, step.at.offset))
     step.notify_members(
         [member for member in group.members.values() if not member.is_joining],
-        rs.RebalanceInProgress(
+        api.RebalanceInProgress(
             group=group.group, cause=step.at.coordinate, generation=group.generation
         ),
     )
@@ -228,7 +226,7 @@ def answer_join(
     step.emit(
         fx.Respond(
             parked.reply,
-            rs.JoinGroupResponse(
+            api.JoinGroupResponse(
                 **parked.envelope(group.group),
                 generation=group.generation,
                 protocol_type=group.protocol_type,
@@ -242,10 +240,10 @@ def answer_join(
     )
 
 
-def _seen_by_leader(step: Step, with_assignments: bool) -> tuple[rs.JoinedMember, ...]:
+def _seen_by_leader(step: Step, with_assignments: bool) -> tuple[api.JoinedMember, ...]:
     protocol = step.live.protocol
     return tuple(
-        rs.JoinedMember(
+        api.JoinedMember(
             member=member.member,
             instance=member.instance,
             metadata=member.metadata_for(protocol),
@@ -255,7 +253,7 @@ def _seen_by_leader(step: Step, with_assignments: bool) -> tuple[rs.JoinedMember
     )
 
 
-def supersede(step: Step, member: Member, kind: str, request: rq.Request) -> Member:
+def supersede(step: Step, member: Member, kind: str, request: api.Request) -> Member:
     """Refuse a member's parked request if it sends another one. A repeat of it replaces it.
 
     # INV-17: no other code would ever answer the older request.
@@ -279,9 +277,9 @@ def answer_parked(
         return member
     fields = {**parked.envelope(step.name), **refusal(code, message)}
     if member.is_joining:
-        response: rs.Response = rs.JoinGroupResponse(**fields, member=member.member)
+        response: api.Response = api.JoinGroupResponse(**fields, member=member.member)
     else:
-        response = rs.SyncGroupResponse(**fields)
+        response = api.SyncGroupResponse(**fields)
     step.emit(fx.Respond(parked.reply, response))
     return replace(member, parked=None, awaits_cover=step.at.offset)
 
@@ -364,7 +362,7 @@ def send_assignment(step: Step, member: Member, parked: Parked | None) -> None:
     step.emit(
         fx.Respond(
             parked.reply,
-            rs.SyncGroupResponse(
+            api.SyncGroupResponse(
                 **parked.envelope(group.group),
                 **failed,
                 protocol_type=group.protocol_type,
@@ -376,7 +374,7 @@ def send_assignment(step: Step, member: Member, parked: Parked | None) -> None:
     )
 
 
-def announce(step: Step, request: rq.JoinGroup, member_id: str) -> None:
+def announce(step: Step, request: api.JoinGroup, member_id: str) -> None:
     """Hand out an id, perhaps again; the member joins with it."""
     announced = Announced(
         timer=reaction(request.session_timeout_ms, step.at.offset),

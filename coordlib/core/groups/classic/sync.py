@@ -9,7 +9,7 @@ from coordlib.core.engine.step import reply_of
 from coordlib.core.groups.classic import rebalance
 from coordlib.core.groups.classic.group import SYNC, Failure, Member, Parked, State, Step
 from coordlib.core.groups.classic.rebalance import issue, record_failure, send_assignment
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode
 
 #: For a SyncGroup that names another protocol than the group chose.
@@ -17,7 +17,7 @@ _OTHER_PROTOCOL: Final = "Name the protocol type and protocol of your JoinGroup'
 _TOO_LARGE: Final = "Join again, and let the leader assign in fewer bytes: the group is too large."
 
 
-def sync_group(step: Step, request: rq.SyncGroup) -> None:
+def sync_group(step: Step, request: api.SyncGroup) -> None:
     """Judge one SyncGroup."""
     member = step.find_in_generation(request.member, request.instance, request.generation)
     if isinstance(member, ErrorCode):
@@ -38,14 +38,14 @@ def sync_group(step: Step, request: rq.SyncGroup) -> None:
             _assign(step, request)
 
 
-def _names_another_protocol(step: Step, request: rq.SyncGroup) -> bool:
+def _names_another_protocol(step: Step, request: api.SyncGroup) -> bool:
     group = step.live
     return (request.protocol_type is not None and request.protocol_type != group.protocol_type) or (
         request.protocol is not None and request.protocol != group.protocol
     )
 
 
-def _return_assignment(step: Step, request: rq.SyncGroup, member: Member) -> None:
+def _return_assignment(step: Step, request: api.SyncGroup, member: Member) -> None:
     if step.live.awaits_former_owner(member.member):
         _park(step, request, member)
         return
@@ -54,7 +54,7 @@ def _return_assignment(step: Step, request: rq.SyncGroup, member: Member) -> Non
     send_assignment(step, member, _parked(step, request))
 
 
-def _park(step: Step, request: rq.SyncGroup, member: Member) -> None:
+def _park(step: Step, request: api.SyncGroup, member: Member) -> None:
     member = rebalance.supersede(step, member, SYNC, request)
     step.put(
         replace(
@@ -68,11 +68,11 @@ def _park(step: Step, request: rq.SyncGroup, member: Member) -> None:
     rebalance.stop_sync_timer_when_all_synced(step)
 
 
-def _parked(step: Step, request: rq.SyncGroup) -> Parked:
+def _parked(step: Step, request: api.SyncGroup) -> Parked:
     return Parked(SYNC, request.id, request.client, step.at.coordinate, reply_of(request, step.at))
 
 
-def _assign(step: Step, request: rq.SyncGroup) -> None:
+def _assign(step: Step, request: api.SyncGroup) -> None:
     """Store the leader's assignment; members without a row get an empty share, as in Kafka.
 
     If the leader reports why it cannot assign, every member gets an empty share and that error. No
@@ -104,7 +104,7 @@ def _assign(step: Step, request: rq.SyncGroup) -> None:
     step.put(*(replace(m, parked=None, awaits_cover=step.at.offset) for m in waiting))
 
 
-def _failure_of(step: Step, request: rq.SyncGroup, grows_by: int) -> Failure | None:
+def _failure_of(step: Step, request: api.SyncGroup, grows_by: int) -> Failure | None:
     """Why the leader could not assign. A full shard keeps the error and not the message."""
     if not request.has_failed:
         return None

@@ -29,9 +29,7 @@ from coordlib.core.groups.offsets.tables import (
     offset_bytes,
     size_of,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.errors import ErrorCode
 
 NO_GROUP: Final = "Join the group first, which does not exist, or commit with generation -1."
@@ -40,7 +38,7 @@ ROW_OUTPUT_BYTES_MIN: Final = 120
 _HAS_MEMBERS: Final = "Stop the group's members first, or commit as one of them: it is not Empty."
 
 
-def offset_commit(step: GroupStep[Any], request: rq.OffsetCommit) -> None:
+def offset_commit(step: GroupStep[Any], request: api.OffsetCommit) -> None:
     """Judge one OffsetCommit; members and their rows as their kind of group does."""
     refused = _refused(step, request)
     if refused is not None:
@@ -67,7 +65,7 @@ def offset_commit(step: GroupStep[Any], request: rq.OffsetCommit) -> None:
         step.touched.append(request.member)
 
 
-def _refused(step: GroupStep[Any], request: rq.OffsetCommit) -> Refused:
+def _refused(step: GroupStep[Any], request: api.OffsetCommit) -> Refused:
     group = step.value
     is_anonymous = request.generation < 0
     if group is None:
@@ -98,7 +96,7 @@ class _Room:
         self._costs: dict[tuple[str, int], int] = {}
         self._topics: set[str] = set()
 
-    def take(self, row: rq.CommittedOffset) -> bool:
+    def take(self, row: api.CommittedOffset) -> bool:
         """Whether the row can be stored; one that makes nothing larger always can."""
         place, member = (row.topic, row.partition), self._member
         kept = self._kept.get(*place)
@@ -152,7 +150,7 @@ class Places:
         return True
 
 
-def _has_the_size_of(kept: KeptOffset, row: rq.CommittedOffset, member: str) -> bool:
+def _has_the_size_of(kept: KeptOffset, row: api.CommittedOffset, member: str) -> bool:
     was = kept.metadata, kept.member, kept.timestamp_ms != NO_TIMESTAMP, kept.topic_id != NO_ID
     has_time, has_id = row.timestamp_ms is not UNSET, row.topic_id is not UNSET
     return was == (row.metadata, member, has_time, has_id)
@@ -160,9 +158,9 @@ def _has_the_size_of(kept: KeptOffset, row: rq.CommittedOffset, member: str) -> 
 
 def store(
     step: GroupStep[Any],
-    request: rq.OffsetCommit | rq.Release,
+    request: api.OffsetCommit | api.Release,
     shard_bytes: int,
-    is_owed: Callable[[rq.CommittedOffset], bool] | None = None,
+    is_owed: Callable[[api.CommittedOffset], bool] | None = None,
 ) -> bool:
     """Keep the rows that may be kept, answer with the others, and record both in the history.
 
@@ -172,8 +170,8 @@ def store(
         shard_bytes: how many bytes more the shard takes of this sender.
         is_owed: whether a row belongs to what the sender releases; None: it releases nothing.
     """
-    accepted: list[rq.CommittedOffset] = []
-    refused: list[tuple[rq.CommittedOffset, ErrorCode]] = []
+    accepted: list[api.CommittedOffset] = []
+    refused: list[tuple[api.CommittedOffset, ErrorCode]] = []
     kept, waiting = step.entries(OFFSETS), step.entries(PENDING)
     # As the offsets will be kept: without a generation the member is ignored.
     member = request.member if request.generation >= 0 else ""
@@ -195,7 +193,7 @@ def store(
         step.put_entry(OFFSETS, (row.topic, row.partition), value)
     if waiting.count:
         pending.supersede(step, {(row.topic, row.partition): pending.LATEST for row in accepted})
-    failed = (rs.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
+    failed = (api.FailedPartition(row.topic, row.partition, code.name) for row, code in refused)
     step.answer(request, failed=tuple(failed))
     if accepted:
         step.record(
@@ -210,14 +208,14 @@ def store(
 
 def _record_refused(
     step: GroupStep[Any],
-    request: rq.OffsetCommit | rq.Release,
-    refused: list[tuple[rq.CommittedOffset, ErrorCode]],
+    request: api.OffsetCommit | api.Release,
+    refused: list[tuple[api.CommittedOffset, ErrorCode]],
 ) -> None:
     """One line for all rows that were not stored; its reason names each of their errors once."""
     names = {code.name for _, code in refused}
     rows = [_named(row) | {"error": code.name} for row, code in refused]
     detail = {"client": request.client, "request_generation": request.generation, "offsets": rows}
-    if isinstance(request, rq.Release):
+    if isinstance(request, api.Release):
         detail["request"] = type(request).__name__
     step.record(
         stored.EVENT_COMMIT_REFUSED,
@@ -227,15 +225,15 @@ def _record_refused(
     )
 
 
-def _named(row: rq.CommittedOffset) -> dict[str, object]:
+def _named(row: api.CommittedOffset) -> dict[str, object]:
     found = named_row(row)
     return found if row.timestamp_ms is UNSET else found | {"timestamp_ms": row.timestamp_ms}
 
 
 def _judge_row(
     step: GroupStep[Any],
-    request: rq.OffsetCommit | rq.Release,
-    row: rq.CommittedOffset,
+    request: api.OffsetCommit | api.Release,
+    row: api.CommittedOffset,
     room: _Room,
 ) -> ErrorCode:
     code = ErrorCode.NONE
@@ -250,7 +248,7 @@ def _judge_row(
     return ErrorCode.NONE if room.take(row) else ErrorCode.INVALID_COMMIT_OFFSET_SIZE
 
 
-def is_metadata_too_large(step: GroupStep[Any], row: rq.CommittedOffset) -> bool:
+def is_metadata_too_large(step: GroupStep[Any], row: api.CommittedOffset) -> bool:
     """Whether a row is refused for its metadata.
 
     Kafka counts a String's length: characters beyond the first 65,536 count twice.

@@ -60,9 +60,7 @@ from coordlib.core.groups.offsets.tables import (
     rows_of,
     saved,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.offsets import COORDINATOR, DELTA, KAFKA
 from coordlib.errors import ErrorCode
 
@@ -100,7 +98,7 @@ def delete_void(
     return len(gone)
 
 
-def old_id_fault(step: GroupStep[Any], row: rq.CommittedOffset) -> ErrorCode:
+def old_id_fault(step: GroupStep[Any], row: api.CommittedOffset) -> ErrorCode:
     """Whether a row to be stored was read from a topic that is not there any more; NONE: no."""
     is_old = step.at.topic == REQUESTS and step.family.present_id(row.topic, row.topic_id)
     return ErrorCode.UNKNOWN_TOPIC_ID if is_old else ErrorCode.NONE
@@ -150,7 +148,7 @@ def has_any(step: GroupStep[Any]) -> bool:
 
 def awaited(
     step: GroupStep[Any], places: Iterable[Partition] | None
-) -> dict[Partition, rs.AwaitedDecision]:
+) -> dict[Partition, api.AwaitedDecision]:
     """The decisions for which offsets wait, by partition; of all partitions if none is named.
 
     If several entries wait, the oldest is returned.
@@ -158,7 +156,7 @@ def awaited(
     entries = step.entries(PENDING)
     if not entries.count:
         return {}
-    found: dict[Partition, tuple[int, rs.AwaitedDecision]] = {}
+    found: dict[Partition, tuple[int, api.AwaitedDecision]] = {}
     wanted = None if places is None else dict.fromkeys(places)
     for (key, _), entry in _holders(entries, wanted):
         rows = rows_of(entry)
@@ -170,13 +168,13 @@ def awaited(
     return {place: decision for place, (_, decision) in sorted(found.items())}
 
 
-def _awaited_decision(key: str, entry: KeptPending, rows: Sequence[KeptRow]) -> rs.AwaitedDecision:
+def _awaited_decision(key: str, entry: KeptPending, rows: Sequence[KeptRow]) -> api.AwaitedDecision:
     """For a Delta table with the fields that a check of the table needs."""
     if entry.decided_by != DELTA:
-        return rs.AwaitedDecision(key, entry.decided_by)
+        return api.AwaitedDecision(key, entry.decided_by)
     metadata = rows[0].metadata if rows else ""
     is_a_tables = 0 < len(metadata) <= limits.TABLE_METADATA_LENGTH_MAX
-    return rs.AwaitedDecision(
+    return api.AwaitedDecision(
         key, DELTA, entry.table, entry.member, entry.since_ms, metadata if is_a_tables else UNSET
     )
 
@@ -192,10 +190,10 @@ def new_places(entries: Entries, offsets: Entries) -> int:
     return sum(offsets.get(*place) is None for place in places)
 
 
-def described(step: GroupStep[Any]) -> tuple[rs.DescribedPending, ...]:
+def described(step: GroupStep[Any]) -> tuple[api.DescribedPending, ...]:
     """All entries, oldest first, without their offsets."""
     found = [
-        rs.DescribedPending(
+        api.DescribedPending(
             key=key,
             decided_by=entry.decided_by,
             client=entry.client,
@@ -396,7 +394,7 @@ _NOT_BELIEVED: Final = (
 )
 
 
-def decide_pending(step: GroupStep[Any], request: rq.DecidePending) -> None:
+def decide_pending(step: GroupStep[Any], request: api.DecidePending) -> None:
     """Judge one DecidePending."""
     place = place_of(request.pending)
     entry: KeptPending | None = None if step.value is None else step.entry(PENDING, *place)
@@ -413,13 +411,13 @@ def decide_pending(step: GroupStep[Any], request: rq.DecidePending) -> None:
         step.answer(request)
 
 
-def _is_believed(step: GroupStep[Any], entry: KeptPending, request: rq.DecidePending) -> bool:
+def _is_believed(step: GroupStep[Any], entry: KeptPending, request: api.DecidePending) -> bool:
     if entry.decided_by == DELTA and (_is_own(entry, request) or _is_live(step, request)):
         return True
     return not request.member and bool(request.reason)
 
 
-def _is_own(entry: KeptPending, request: rq.DecidePending) -> bool:
+def _is_own(entry: KeptPending, request: api.DecidePending) -> bool:
     """Whether the sender of the entry decides, which need not be a member any more."""
     return entry.decided_by == DELTA and (entry.client, entry.member) == (
         request.client,
@@ -427,7 +425,7 @@ def _is_own(entry: KeptPending, request: rq.DecidePending) -> bool:
     )
 
 
-def _is_live(step: GroupStep[Any], request: rq.DecidePending) -> bool:
+def _is_live(step: GroupStep[Any], request: api.DecidePending) -> bool:
     if not request.member:
         return False
     return step.member_fault(request.member, None, request.generation) is ErrorCode.NONE

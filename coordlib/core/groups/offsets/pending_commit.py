@@ -32,9 +32,7 @@ from coordlib.core.groups.offsets.tables import (
     rows_of,
     saved,
 )
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import stored
+from coordlib.core.wire import api, stored
 from coordlib.core.wire.envelope import Message
 from coordlib.core.wire.offsets import COORDINATOR, DELTA
 from coordlib.core.wire.transactions import COMMIT, TxnMarker, TxnOffsetCommit, TxnOffsets
@@ -56,12 +54,12 @@ class Offered(NamedTuple):
     member: str
     instance: str | None
     generation: int
-    offsets: tuple[rq.CommittedOffset, ...]
+    offsets: tuple[api.CommittedOffset, ...]
     #: The Delta table that decides.
     table: str = ""
 
     @classmethod
-    def by(cls, request: rq.PendingCommit | TxnOffsetCommit, key: str, decided_by: str) -> Self:
+    def by(cls, request: api.PendingCommit | TxnOffsetCommit, key: str, decided_by: str) -> Self:
         """What a request offers, under this key."""
         return cls(
             key=key,
@@ -80,17 +78,17 @@ class Refused(NamedTuple):
 
     code: ErrorCode
     message: str | None = None
-    rows: tuple[tuple[rq.CommittedOffset, ErrorCode], ...] = ()
+    rows: tuple[tuple[api.CommittedOffset, ErrorCode], ...] = ()
 
     @property
-    def failed(self) -> tuple[rs.FailedPartition, ...]:
+    def failed(self) -> tuple[api.FailedPartition, ...]:
         """The rows as an answer has them."""
         return tuple(
-            rs.FailedPartition(row.topic, row.partition, code.name) for row, code in self.rows
+            api.FailedPartition(row.topic, row.partition, code.name) for row, code in self.rows
         )
 
 
-def pending_commit(step: GroupStep[Any], request: rq.PendingCommit) -> None:
+def pending_commit(step: GroupStep[Any], request: api.PendingCommit) -> None:
     """Judge one PendingCommit, which a transaction of Kafka or a Delta table decides."""
     offered = Offered.by(request, step.at.coordinate, request.decided_by)._replace(
         table=request.table or ""
@@ -145,7 +143,7 @@ def record_refused(step: GroupStep[Any], offered: Offered, refused: Refused) -> 
     """One line of history about a commit that was refused, as OffsetCommit has it."""
     detail: dict[str, Any] = {
         "client": offered.client,
-        "request": rq.PendingCommit.__name__,
+        "request": api.PendingCommit.__name__,
         "request_generation": offered.generation,
     }
     if refused.rows:

@@ -24,9 +24,7 @@ from coordlib.core.groups.group import AnyGroup, GroupStep
 from coordlib.core.groups.offsets import pending
 from coordlib.core.groups.offsets.pending import remove_offsets
 from coordlib.core.groups.offsets.tables import NO_TIMESTAMP, OFFSETS, KeptOffset
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import api as rs
-from coordlib.core.wire import codec, stored
+from coordlib.core.wire import api, codec, stored
 from coordlib.errors import ErrorCode
 
 _TOO_LARGE: Final = (
@@ -37,7 +35,7 @@ _TOO_LARGE: Final = (
 Found = tuple[str, int, KeptOffset]
 
 
-def offset_fetch(step: GroupStep[Any], request: rq.OffsetFetch) -> None:
+def offset_fetch(step: GroupStep[Any], request: api.OffsetFetch) -> None:
     """Answer with the named partitions' offsets, or with all of them, sorted."""
     void: list[Found] = []
     rows = _rows(step, request, void)
@@ -57,8 +55,8 @@ def offset_fetch(step: GroupStep[Any], request: rq.OffsetFetch) -> None:
 
 
 def _rows(
-    step: GroupStep[Any], request: rq.OffsetFetch, void: list[Found]
-) -> list[rs.FetchedOffset]:
+    step: GroupStep[Any], request: api.OffsetFetch, void: list[Found]
+) -> list[api.FetchedOffset]:
     """The answer's rows; offsets that count as none are added to `void`."""
     offsets = step.entries(OFFSETS)
     asked = offsets if request.topics is None else _named(offsets, request.topics)
@@ -87,24 +85,24 @@ def _rows(
     ]
 
 
-def _unstable(topic: str, partition: int, decision: rs.AwaitedDecision) -> rs.FetchedOffset:
+def _unstable(topic: str, partition: int, decision: api.AwaitedDecision) -> api.FetchedOffset:
     error = ErrorCode.UNSTABLE_OFFSET_COMMIT.name
-    return rs.FetchedOffset(topic, partition, -1, -1, "", error, pending=decision)
+    return api.FetchedOffset(topic, partition, -1, -1, "", error, pending=decision)
 
 
 def _named(
-    offsets: Entries, topics: tuple[rq.TopicPartitions, ...]
+    offsets: Entries, topics: tuple[api.TopicPartitions, ...]
 ) -> Iterator[tuple[str, int, KeptOffset | None]]:
     for row in topics:
         for partition in row.partitions:
             yield row.topic, partition, offsets.get(row.topic, partition)
 
 
-def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffset:
+def _row(topic: str, partition: int, value: KeptOffset | None) -> api.FetchedOffset:
     if value is None:
-        return rs.FetchedOffset(topic, partition, -1, -1, "")
+        return api.FetchedOffset(topic, partition, -1, -1, "")
     timestamp_ms = UNSET if value.timestamp_ms == NO_TIMESTAMP else value.timestamp_ms
-    return rs.FetchedOffset(
+    return api.FetchedOffset(
         topic,
         partition,
         value.offset,
@@ -115,7 +113,7 @@ def _row(topic: str, partition: int, value: KeptOffset | None) -> rs.FetchedOffs
     )
 
 
-def _are_too_large(rows: list[rs.FetchedOffset]) -> bool:
+def _are_too_large(rows: list[api.FetchedOffset]) -> bool:
     """Whether the answer has more bytes than an answer may; encoded only if that is near."""
     if sum(map(_bytes_of, rows)) <= limits.ANSWER_BYTES_MAX:
         return False
@@ -127,7 +125,7 @@ def _are_too_large(rows: list[rs.FetchedOffset]) -> bool:
     return False
 
 
-def _bytes_of(row: rs.FetchedOffset) -> int:
+def _bytes_of(row: api.FetchedOffset) -> int:
     """An upper bound, escapes included."""
     size_bytes = 160 + 6 * (len(row.topic) + len(row.metadata))
     if row.pending is UNSET:
@@ -137,9 +135,9 @@ def _bytes_of(row: rs.FetchedOffset) -> int:
     return size_bytes + 190 + 6 * sum(map(len, texts))
 
 
-def _parts(rows: list[rs.FetchedOffset]) -> list[list[rs.FetchedOffset]]:
+def _parts(rows: list[api.FetchedOffset]) -> list[list[api.FetchedOffset]]:
     """Cut so that each part's encoding, escapes included, stays far below an output record."""
-    parts: list[list[rs.FetchedOffset]] = [[]]
+    parts: list[list[api.FetchedOffset]] = [[]]
     size_bytes = 0
     for row in rows:
         row_bytes = _bytes_of(row)
@@ -151,7 +149,7 @@ def _parts(rows: list[rs.FetchedOffset]) -> list[list[rs.FetchedOffset]]:
     return parts
 
 
-def offset_delete(step: GroupStep[Any], request: rq.OffsetDelete) -> None:
+def offset_delete(step: GroupStep[Any], request: api.OffsetDelete) -> None:
     """Judge one OffsetDelete."""
     group = step.value
     if group is None:
@@ -163,11 +161,11 @@ def offset_delete(step: GroupStep[Any], request: rq.OffsetDelete) -> None:
         _delete(step, request, group)
 
 
-def _delete(step: GroupStep[Any], request: rq.OffsetDelete, group: AnyGroup) -> None:
+def _delete(step: GroupStep[Any], request: api.OffsetDelete, group: AnyGroup) -> None:
     waiting = pending.awaited(
         step, [(row.topic, each) for row in request.topics for each in row.partitions]
     )
-    failed: list[rs.FailedPartition] = []
+    failed: list[api.FailedPartition] = []
     kept: dict[str, list[int]] = {}
     known: dict[tuple[str, int], None] = {}  # a set that keeps its order
     offsets = step.entries(OFFSETS)
@@ -175,7 +173,7 @@ def _delete(step: GroupStep[Any], request: rq.OffsetDelete, group: AnyGroup) -> 
         for partition in row.partitions:
             code = _why_kept(group, (row.topic, partition), waiting)
             if code is not None:
-                failed.append(rs.FailedPartition(row.topic, partition, code.name))
+                failed.append(api.FailedPartition(row.topic, partition, code.name))
                 kept.setdefault(row.topic, []).append(partition)
             elif offsets.get(row.topic, partition) is not None:
                 known[row.topic, partition] = None
@@ -200,7 +198,7 @@ _PENDING: Final = (
 )
 
 
-def delete_group(step: GroupStep[Any], request: rq.DeleteGroup) -> None:
+def delete_group(step: GroupStep[Any], request: api.DeleteGroup) -> None:
     """Judge one DeleteGroup as for all kinds; history also names the offsets that go."""
     if step.value is not None and (waiting := pending.described(step)):
         message = _PENDING.format(waiting[0].key, waiting[0].decided_by)

@@ -6,7 +6,7 @@ from typing import Any
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.transport import Handler
 from coordlib.core.groups.assignors.model import ReplicaRacks
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.kafka.layout import Place
 from tests.client.groups.assigned.play import Demands, picture
 
@@ -18,7 +18,7 @@ class ByHand:
 
     def __init__(self) -> None:
         self.place, self.reply = PLACE, 0
-        self.written: list[rq.Request] = []
+        self.written: list[api.Request] = []
         self.time_ms = 0
         self._unheard: list[Callable[[], None]] = []
 
@@ -34,22 +34,22 @@ class ByHand:
             self._unheard.pop(0)()
         self.handler.feed(sg.ReadToEnd(self.time_ms, self.time_ms))
 
-    def answer(self, to: rq.Request, kind: type[rq.Response], **fields: Any) -> None:
+    def answer(self, to: api.Request, kind: type[api.Response], **fields: Any) -> None:
         self.pump()
         named = {"id": to.id, "client": to.client, "group": to.group, "cause": "r0-0"}
         self.handler.feed(sg.Received(self.time_ms, kind(**named, **fields)))
 
     def grant(self, *numbers: int, **more: Any) -> None:
         """Answer the newest Subscribe."""
-        asked = self.newest(rq.Subscribe)
+        asked = self.newest(api.Subscribe)
         member = f"{asked.client}-AbCdEfGh-0-0"
         fields = picture(numbers, member=member, **more)
-        self.answer(asked, rq.SubscribeResponse, strategy="sticky", **fields)
+        self.answer(asked, api.SubscribeResponse, strategy="sticky", **fields)
 
     def tell(self, *numbers: int, release: Demands | None = None, **more: Any) -> None:
         member = f"{self.handler.identity.client}-AbCdEfGh-0-0"
         fields = picture(numbers, release, member=member, **more)
-        notice = rq.AssignmentChanged(group=self.handler.identity.group, cause="r0-95", **fields)
+        notice = api.AssignmentChanged(group=self.handler.identity.group, cause="r0-95", **fields)
         self.handler.feed(sg.Received(self.time_ms, notice))
 
     # ---- the member's side: coordlib.client.kit.transport.Transport -----------------------
@@ -71,7 +71,7 @@ class ByHand:
     def detach(self, handler: Handler) -> None:
         pass
 
-    def send(self, handler: Handler, request: rq.Request) -> None:
+    def send(self, handler: Handler, request: api.Request) -> None:
         offset, now_ms = len(self.written), self.time_ms
         self.written.append(request)
         taken = sg.Acknowledged(now_ms, request.id, offset, now_ms)

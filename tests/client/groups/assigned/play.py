@@ -6,7 +6,7 @@ from coordlib.client.groups.assigned import AssignedMachine
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, Partitions, TopicPartition
 from coordlib.client.kit.requests import Timing
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.client.groups.classic.test_membership import IDENTITY, MEMBER
 from tests.client.groups.classic.test_membership import Play as ClassicPlay
 
@@ -25,7 +25,7 @@ class Play(ClassicPlay):
 
     def __init__(self) -> None:
         self.member = AssignedMachine(IDENTITY, Timing(8_000, 12_000, 3_000))
-        self.sent: list[rq.Request] = []
+        self.sent: list[api.Request] = []
         self.offset = 39
 
     def subscribed(self, *numbers: int, now_ms: int = 0) -> None:
@@ -33,7 +33,7 @@ class Play(ClassicPlay):
         self.say(sg.ReadToEnd(now_ms, now_ms))
         self.say(sg.WantSubscription(now_ms, WANTED))
         self.written(now_ms)
-        self.answer(now_ms, rq.SubscribeResponse, **picture(numbers), strategy="sticky")
+        self.answer(now_ms, api.SubscribeResponse, **picture(numbers), strategy="sticky")
         self.polled(now_ms)
 
     def polled(self, now_ms: int) -> list[sg.Output]:
@@ -52,7 +52,7 @@ class Play(ClassicPlay):
     ) -> list[sg.Output]:
         """A notice is read."""
         fields = picture(numbers, release, **more)
-        notice = rq.AssignmentChanged(group="orders", cause="r1-95", **fields)
+        notice = api.AssignmentChanged(group="orders", cause="r1-95", **fields)
         return self.say(sg.Received(now_ms, notice))
 
     def commit(
@@ -61,8 +61,8 @@ class Play(ClassicPlay):
         return self.say(sg.CommitOffsets(now_ms, ticket, offsets(*rows), is_waited))
 
 
-def offsets(*rows: tuple[int, int]) -> tuple[rq.CommittedOffset, ...]:
-    return tuple(rq.CommittedOffset(topic="t", partition=at, offset=to) for at, to in rows)
+def offsets(*rows: tuple[int, int]) -> tuple[api.CommittedOffset, ...]:
+    return tuple(api.CommittedOffset(topic="t", partition=at, offset=to) for at, to in rows)
 
 
 def picture(
@@ -79,9 +79,9 @@ def picture(
         "member": member,
         "generation": generation,
         "fence": fence,
-        "partitions": (rq.GrantedPartitions("t", numbers, fence),) if numbers else (),
+        "partitions": (api.GrantedPartitions("t", numbers, fence),) if numbers else (),
         "release": tuple(
-            rq.DemandedRelease(cause, (rq.OwnedPartitions("t", some),)) for cause, some in demands
+            api.DemandedRelease(cause, (api.OwnedPartitions("t", some),)) for cause, some in demands
         ),
     }
 
@@ -92,19 +92,21 @@ def envelope(id_: str) -> dict[str, Any]:
 
 def subscribe(id_: str, member: str = "", generation: int = -1, **more: Any) -> sg.Send:
     fields = {"topics": ("t",), "session_timeout_ms": 8_000, "rebalance_timeout_ms": 12_000}
-    request = rq.Subscribe(**envelope(id_), member=member, generation=generation, **(fields | more))
+    request = api.Subscribe(
+        **envelope(id_), member=member, generation=generation, **(fields | more)
+    )
     return sg.Send(request)
 
 
 def release(id_: str, cause: int, *rows: tuple[int, int], generation: int = 1) -> sg.Send:
-    request = rq.Release(
+    request = api.Release(
         **envelope(id_), generation=generation, member=MEMBER, cause=cause, offsets=offsets(*rows)
     )
     return sg.Send(request)
 
 
 def commit(id_: str, *rows: tuple[int, int], generation: int = 1) -> sg.Send:
-    request = rq.OffsetCommit(
+    request = api.OffsetCommit(
         **envelope(id_), generation=generation, member=MEMBER, offsets=offsets(*rows)
     )
     return sg.Send(request)

@@ -10,7 +10,7 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import MemberFenced
 from coordlib.client.kit.requests import UNSTABLE_RETRY_MAX_MS, offset_of
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CannotReach, ErrorCode, GroupError
 from tests.client.groups.assigned.world import AssignedUser, AssignedWorld
 from tests.client.transactions.test_in_doubt import FakeTable
@@ -57,7 +57,7 @@ class LakeWorld(AssignedWorld):
     def commit(self, user: AssignedUser, **more: Any) -> "Any":
         """A commit of what the member owns, 7 each; the future of its answer."""
         fields = {
-            "offsets": tuple(rq.CommittedOffset(*each, 7) for each in user.owns),
+            "offsets": tuple(api.CommittedOffset(*each, 7) for each in user.owns),
             "table": TABLE,
             "member": user.member.member_id,
             "generation": user.member.generation,
@@ -250,13 +250,13 @@ def test_a_commit_of_a_membership_that_has_ended_is_not_sent(world: LakeWorld) -
     answer = world.commit(user, member="a-FakeLog0-0-99").result(0)
 
     assert isinstance(answer.error, MemberFenced)
-    assert world.of("a", rq.PendingCommit) == []
+    assert world.of("a", api.PendingCommit) == []
 
 
 def test_a_commit_of_what_is_not_owned_is_refused(world: LakeWorld) -> None:
     """Read before a release, written after it."""
     a, b = world.join("a", "b")
-    offsets = tuple(rq.CommittedOffset(*each, 7) for each in b.owns)
+    offsets = tuple(api.CommittedOffset(*each, 7) for each in b.owns)
 
     error = world.commit(a, offsets=offsets).result(0).error
 
@@ -278,7 +278,7 @@ def test_the_next_batch_waits_until_the_word_is_there(world: LakeWorld) -> None:
 
     assert second.result(0).error is None
     assert second.result(0).pending != key
-    (one, *again) = world.of("a", rq.PendingCommit)[1:]
+    (one, *again) = world.of("a", api.PendingCommit)[1:]
     assert {each.id for each in again} == {one.id}, "twice in the log it is one entry"
 
 
@@ -302,7 +302,7 @@ def test_a_commit_that_comes_once_more_late_holds_up_nothing(world: LakeWorld) -
     key = world.accepted(user)
     assert world.write(user, key)
     assert world.say(user, key).result(0).error is None
-    (first,) = (r for each in world.log.batches for r in each if isinstance(r, rq.PendingCommit))
+    (first,) = (r for each in world.log.batches for r in each if isinstance(r, api.PendingCommit))
     world.log.append(user.member.identity.shard, first)
     world.run(1_000)
 
@@ -318,7 +318,7 @@ def test_a_commit_that_comes_twice_before_it_is_decided_is_one(world: LakeWorld)
     """Its second answer names the entry that is being written: it must not be dropped."""
     (user,) = world.join("a")
     key = world.accepted(user)
-    (first,) = (r for each in world.log.batches for r in each if isinstance(r, rq.PendingCommit))
+    (first,) = (r for each in world.log.batches for r in each if isinstance(r, api.PendingCommit))
     world.log.append(user.member.identity.shard, first)
     world.run(1_000)
 

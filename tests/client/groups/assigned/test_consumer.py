@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from coordlib.client.groups.settings import read_settings
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import CONFIG, Program
@@ -51,8 +51,10 @@ def test_a_newcomer_reads_on_where_the_former_owner_stopped(log: FakeLog) -> Non
     """commit() in on_revoke says just what goes, in one record with letting go of it."""
     a, b, number = handed_over(log)
 
-    releases = [each for batch in log.batches for each in batch if isinstance(each, rq.Release)]
-    commits = [each for batch in log.batches for each in batch if isinstance(each, rq.OffsetCommit)]
+    releases = [each for batch in log.batches for each in batch if isinstance(each, api.Release)]
+    commits = [
+        each for batch in log.batches for each in batch if isinstance(each, api.OffsetCommit)
+    ]
     done = {0: 2, 1: 1}[number]
     ((row,),) = [each.offsets for each in releases]
     assert (row.partition, row.offset) == (number, done)
@@ -69,7 +71,7 @@ def test_what_stays_is_read_on_and_committed_later(log: FakeLog) -> None:
     a.consumer.commit()
     log.pump()
 
-    (commit,) = [e for batch in log.batches for e in batch if isinstance(e, rq.OffsetCommit)]
+    (commit,) = [e for batch in log.batches for e in batch if isinstance(e, api.OffsetCommit)]
     kept = 1 - gone
     assert [(row.partition, row.offset) for row in commit.offsets] == [(kept, {0: 2, 1: 1}[kept])]
 

@@ -5,7 +5,7 @@ S = 8 s, RT = 12 s, a heartbeat every 2 s. `World.check` refuses two owners at e
 
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.fence import Stop
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.testing.fake_log import INCARNATION
 from tests.client.groups.assigned.world import AssignedWorld, t
 
@@ -40,7 +40,7 @@ def test_a_hand_over_is_commit_and_letting_go_in_one_record() -> None:
     assert [(row.partition, row.offset) for row in released.offsets] == [
         (moved.partition, 40 + moved.partition)
     ]
-    assert world.of("a", rq.OffsetCommit) == []
+    assert world.of("a", api.OffsetCommit) == []
     asked = b.member.committed_async([moved])
     world.log.pump()
     assert [row.offset for row in asked.result(0).offsets] == [40 + moved.partition]
@@ -68,8 +68,8 @@ def test_a_member_that_closes_hands_over_at_once() -> None:
     world.run(1_000)
 
     assert b.owns == t(0, 1)
-    (left,) = world.of("a", rq.LeaveGroup)
-    (committed,) = world.of("a", rq.OffsetCommit)
+    (left,) = world.of("a", api.LeaveGroup)
+    (committed,) = world.of("a", api.OffsetCommit)
     assert world.requests.index(committed) < world.requests.index(left)
 
 
@@ -167,16 +167,18 @@ def test_a_removed_member_says_that_it_stopped_and_is_not_waited_for() -> None:
     """An operator removes it while it works; b has it all as soon as a's user has let go."""
     world = AssignedWorld({"t": 2})
     a, b = world.join("a", "b")
-    leaver = rq.Leaver(a.member.member_id)
+    leaver = api.Leaver(a.member.member_id)
     a.is_busy = True
-    world.log.append(0, rq.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,)))
+    world.log.append(
+        0, api.LeaveGroup(v=1, id="l", client="ops", group="orders", members=(leaver,))
+    )
     world.run(2_000)
     assert len(b.owns) == 1
 
     a.is_busy = False
     world.run(1_000, step_ms=100)
 
-    assert len(world.of("a", rq.LeaveGroup)) == 1
+    assert len(world.of("a", api.LeaveGroup)) == 1
     assert sorted(a.owns + b.owns) == list(t(0, 1))
     assert a.owns
 

@@ -8,7 +8,7 @@ import pytest
 from coordlib.client import AssignedMember
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.requests import Timing
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CannotReach, GroupError, SetupError
 from tests.client.groups.assigned.by_hand import ByHand
 from tests.client.groups.assigned.play import t
@@ -52,7 +52,7 @@ class User:
 
 
 def wanted(user: User) -> dict[str, Any]:
-    request = user.log.newest(rq.Subscribe)
+    request = user.log.newest(api.Subscribe)
     names = ("topics", "pattern", "exclude", "strategy", "capacity")
     return {name: getattr(request, name) for name in names}
 
@@ -79,19 +79,19 @@ def test_a_hand_over_is_one_record_and_the_commits_future_ends_with_it() -> None
     user.member.poll()
 
     assert user.told[-1] == ("revoked", t(1))
-    released = user.log.newest(rq.Release)
-    assert [type(each) for each in user.log.written] == [rq.Subscribe, rq.Release]
+    released = user.log.newest(api.Release)
+    assert [type(each) for each in user.log.written] == [api.Subscribe, api.Release]
     assert (released.cause, released.member) == (44, "app-AbCdEfGh-0-0")
     assert [(row.partition, row.offset) for row in released.offsets] == [(1, 9)]
     (future,) = user.commits
     assert not future.done()
-    user.log.answer(released, rq.ReleaseResponse, failed=())
+    user.log.answer(released, api.ReleaseResponse, failed=())
     assert future.result(0).error is None
 
 
 def test_a_commit_may_be_waited_for_in_on_revoked() -> None:
     """commit() would wait for ever for a Release that is written after the callback."""
-    seen: list[type[rq.Request]] = []
+    seen: list[type[api.Request]] = []
 
     def wait(user: User, some: Partitions) -> None:
         with pytest.raises(CannotReach):
@@ -102,8 +102,8 @@ def test_a_commit_may_be_waited_for_in_on_revoked() -> None:
     user.log.tell(0, release={44: (1,)})
     user.member.poll()
 
-    assert seen == [rq.Subscribe, rq.OffsetCommit]
-    assert isinstance(user.log.written[-1], rq.Release)
+    assert seen == [api.Subscribe, api.OffsetCommit]
+    assert isinstance(user.log.written[-1], api.Release)
 
 
 def test_a_subscription_says_all_that_is_wanted() -> None:
@@ -134,7 +134,7 @@ def test_no_topics_at_all_is_unsubscribe() -> None:
     user.member.poll()
 
     assert user.told[-1] == ("revoked", t(0))
-    assert isinstance(user.log.written[-1], rq.LeaveGroup)
+    assert isinstance(user.log.written[-1], api.LeaveGroup)
 
 
 def test_a_string_is_no_list_of_topics() -> None:
@@ -151,8 +151,8 @@ def test_what_cannot_be_is_refused_before_anything_is_reached(more: dict[str, An
 def test_a_refusal_for_good_is_raised_by_poll() -> None:
     user = User()
     user.member.subscribe(pattern="(")
-    asked = user.log.newest(rq.Subscribe)
-    user.log.answer(asked, rq.SubscribeResponse, error="INVALID_REGULAR_EXPRESSION", message="No.")
+    asked = user.log.newest(api.Subscribe)
+    user.log.answer(asked, api.SubscribeResponse, error="INVALID_REGULAR_EXPRESSION", message="No.")
 
     with pytest.raises(GroupError, match="INVALID_REGULAR_EXPRESSION"):
         user.member.poll()
@@ -164,6 +164,6 @@ def test_the_with_block_lets_go_and_leaves() -> None:
         user.member.close(timeout_s=0)
 
     assert user.told[-1] == ("revoked", t(0))
-    assert [type(each) for each in user.log.written[1:]] == [rq.OffsetCommit, rq.LeaveGroup]
+    assert [type(each) for each in user.log.written[1:]] == [api.OffsetCommit, api.LeaveGroup]
     assert user.member.assignment == ()
     assert user.member.fence_of(*TopicPartition("t", 0)) is None

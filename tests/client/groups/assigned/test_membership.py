@@ -6,7 +6,7 @@ from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, TopicPartition
 from coordlib.client.kit.fence import MemberFenced
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import ErrorCode, GroupError
 from tests.client.groups.assigned.play import (
     MEMBER,
@@ -25,8 +25,8 @@ from tests.client.groups.classic.test_membership import stopped
 
 
 def leave(id_: str, reason: str) -> sg.Send:
-    members = (rq.Leaver(MEMBER),)
-    return sg.Send(rq.LeaveGroup(**envelope(id_), members=members, reason=reason))
+    members = (api.Leaver(MEMBER),)
+    return sg.Send(api.LeaveGroup(**envelope(id_), members=members, reason=reason))
 
 
 # ---- in ---------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def test_a_member_subscribes_and_its_user_is_told_in_poll() -> None:
 
     assert play.say(sg.WantSubscription(0, WANTED)) == [subscribe("cafe-2")]
     assert play.written(5) == []
-    assert play.answer(10, rq.SubscribeResponse, **picture((0, 1)), strategy="sticky") == []
+    assert play.answer(10, api.SubscribeResponse, **picture((0, 1)), strategy="sticky") == []
     assert play.member.assignment(10) == ()
     assert play.say(sg.Polled(20)) == [assigned(0, 1)]
     assert play.say(sg.CalledBack(21, Callback.ASSIGNED)) == []
@@ -89,7 +89,7 @@ def test_heartbeats_and_commits_carry_the_newest_generation_that_was_read() -> N
     play.told(100, (0,), generation=7)
 
     (beat,) = play.say(sg.Elapsed(3_000))
-    assert beat == sg.Send(rq.Heartbeat(**envelope("cafe-4"), generation=7, member=MEMBER))
+    assert beat == sg.Send(api.Heartbeat(**envelope("cafe-4"), generation=7, member=MEMBER))
     assert play.commit(3_100, (0, 9)) == [commit("cafe-5", (0, 9), generation=7)]
 
 
@@ -100,7 +100,7 @@ def test_rule_8_counts_the_answered_subscribe_as_the_first_heartbeat() -> None:
     play.say(sg.WantSubscription(0, WANTED))
     play.written(5_000, produced_ms=0)
     play.say(sg.ReadToEnd(5_000, 5_000))
-    play.answer(5_000, rq.SubscribeResponse, **picture((0,)))
+    play.answer(5_000, api.SubscribeResponse, **picture((0,)))
     play.polled(5_000)
 
     assert play.member.assignment(6_000) == t(0)
@@ -125,7 +125,7 @@ def test_a_late_duplicate_of_an_answer_changes_nothing() -> None:
     first = play.sent[0]
     play.told(100, (0, 1), generation=2)
 
-    late = play.response(first, rq.SubscribeResponse, **picture((), member="app-AbCdEfGh-1-99"))
+    late = play.response(first, api.SubscribeResponse, **picture((), member="app-AbCdEfGh-1-99"))
     assert play.say(sg.Received(200, late)) == []
 
     assert play.member.member == MEMBER
@@ -158,7 +158,7 @@ def test_another_subscription_goes_out_under_the_member_id_and_takes_nothing_awa
     assert play.say(sg.Polled(200)) == []
     assert play.member.assignment(200) == t(0, 1)
     play.written(250)
-    play.answer(300, rq.SubscribeResponse, **picture((0,), {44: (1,)}, generation=2))
+    play.answer(300, api.SubscribeResponse, **picture((0,), {44: (1,)}, generation=2))
     assert play.say(sg.Polled(400)) == [revoked(1)]
 
 
@@ -170,7 +170,7 @@ def test_a_change_of_mind_waits_for_the_answer_to_the_one_before() -> None:
 
     assert play.say(sg.WantSubscription(110, sg.Subscription(topics=("v",)))) == []
 
-    assert play.answer(200, rq.SubscribeResponse, **picture((), generation=2)) == [
+    assert play.answer(200, api.SubscribeResponse, **picture((), generation=2)) == [
         subscribe("cafe-5", MEMBER, 2, topics=("v",), reason="subscription changed")
     ]
 
@@ -189,7 +189,7 @@ def test_the_same_subscription_again_is_no_request() -> None:
 def test_one_who_is_refused_for_now_asks_again_under_another_id(error: str) -> None:
     play = Play()
     play.say(sg.WantSubscription(0, WANTED))
-    assert play.answer(100, rq.SubscribeResponse, error=error) == []
+    assert play.answer(100, api.SubscribeResponse, error=error) == []
 
     assert play.say(sg.Elapsed(299)) == []
     assert play.say(sg.Elapsed(300)) == [subscribe("cafe-3")]
@@ -202,7 +202,7 @@ def test_a_wish_that_was_overtaken_is_asked_for_with_the_newest_generation() -> 
     play.say(sg.WantSubscription(100, sg.Subscription(topics=("u",))))
     play.told(150, (0, 1), generation=5)
 
-    assert play.answer(200, rq.SubscribeResponse, error="REBALANCE_IN_PROGRESS") == []
+    assert play.answer(200, api.SubscribeResponse, error="REBALANCE_IN_PROGRESS") == []
 
     assert play.member.assignment(300) == t(0, 1)
     assert play.say(sg.Elapsed(400)) == [
@@ -250,7 +250,7 @@ def test_a_wish_that_cannot_be_met_is_raised_by_every_poll(
     if is_member:
         play.subscribed(0)
     play.say(sg.WantSubscription(100, sg.Subscription(pattern="(")))
-    play.answer(200, rq.SubscribeResponse, error=code.name, message="Say something else.")
+    play.answer(200, api.SubscribeResponse, error=code.name, message="Say something else.")
 
     if is_member:
         assert play.polled(300) == [lost(0)]
@@ -270,28 +270,28 @@ def test_one_whom_the_coordinator_does_not_know_has_lost_everything(what: str, e
     match what:
         case "heartbeat":
             play.say(sg.Elapsed(3_000))
-            kind: type[rq.Response] = rq.HeartbeatResponse
+            kind: type[api.Response] = api.HeartbeatResponse
         case "commit":
             play.commit(3_000, (0, 9))
-            kind = rq.OffsetCommitResponse
+            kind = api.OffsetCommitResponse
         case "subscribe":
             play.say(sg.WantSubscription(3_000, sg.Subscription(topics=("u",))))
-            kind = rq.SubscribeResponse
+            kind = api.SubscribeResponse
         case _:
             play.told(3_000, (0,), {44: (1,)})
             play.polled(3_000)
-            kind = rq.ReleaseResponse
+            kind = api.ReleaseResponse
     play.answer(3_100, kind, error=error)
 
     assert play.member.assignment(3_100) == ()
     assert play.say(sg.Polled(3_200)) == [lost(*((0,) if what == "release" else (0, 1)))]
     again = play.say(sg.CalledBack(3_300, Callback.LOST))
     assert [type(each.request) for each in again if isinstance(each, sg.Send)] == [
-        rq.LeaveGroup,
-        rq.Subscribe,
+        api.LeaveGroup,
+        api.Subscribe,
     ]
     joined = play.sent[-1]
-    assert isinstance(joined, rq.Subscribe)
+    assert isinstance(joined, api.Subscribe)
     assert (joined.member, joined.generation) == ("", -1)
 
 
@@ -299,7 +299,7 @@ def test_a_removed_member_says_that_it_stopped_and_joins_as_a_new_one() -> None:
     """Somebody waits for its word, and may take over as soon as its user has let go."""
     play = Play()
     play.subscribed(0)
-    removed = rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="operator")
+    removed = api.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="operator")
 
     assert play.say(sg.Received(100, removed)) == []
     assert play.member.assignment(100) == ()
@@ -312,16 +312,16 @@ def test_a_refusal_that_belongs_to_an_older_membership_changes_nothing() -> None
     play.subscribed(0)
     (beat,) = play.say(sg.Elapsed(3_000))
     assert isinstance(beat, sg.Send)
-    removed = rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
+    removed = api.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
     play.say(sg.Received(3_100, removed))
     play.polled(3_200)
     play.written(3_300)
     play.say(sg.ReadToEnd(3_300, 3_300))
     again = picture((1,), member="app-AbCdEfGh-1-60", generation=4)
-    play.answer(3_400, rq.SubscribeResponse, **again)
+    play.answer(3_400, api.SubscribeResponse, **again)
     play.polled(3_500)
 
-    late = play.response(beat.request, rq.HeartbeatResponse, error="UNKNOWN_MEMBER_ID")
+    late = play.response(beat.request, api.HeartbeatResponse, error="UNKNOWN_MEMBER_ID")
     play.say(sg.Received(3_600, late))
 
     assert play.member.assignment(3_600) == t(1)
@@ -351,8 +351,8 @@ def test_a_member_that_is_not_polled_leaves_and_comes_back_as_a_new_one() -> Non
 
     (left,) = play.say(sg.Elapsed(12_000))
     assert isinstance(left, sg.Send)
-    assert isinstance(left.request, rq.LeaveGroup)
-    assert left.request.members == (rq.Leaver(MEMBER),)
+    assert isinstance(left.request, api.LeaveGroup)
+    assert left.request.members == (api.Leaver(MEMBER),)
     assert play.member.assignment(12_000) == ()
     assert play.say(sg.Polled(21_000)) == [lost(0)]
     assert play.say(sg.CalledBack(21_001, Callback.LOST)) == [subscribe("cafe-8")]
@@ -367,7 +367,7 @@ def test_close_lets_go_of_everything_then_leaves() -> None:
     assert play.commit(105, (0, 7), (1, 8)) == [commit("cafe-4", (0, 7), (1, 8))]
     assert play.say(sg.CalledBack(110, Callback.REVOKED)) == [leave("cafe-5", "closed")]
     assert play.written(120) == []
-    play.say(sg.Received(130, play.response(play.sent[-2], rq.OffsetCommitResponse, failed=())))
+    play.say(sg.Received(130, play.response(play.sent[-2], api.OffsetCommitResponse, failed=())))
     assert play.member.state is State.LEFT
 
 
@@ -385,7 +385,7 @@ def test_close_before_the_acknowledgement_leaves_under_the_id_of_the_answer() ->
     play.say(sg.WantSubscription(0, WANTED))
     play.say(sg.Close(10))
 
-    assert play.answer(20, rq.SubscribeResponse, **picture(())) == [leave("cafe-3", "closed")]
+    assert play.answer(20, api.SubscribeResponse, **picture(())) == [leave("cafe-3", "closed")]
 
 
 def test_unsubscribe_lets_go_then_leaves_and_may_come_back() -> None:

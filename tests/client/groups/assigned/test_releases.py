@@ -9,7 +9,7 @@ from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, TopicPartition
 from coordlib.client.kit.fence import Stop
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from tests.client.groups.assigned.play import (
     MEMBER,
@@ -62,7 +62,7 @@ def test_only_what_is_demanded_is_let_go_of_and_then_released() -> None:
     assert play.member.assignment(300) == t(0, 2)
     assert play.member.fence_of(T1) is None
     play.written(310)
-    assert play.answer(400, rq.ReleaseResponse, failed=()) == []
+    assert play.answer(400, api.ReleaseResponse, failed=()) == []
     assert play.say(sg.Polled(500)) == []
 
 
@@ -111,7 +111,7 @@ def test_what_comes_back_has_a_new_fence() -> None:
     play = demanded()
     play.polled(200)
     play.written(210)
-    play.answer(300, rq.ReleaseResponse, failed=())
+    play.answer(300, api.ReleaseResponse, failed=())
     play.told(400, (0, 1, 2), fence=52)
 
     assert play.say(sg.Polled(500)) == [assigned(1)]
@@ -148,8 +148,8 @@ def test_the_commit_of_on_revoked_rides_in_the_release() -> None:
 
     assert play.commit(210, (1, 9), ticket=5) == []
     assert back(play) == [release("cafe-4", 44, (1, 9))]
-    failed = (rq.FailedPartition("t", 1, "PARTITION_NOT_OWNED"),)
-    assert play.answer(400, rq.ReleaseResponse, failed=failed) == [sg.Answer(5, failed=failed)]
+    failed = (api.FailedPartition("t", 1, "PARTITION_NOT_OWNED"),)
+    assert play.answer(400, api.ReleaseResponse, failed=failed) == [sg.Answer(5, failed=failed)]
 
 
 def test_a_commit_that_is_waited_for_is_written_at_once() -> None:
@@ -206,7 +206,7 @@ def test_a_commit_that_may_be_waited_for_in_the_callback_does_not_wait_for_its_e
     assert play.member.wake_ms() == 210 + KEPT_MS
 
     assert play.say(sg.Elapsed(210 + KEPT_MS)) == [commit("cafe-4", (1, 9))]
-    assert play.answer(800, rq.OffsetCommitResponse, failed=()) == [sg.Answer(1)]
+    assert play.answer(800, api.OffsetCommitResponse, failed=()) == [sg.Answer(1)]
     assert back(play, 900) == [release("cafe-5", 44)]
 
 
@@ -229,7 +229,7 @@ def test_close_in_the_middle_of_on_revoked_writes_the_commit_before_it_leaves() 
     written = back(play)
     assert written[0] == commit("cafe-4", (1, 9))
     assert [type(each.request) for each in written[1:] if isinstance(each, sg.Send)] == [
-        rq.LeaveGroup
+        api.LeaveGroup
     ]
 
 
@@ -247,7 +247,7 @@ def test_one_that_is_put_out_in_the_middle_of_on_revoked_learns_that_nothing_was
 ):
     play = letting_go()
     play.commit(210, (1, 9), ticket=5)
-    removed = rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="operator")
+    removed = api.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="operator")
     play.say(sg.Received(250, removed))
 
     (refused,) = back(play)
@@ -266,7 +266,7 @@ def test_a_release_that_was_not_written_is_said_again() -> None:
 
     assert play.say(sg.NotWritten(400, "cafe-4", "timed out")) == []
     assert play.say(sg.Elapsed(600)) == [release("cafe-5", 44, (1, 9))]
-    assert play.answer(700, rq.ReleaseResponse, failed=()) == [sg.Answer(5)]
+    assert play.answer(700, api.ReleaseResponse, failed=()) == [sg.Answer(5)]
 
 
 def test_a_release_that_is_refused_for_now_is_said_again_and_its_date_stands() -> None:
@@ -274,7 +274,7 @@ def test_a_release_that_is_refused_for_now_is_said_again_and_its_date_stands() -
     play = letting_go()
     back(play)
     play.written(310)
-    play.answer(400, rq.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
+    play.answer(400, api.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
     assert play.say(sg.Elapsed(600)) == [release("cafe-5", 44)]
     play.live(1_000, 9_000)
 
@@ -288,12 +288,12 @@ def test_an_acknowledgement_that_comes_after_the_refusal_meets_no_demand() -> No
     """Two threads again: the refusal is read before the log's word for what was refused."""
     play = letting_go()
     back(play)
-    play.answer(400, rq.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
+    play.answer(400, api.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
     play.say(sg.Acknowledged(410, "cafe-4", 60, 300))
     for now_ms in range(1_000, 10_001, 1_000):
         for out in play.say(sg.Elapsed(now_ms)):
             assert isinstance(out, sg.Send)
-            if isinstance(out.request, rq.Heartbeat):
+            if isinstance(out.request, api.Heartbeat):
                 play.written(now_ms)
         play.say(sg.ReadToEnd(now_ms, now_ms))
 
@@ -304,7 +304,7 @@ def test_an_acknowledgement_that_comes_after_the_refusal_meets_no_demand() -> No
 def test_a_release_that_is_refused_for_good_is_raised() -> None:
     play = letting_go()
     back(play)
-    play.answer(400, rq.ReleaseResponse, error="INVALID_REQUEST", message="No.")
+    play.answer(400, api.ReleaseResponse, error="INVALID_REQUEST", message="No.")
 
     assert play.polled(500) == [lost(0, 2)]
     (out,) = play.say(sg.Polled(600))
@@ -325,7 +325,7 @@ def test_a_release_that_is_refused_while_its_member_leaves_changes_nothing(code:
     play.say(sg.CalledBack(320, Callback.REVOKED))
     assert play.member.state is State.LEAVING
 
-    answer = play.response(rel.request, rq.ReleaseResponse, error=code.name)
+    answer = play.response(rel.request, api.ReleaseResponse, error=code.name)
     outputs = play.say(sg.Received(400, answer))
 
     assert play.member.state is State.LEAVING
@@ -338,8 +338,8 @@ def test_a_release_of_an_older_membership_is_not_said_again() -> None:
     play = letting_go()
     play.commit(210, (1, 9), ticket=5)
     back(play)
-    play.answer(400, rq.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
-    removed = rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
+    play.answer(400, api.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
+    removed = api.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
 
     (ended,) = play.say(sg.Received(450, removed))
     assert isinstance(ended, sg.Answer)
@@ -348,7 +348,7 @@ def test_a_release_of_an_older_membership_is_not_said_again() -> None:
     assert not [
         each
         for each in play.live(1_000, 3_000)
-        if isinstance(each, sg.Send) and isinstance(each.request, rq.Release)
+        if isinstance(each, sg.Send) and isinstance(each.request, api.Release)
     ]
 
 
@@ -359,13 +359,13 @@ def test_a_release_that_is_under_way_when_its_membership_ends_is_not_said_again_
     sent = play.sent[-1]
     play.say(
         sg.Received(
-            350, rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
+            350, api.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
         )
     )
     play.polled(360)
     again = picture((4,), member="app-AbCdEfGh-1-60", generation=4)
-    play.answer(380, rq.SubscribeResponse, **again)
-    late = play.response(sent, rq.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
+    play.answer(380, api.SubscribeResponse, **again)
+    late = play.response(sent, api.ReleaseResponse, error="COORDINATOR_NOT_AVAILABLE")
 
     (ended,) = play.say(sg.Received(400, late))
     assert isinstance(ended, sg.Answer)
@@ -375,12 +375,12 @@ def test_a_release_that_is_under_way_when_its_membership_ends_is_not_said_again_
 
 def test_a_new_member_owes_nothing_of_what_the_old_one_owed() -> None:
     play = demanded()
-    removed = rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
+    removed = api.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
     play.say(sg.Received(150, removed))
     play.polled(200)
 
     again = picture((4,), member="app-AbCdEfGh-1-60", generation=4)
-    assert play.answer(300, rq.SubscribeResponse, **again) == []
+    assert play.answer(300, api.SubscribeResponse, **again) == []
     assert play.say(sg.Polled(400)) == [assigned(4)]
 
 
@@ -418,7 +418,7 @@ def test_rule_10_an_answer_that_overtakes_the_acknowledgement_ends_it_too() -> N
     """Two threads: one reads responses, the other hears what the log took."""
     play = letting_go()
     back(play)
-    play.answer(310, rq.ReleaseResponse, failed=())
+    play.answer(310, api.ReleaseResponse, failed=())
     slow(play, 11_000)
 
     assert play.member.assignment(11_000) == t(0, 2)
@@ -452,7 +452,7 @@ def revive(play: Play, from_ms: int) -> list[sg.Output]:
     """A heartbeat is taken and judged, and everything is read (rule 11)."""
     outputs = play.say(sg.Elapsed(from_ms))
     play.written(from_ms + 100, produced_ms=from_ms)
-    play.say(sg.Received(from_ms + 200, rq.Progress(shard=1, offset=play.offset, time_ms=0)))
+    play.say(sg.Received(from_ms + 200, api.Progress(shard=1, offset=play.offset, time_ms=0)))
     play.say(sg.ReadToEnd(from_ms + 300, from_ms + 250))
     return outputs
 
@@ -465,7 +465,7 @@ def test_rule_11_who_stopped_with_an_open_demand_releases_it_before_it_works_aga
     (beat,) = play.say(sg.Elapsed(9_100))
     assert isinstance(beat, sg.Send)
     play.say(sg.Acknowledged(9_200, beat.request.id, 60, 9_100))
-    play.say(sg.Received(9_300, rq.Progress(shard=1, offset=60, time_ms=0)))
+    play.say(sg.Received(9_300, api.Progress(shard=1, offset=60, time_ms=0)))
     play.say(sg.ReadToEnd(9_400, 9_350))
     assert play.say(sg.Polled(9_500)) == []
 
@@ -498,7 +498,7 @@ def test_while_the_user_is_told_of_a_loss_nothing_is_released() -> None:
     assert [
         each
         for each in revive(play, 9_100)
-        if isinstance(each, sg.Send) and isinstance(each.request, rq.Release)
+        if isinstance(each, sg.Send) and isinstance(each.request, api.Release)
     ] == []
     assert release("cafe-5", 44) in play.say(sg.CalledBack(9_900, Callback.LOST))
 

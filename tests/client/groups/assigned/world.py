@@ -5,7 +5,7 @@ from typing import Any
 
 from coordlib.client import AssignedMember
 from coordlib.client.groups.member import Member
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.client import world
 from tests.client.world import t
 
@@ -38,5 +38,5 @@ class AssignedWorld(world.World):
         """What one client wrote of a kind."""
         return [each for each in self.requests if each.client == client and isinstance(each, kind)]
 
-    def releases(self, client: str) -> list[rq.Release]:
-        return self.of(client, rq.Release)
+    def releases(self, client: str) -> list[api.Release]:
+        return self.of(client, api.Release)

@@ -6,7 +6,7 @@ from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback
 from coordlib.client.kit.fence import MemberFenced, Stop
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import ErrorCode, GroupError
 from tests.client import cooperative
@@ -219,7 +219,7 @@ def test_a_join_names_what_is_owned_and_in_which_generation(world: World) -> Non
     joins = [
         request
         for request in world.requests
-        if isinstance(request, rq.JoinGroup) and request.client == "a"
+        if isinstance(request, api.JoinGroup) and request.client == "a"
     ]
     said = [cp.decode_subscription(each.protocols[0].metadata) for each in joins]
 
@@ -230,7 +230,7 @@ def test_a_join_names_what_is_owned_and_in_which_generation(world: World) -> Non
 
 def owned_in(output: sg.Output) -> dict[str, tuple[int, ...]]:
     assert isinstance(output, sg.Send)
-    assert isinstance(output.request, rq.JoinGroup)
+    assert isinstance(output.request, api.JoinGroup)
     return cp.decode_subscription(output.request.protocols[0].metadata).owned
 
 
@@ -268,8 +268,8 @@ def test_a_rejoin_waits_for_a_revoke_that_is_under_way() -> None:
     play = Play(assignor=cooperative.assignor())
     play.stable()
     play.say(sg.Received(100, notice()))
-    play.answer(200, rq.JoinGroupResponse, **join_fields(generation=2))
-    play.answer(300, rq.SyncGroupResponse, **sync_fields(0))
+    play.answer(200, api.JoinGroupResponse, **join_fields(generation=2))
+    play.answer(300, api.SyncGroupResponse, **sync_fields(0))
     assert play.say(sg.Polled(400)) == [sg.Call(Callback.REVOKED, (T1,))]
     assert play.member.assignment(400) == (T0, T1)
     assert play.say(sg.Received(410, notice(generation=2))) == []
@@ -284,9 +284,9 @@ def test_a_commit_that_is_refused_between_join_and_assignment_asks_for_nothing()
     play = Play(assignor=cooperative.assignor())
     play.stable()
     play.say(sg.Received(100, notice()))
-    play.answer(200, rq.JoinGroupResponse, **join_fields(generation=2))
-    play.say(sg.CommitOffsets(210, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
-    outputs = play.answer(220, rq.OffsetCommitResponse, error="REBALANCE_IN_PROGRESS")
+    play.answer(200, api.JoinGroupResponse, **join_fields(generation=2))
+    play.say(sg.CommitOffsets(210, 1, (api.CommittedOffset(topic="t", partition=0, offset=1),)))
+    outputs = play.answer(220, api.OffsetCommitResponse, error="REBALANCE_IN_PROGRESS")
 
     assert [type(each) for each in outputs] == [sg.Answer]
     assert play.member.state is State.SYNCING
@@ -297,12 +297,12 @@ def test_a_commit_that_the_new_generation_overtook_may_be_repeated() -> None:
     play = Play(assignor=cooperative.assignor())
     play.stable()
     (join,) = play.say(sg.Received(100, notice()))
-    play.say(sg.CommitOffsets(110, 1, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    play.say(sg.CommitOffsets(110, 1, (api.CommittedOffset(topic="t", partition=0, offset=1),)))
     commit = play.sent[-1]
     assert isinstance(join, sg.Send)
-    joined = play.response(join.request, rq.JoinGroupResponse, **join_fields(generation=2))
+    joined = play.response(join.request, api.JoinGroupResponse, **join_fields(generation=2))
     play.say(sg.Received(200, joined))
-    late = play.response(commit, rq.OffsetCommitResponse, error="ILLEGAL_GENERATION")
+    late = play.response(commit, api.OffsetCommitResponse, error="ILLEGAL_GENERATION")
     (answer,) = play.say(sg.Received(210, late))
 
     assert isinstance(answer, sg.Answer)
@@ -315,11 +315,11 @@ def test_removed_while_the_join_is_parked_loses_everything() -> None:
     play = Play(assignor=cooperative.assignor())
     play.stable()
     play.say(sg.Received(100, notice()))
-    play.answer(200, rq.JoinGroupResponse, error="UNKNOWN_MEMBER_ID", member=MEMBER)
+    play.answer(200, api.JoinGroupResponse, error="UNKNOWN_MEMBER_ID", member=MEMBER)
 
     assert play.member.assignment(200) == ()
     assert play.say(sg.Polled(300)) == [sg.Call(Callback.LOST, (T0, T1))]
     stopped, join = play.say(sg.CalledBack(310, Callback.LOST))
     assert isinstance(stopped, sg.Send)
-    assert isinstance(stopped.request, rq.LeaveGroup)
+    assert isinstance(stopped.request, api.LeaveGroup)
     assert owned_in(join) == {}

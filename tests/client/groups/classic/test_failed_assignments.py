@@ -23,7 +23,7 @@ from coordlib.client.groups.member import ClassicMember
 from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Partitions
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import CoordError, ErrorCode, GroupError
 from tests.client import cooperative
@@ -57,7 +57,7 @@ class Switch:
         return self.assignor(cooperative.assignor())
 
 
-def of_kind(world: World, kind: type[rq.Request]) -> list[rq.Request]:
+def of_kind(world: World, kind: type[api.Request]) -> list[api.Request]:
     return [r for r in world.requests if isinstance(r, kind)]
 
 
@@ -88,7 +88,7 @@ def test_a_failure_that_all_share_puts_nobody_out_and_is_over_when_the_assignor_
         assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
         assert "user data of c cannot be read" in str(error)
     assert [user.owns for user in users] == [()] * 5
-    assert of_kind(world, rq.LeaveGroup) == []
+    assert of_kind(world, api.LeaveGroup) == []
     assert {user.member._machine.state for user in users} == {State.STABLE}
 
     switch.problem = None
@@ -108,7 +108,7 @@ def test_a_leader_that_keeps_failing_makes_a_rebalance_every_30_seconds_and_no_m
     assert world.generations - before == 10
     assert switch.runs - runs == 10
     assert [len(user.errors) - failures for user in users] == [10, 10]
-    assert of_kind(world, rq.LeaveGroup) == []
+    assert of_kind(world, api.LeaveGroup) == []
 
 
 def test_the_next_rebalance_does_not_wait_for_the_leader() -> None:
@@ -149,7 +149,7 @@ def test_a_static_leader_keeps_its_place_too() -> None:
     switch, world = Switch(members=2), World({"t": 2})
     world.join("a", assignors=(switch.eager,), instance="i")
     world.join("b", assignors=(switch.eager,))
-    assert of_kind(world, rq.LeaveGroup) == []
+    assert of_kind(world, api.LeaveGroup) == []
 
     switch.problem = None
     world.run(RETRY_MS + 1_000)
@@ -236,7 +236,7 @@ def test_an_error_of_the_coordinators_own_is_not_taken_for_the_leaders() -> None
     """UNKNOWN_SERVER_ERROR without an assignment: it was too large, and the group starts over."""
     play = Play()
     play.joined()
-    play.answer(20, rq.SyncGroupResponse, error="UNKNOWN_SERVER_ERROR", message="Too large.")
+    play.answer(20, api.SyncGroupResponse, error="UNKNOWN_SERVER_ERROR", message="Too large.")
 
     assert play.member.state is State.FAILED
 
@@ -247,7 +247,7 @@ def test_an_error_comes_once_and_the_callbacks_before_it() -> None:
     play.joined()
     play.answer(
         20,
-        rq.SyncGroupResponse,
+        api.SyncGroupResponse,
         error="INCONSISTENT_GROUP_PROTOCOL",
         message="a \x1b[31m word",
         assignment=b"",
@@ -271,7 +271,7 @@ def test_what_an_assignor_raises_is_made_to_fit_the_wire() -> None:
     switch.problem = ValueError("\x1b[31m\x00" + "\N{SNOWMAN}" * limits.REQUEST_BYTES_MAX)
     world.join("a", "b", assignors=(switch.eager,))
 
-    (told,) = [r for r in of_kind(world, rq.SyncGroup) if getattr(r, "has_failed", False)]
+    (told,) = [r for r in of_kind(world, api.SyncGroup) if getattr(r, "has_failed", False)]
     assert len(str(getattr(told, "message", ""))) == limits.REASON_LENGTH_MAX
     assert heard(world.users[1]) == ["AssignmentFailed"]
 
@@ -355,14 +355,14 @@ def test_a_failed_assignment_is_not_told_as_one() -> None:
     play = Play(assignor=ours)
     play.joined()
     seen = list(ours.heard)
-    play.answer(20, rq.SyncGroupResponse, error="UNKNOWN_SERVER_ERROR", assignment=b"", fence=4)
+    play.answer(20, api.SyncGroupResponse, error="UNKNOWN_SERVER_ERROR", assignment=b"", fence=4)
 
     assert ours.heard == seen
 
 
-def unreadable() -> list[rq.JoinedMember]:
+def unreadable() -> list[api.JoinedMember]:
     good = cp.encode_subscription(cp.Subscription(topics=("t",)))
-    return [rq.JoinedMember("a", None, good), rq.JoinedMember("b", None, b"\x00")]
+    return [api.JoinedMember("a", None, good), api.JoinedMember("b", None, b"\x00")]
 
 
 def test_a_member_that_cannot_be_read_gets_nothing_and_is_logged(

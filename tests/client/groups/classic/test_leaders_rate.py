@@ -4,7 +4,7 @@ import pytest
 
 from coordlib.client.groups.settings import INTERVAL, read_settings
 from coordlib.client.kit.requests import Timing
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import SetupError
 from tests.client.world import User, World
 
@@ -27,7 +27,7 @@ def restless(wanted: list[str], members: int = 2) -> tuple[World, list[User]]:
 
 
 def rejoins(world: World) -> int:
-    return sum(isinstance(each, rq.JoinGroup) for each in world.requests)
+    return sum(isinstance(each, api.JoinGroup) for each in world.requests)
 
 
 def test_a_leader_gathers_changes_of_partitions() -> None:

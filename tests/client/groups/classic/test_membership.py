@@ -10,7 +10,7 @@ from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Callback, TopicPartition
 from coordlib.client.kit.fence import MemberFenced, Stop
 from coordlib.client.kit.requests import Identity, Timing
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import CoordError, ErrorCode, GroupError
 
@@ -26,7 +26,7 @@ class Play:
         identity = replace(IDENTITY, instance=instance)
         assignors = (assignor or BUILT_IN["range"](),)
         self.member = ClassicMachine(identity, Timing(8_000, 12_000, 3_000), assignors)
-        self.sent: list[rq.Request] = []
+        self.sent: list[api.Request] = []
         self.offset = 39
 
     def say(self, event: sg.Input) -> list[sg.Output]:
@@ -40,11 +40,11 @@ class Play:
         produced_ms = now_ms if produced_ms is None else produced_ms
         return self.say(sg.Acknowledged(now_ms, self.sent[-1].id, self.offset, produced_ms))
 
-    def answer(self, now_ms: int, kind: type[rq.Response], **fields: Any) -> list[sg.Output]:
+    def answer(self, now_ms: int, kind: type[api.Response], **fields: Any) -> list[sg.Output]:
         """The newest request is answered."""
         return self.say(sg.Received(now_ms, self.response(self.sent[-1], kind, **fields)))
 
-    def response(self, to: rq.Request, kind: type[rq.Response], **fields: Any) -> Any:
+    def response(self, to: api.Request, kind: type[api.Response], **fields: Any) -> Any:
         return kind(id=to.id, client="app", group="orders", cause=f"r1-{self.offset}", **fields)
 
     def joined(self, now_ms: int = 0, generation: int = 1, leader: str = "other") -> None:
@@ -52,13 +52,13 @@ class Play:
         self.say(sg.ReadToEnd(now_ms, now_ms))
         self.say(sg.WantTopics(now_ms, ("t",)))
         self.written(now_ms)
-        self.answer(now_ms, rq.JoinGroupResponse, **join_fields(generation, leader))
+        self.answer(now_ms, api.JoinGroupResponse, **join_fields(generation, leader))
 
     def stable(self, now_ms: int = 0) -> None:
         """Working, with t-0 and t-1."""
         self.joined(now_ms)
         self.written(now_ms)
-        self.answer(now_ms, rq.SyncGroupResponse, **sync_fields())
+        self.answer(now_ms, api.SyncGroupResponse, **sync_fields())
         self.say(sg.Polled(now_ms))
         self.say(sg.CalledBack(now_ms, Callback.ASSIGNED))
 
@@ -91,14 +91,14 @@ def sync_fields(*partitions: int) -> dict[str, Any]:
     return {"assignment": cp.encode_assignment(given), "fence": 77}
 
 
-def notice(generation: int = 1) -> rq.RebalanceInProgress:
-    return rq.RebalanceInProgress(group="orders", cause="r1-50", generation=generation)
+def notice(generation: int = 1) -> api.RebalanceInProgress:
+    return api.RebalanceInProgress(group="orders", cause="r1-50", generation=generation)
 
 
 def join(id_: str, member: str = "", generation: int = -1, reason: str | None = None) -> sg.Send:
     metadata = cp.encode_subscription(cp.Subscription(topics=("t",)))
     return sg.Send(
-        rq.JoinGroup(
+        api.JoinGroup(
             v=1,
             id=id_,
             client="app",
@@ -109,15 +109,15 @@ def join(id_: str, member: str = "", generation: int = -1, reason: str | None = 
             session_timeout_ms=8_000,
             rebalance_timeout_ms=12_000,
             protocol_type="consumer",
-            protocols=(rq.Protocol(name="range", metadata=metadata),),
+            protocols=(api.Protocol(name="range", metadata=metadata),),
             reason=reason,
         )
     )
 
 
-def sync(id_: str, *rows: rq.MemberAssignment, generation: int = 1) -> sg.Send:
+def sync(id_: str, *rows: api.MemberAssignment, generation: int = 1) -> sg.Send:
     return sg.Send(
-        rq.SyncGroup(
+        api.SyncGroup(
             v=1,
             id=id_,
             client="app",
@@ -135,13 +135,13 @@ def sync(id_: str, *rows: rq.MemberAssignment, generation: int = 1) -> sg.Send:
 def stopped(id_: str, member: str = MEMBER, instance: str | None = None) -> sg.Send:
     """What a member says of itself when it is told that it is out, and its user has let go."""
     return sg.Send(
-        rq.LeaveGroup(
+        api.LeaveGroup(
             v=1,
             id=id_,
             client="app",
             group="orders",
             reply=3,
-            members=(rq.Leaver(member, instance),),
+            members=(api.Leaver(member, instance),),
             reason="stopped, as it is out of the group",
             remain=instance is not None,
         )
@@ -154,9 +154,9 @@ def test_a_follower_joins_syncs_and_tells_its_user_in_poll() -> None:
 
     assert play.say(sg.WantTopics(0, ("t",))) == [join("cafe-2")]
     assert play.written(5) == []
-    assert play.answer(10, rq.JoinGroupResponse, **join_fields()) == [sync("cafe-4")]
+    assert play.answer(10, api.JoinGroupResponse, **join_fields()) == [sync("cafe-4")]
     assert play.written(12) == []
-    assert play.answer(20, rq.SyncGroupResponse, **sync_fields()) == []
+    assert play.answer(20, api.SyncGroupResponse, **sync_fields()) == []
     assert play.member.assignment(20) == ()
     assert play.say(sg.Polled(30)) == [sg.Call(Callback.ASSIGNED, (T0, T1))]
     assert play.say(sg.CalledBack(31, Callback.ASSIGNED)) == []
@@ -171,7 +171,7 @@ def test_what_a_leader_of_other_code_names_twice_is_owned_once() -> None:
     play = Play()
     play.joined()
     play.written(0)
-    play.answer(0, rq.SyncGroupResponse, **sync_fields(0, 0, 1))
+    play.answer(0, api.SyncGroupResponse, **sync_fields(0, 0, 1))
 
     assert sg.Call(Callback.ASSIGNED, (T0, T1)) in play.say(sg.Polled(0))
 
@@ -180,13 +180,13 @@ def test_the_leader_divides_and_sends_everybodys_share() -> None:
     play = Play()
     play.say(sg.ReadToEnd(0, 0))
     play.say(sg.WantTopics(0, ("t",)))
-    others = (rq.JoinedMember(MEMBER, None, b""), rq.JoinedMember("b", None, b""))
+    others = (api.JoinedMember(MEMBER, None, b""), api.JoinedMember("b", None, b""))
     fields = join_fields(leader=MEMBER, members=others)
 
-    assert play.answer(10, rq.JoinGroupResponse, **fields) == [
+    assert play.answer(10, api.JoinGroupResponse, **fields) == [
         sg.Divide(1, "range", others, member=MEMBER)
     ]
-    row = rq.MemberAssignment(member="b", assignment=b"x")
+    row = api.MemberAssignment(member="b", assignment=b"x")
     assert play.say(sg.Divided(15, 1, (row,))) == [sync("cafe-4", row)]
 
 
@@ -194,7 +194,7 @@ def test_metadata_that_cannot_be_read_is_read_again_later() -> None:
     """The leader's broker is away for a moment; the group waits for its SyncGroup."""
     play = Play()
     play.say(sg.WantTopics(0, ("t",)))
-    play.answer(10, rq.JoinGroupResponse, **join_fields(leader=MEMBER))
+    play.answer(10, api.JoinGroupResponse, **join_fields(leader=MEMBER))
 
     assert play.say(sg.NotDivided(20, 1, "timed out")) == []
     assert play.member.wake_ms() == 220
@@ -208,8 +208,8 @@ def test_a_rebalance_waits_for_the_user_to_let_go() -> None:
 
     assert play.say(sg.Received(100, notice())) == []
     assert play.say(sg.Polled(200)) == [sg.Call(Callback.REVOKED, (T0, T1))]
-    row = rq.CommittedOffset(topic="t", partition=0, offset=9)
-    commit = rq.OffsetCommit(
+    row = api.CommittedOffset(topic="t", partition=0, offset=9)
+    commit = api.OffsetCommit(
         v=1,
         id="cafe-5",
         client="app",
@@ -226,14 +226,14 @@ def test_a_rebalance_waits_for_the_user_to_let_go() -> None:
     assert play.member.assignment(220) == ()
     assert play.say(sg.Polled(230)) == []
 
-    answered = play.response(commit, rq.OffsetCommitResponse, failed=())
+    answered = play.response(commit, api.OffsetCommitResponse, failed=())
     assert play.say(sg.Received(240, answered)) == [sg.Answer(1)]
 
 
 def test_a_member_without_partitions_rejoins_without_its_user() -> None:
     play = Play()
     play.joined()
-    play.answer(0, rq.SyncGroupResponse, assignment=b"", fence=77)
+    play.answer(0, api.SyncGroupResponse, assignment=b"", fence=77)
     assert play.say(sg.Polled(1)) == [sg.Call(Callback.ASSIGNED, ())]
     play.say(sg.CalledBack(2, Callback.ASSIGNED))
 
@@ -254,7 +254,7 @@ def test_heartbeats_go_one_at_a_time() -> None:
     """A broker that is away must not find a queue of old signs of life when it comes back."""
     play = Play()
     play.stable()
-    beat = rq.Heartbeat(
+    beat = api.Heartbeat(
         v=1, id="cafe-5", client="app", group="orders", reply=3, generation=1, member=MEMBER
     )
 
@@ -294,7 +294,7 @@ def test_a_fenced_member_loses_and_gets_back_what_the_group_kept_for_it() -> Non
 
     assert len(play.say(sg.Elapsed(9_600))) == 1
     play.written(9_700, produced_ms=9_600)
-    progress = rq.Progress(shard=1, offset=play.offset, time_ms=0)
+    progress = api.Progress(shard=1, offset=play.offset, time_ms=0)
     play.say(sg.Received(9_800, progress))
     assert play.say(sg.Polled(9_850)) == []
     play.say(sg.ReadToEnd(9_900, 9_850))
@@ -327,7 +327,7 @@ def test_a_member_that_is_not_polled_leaves() -> None:
         play.say(sg.ReadToEnd(now_ms, now_ms))
 
     left = play.say(sg.Elapsed(12_000))
-    assert [each.request.members for each in left] == [(rq.Leaver(member=MEMBER),)]  # type: ignore[union-attr]
+    assert [each.request.members for each in left] == [(api.Leaver(member=MEMBER),)]  # type: ignore[union-attr]
     assert play.member.assignment(12_000) == ()
     assert play.say(sg.Elapsed(20_000)) == []
     assert play.say(sg.Polled(21_000)) == [sg.Call(Callback.LOST, (T0, T1))]
@@ -337,7 +337,7 @@ def test_a_member_that_is_not_polled_leaves() -> None:
 def test_a_removed_member_loses_everything_and_joins_as_a_new_one() -> None:
     play = Play()
     play.stable()
-    removed = rq.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
+    removed = api.MemberRemoved(group="orders", cause="r1-50", member=MEMBER, reason="expired")
 
     assert play.say(sg.Received(100, removed)) == []
     assert play.member.assignment(100) == ()
@@ -349,7 +349,7 @@ def test_another_members_removal_is_not_ours() -> None:
     play = Play()
     play.stable()
     play.say(
-        sg.Received(100, rq.MemberRemoved(group="orders", cause="r", member="b", reason="left"))
+        sg.Received(100, api.MemberRemoved(group="orders", cause="r", member="b", reason="left"))
     )
 
     assert play.member.assignment(100) == (T0, T1)
@@ -360,7 +360,7 @@ def test_a_refused_heartbeat_of_this_generation_loses_everything() -> None:
     play.stable()
     play.say(sg.Elapsed(3_000))
 
-    play.answer(3_100, rq.HeartbeatResponse, error="UNKNOWN_MEMBER_ID")
+    play.answer(3_100, api.HeartbeatResponse, error="UNKNOWN_MEMBER_ID")
 
     assert play.say(sg.Polled(3_200)) == [sg.Call(Callback.LOST, (T0, T1))]
 
@@ -375,11 +375,11 @@ def test_a_refusal_that_belongs_to_an_older_generation_changes_nothing() -> None
     play.say(sg.Received(3_100, notice()))
     play.say(sg.Polled(3_200))
     play.say(sg.CalledBack(3_200, Callback.REVOKED))
-    play.answer(3_300, rq.JoinGroupResponse, **join_fields(generation=2))
-    play.answer(3_400, rq.SyncGroupResponse, **sync_fields(0))
+    play.answer(3_300, api.JoinGroupResponse, **join_fields(generation=2))
+    play.answer(3_400, api.SyncGroupResponse, **sync_fields(0))
     play.say(sg.Polled(3_500))
 
-    late = play.response(beat.request, rq.HeartbeatResponse, error="ILLEGAL_GENERATION")
+    late = play.response(beat.request, api.HeartbeatResponse, error="ILLEGAL_GENERATION")
     play.say(sg.Received(3_600, late))
 
     assert play.member.assignment(3_600) == (T0,)
@@ -411,7 +411,7 @@ def test_a_join_without_an_answer_is_sent_again_once_in_each_rebalance_timeout()
     assert play.say(sg.Elapsed(23_999)) == []
     assert play.member.wake_ms() == 24_000
     play.written(23_999)
-    play.answer(24_000, rq.JoinGroupResponse, **join_fields())
+    play.answer(24_000, api.JoinGroupResponse, **join_fields())
     assert play.member.state is State.SYNCING
 
 
@@ -426,8 +426,8 @@ def test_whose_join_was_sent_again_leaves_with_the_id_of_its_first_place() -> No
 
     (said,) = play.say(sg.Close(12_100))
     assert isinstance(said, sg.Send)
-    assert isinstance(said.request, rq.LeaveGroup)
-    assert said.request.members == (rq.Leaver(IDENTITY.member_at(40)),)
+    assert isinstance(said.request, api.LeaveGroup)
+    assert said.request.members == (api.Leaver(IDENTITY.member_at(40)),)
 
 
 def test_a_sync_without_an_answer_is_sent_again() -> None:
@@ -447,7 +447,7 @@ def test_a_join_refused_for_now_is_another_request_later() -> None:
     play = Play()
     play.say(sg.WantTopics(0, ("t",)))
 
-    play.answer(100, rq.JoinGroupResponse, error="COORDINATOR_NOT_AVAILABLE")
+    play.answer(100, api.JoinGroupResponse, error="COORDINATOR_NOT_AVAILABLE")
 
     assert play.say(sg.Elapsed(300)) == [join("cafe-3")]
 
@@ -459,7 +459,7 @@ def test_a_stale_generation_is_dropped_and_the_member_kept() -> None:
     play.say(sg.Polled(200))
     play.say(sg.CalledBack(200, Callback.REVOKED))
 
-    again = play.answer(300, rq.JoinGroupResponse, error="ILLEGAL_GENERATION", member=MEMBER)
+    again = play.answer(300, api.JoinGroupResponse, error="ILLEGAL_GENERATION", member=MEMBER)
 
     assert again == [join("cafe-6", MEMBER)]
 
@@ -468,7 +468,7 @@ def test_a_sync_overtaken_by_a_rebalance_joins_again() -> None:
     play = Play()
     play.joined()
 
-    assert play.answer(10, rq.SyncGroupResponse, error="REBALANCE_IN_PROGRESS") == [
+    assert play.answer(10, api.SyncGroupResponse, error="REBALANCE_IN_PROGRESS") == [
         join("cafe-5", MEMBER, 1, "group is rebalancing")
     ]
 
@@ -476,7 +476,7 @@ def test_a_sync_overtaken_by_a_rebalance_joins_again() -> None:
 def test_a_final_refusal_is_raised_by_every_poll() -> None:
     play = Play()
     play.say(sg.WantTopics(0, ("t",)))
-    play.answer(10, rq.JoinGroupResponse, error="INCONSISTENT_GROUP_PROTOCOL")
+    play.answer(10, api.JoinGroupResponse, error="INCONSISTENT_GROUP_PROTOCOL")
 
     for now_ms in (20, 30):
         (out,) = play.say(sg.Polled(now_ms))
@@ -492,8 +492,8 @@ def test_close_revokes_then_leaves() -> None:
     assert play.say(sg.Close(100)) == [sg.Call(Callback.REVOKED, (T0, T1))]
     (left,) = play.say(sg.CalledBack(110, Callback.REVOKED))
     assert isinstance(left, sg.Send)
-    assert isinstance(left.request, rq.LeaveGroup)
-    assert left.request.members == (rq.Leaver(member=MEMBER),)
+    assert isinstance(left.request, api.LeaveGroup)
+    assert left.request.members == (api.Leaver(member=MEMBER),)
     assert play.written(120) == [sg.Left()]
     assert play.member.state is State.LEFT
 
@@ -506,8 +506,8 @@ def test_close_before_the_join_is_answered_leaves_under_the_id_that_the_log_gave
 
     (left,) = play.written(20)
     assert isinstance(left, sg.Send)
-    assert isinstance(left.request, rq.LeaveGroup)
-    assert left.request.members == (rq.Leaver(member=MEMBER),)
+    assert isinstance(left.request, api.LeaveGroup)
+    assert left.request.members == (api.Leaver(member=MEMBER),)
 
 
 def test_a_new_subscription_is_a_rejoin() -> None:
@@ -518,20 +518,20 @@ def test_a_new_subscription_is_a_rejoin() -> None:
     assert play.say(sg.Polled(200)) == [sg.Call(Callback.REVOKED, (T0, T1))]
 
 
-def fetch(play: Play) -> rq.Request:
+def fetch(play: Play) -> api.Request:
     play.say(sg.FetchOffsets(100, 9, None))
     return play.sent[-1]
 
 
-def row(partition: int) -> rq.FetchedOffset:
-    return rq.FetchedOffset("t", partition, 5, -1, "")
+def row(partition: int) -> api.FetchedOffset:
+    return api.FetchedOffset("t", partition, 5, -1, "")
 
 
 def test_a_fetch_is_answered_when_all_its_parts_are_here() -> None:
     play = Play()
     request = fetch(play)
-    second = play.response(request, rq.OffsetFetchResponse, offsets=(row(1),), part=1, parts=2)
-    first = play.response(request, rq.OffsetFetchResponse, offsets=(row(0),), part=0, parts=2)
+    second = play.response(request, api.OffsetFetchResponse, offsets=(row(1),), part=1, parts=2)
+    first = play.response(request, api.OffsetFetchResponse, offsets=(row(0),), part=0, parts=2)
 
     assert play.say(sg.Received(110, second)) == []
     assert play.say(sg.Received(120, first)) == [sg.Answer(9, offsets=(row(0), row(1)))]
@@ -542,13 +542,13 @@ def test_a_fetch_is_repeated_and_a_commit_is_not() -> None:
     play = Play()
     play.stable()
     play.say(sg.FetchOffsets(100, 9, None))
-    play.answer(110, rq.OffsetFetchResponse, error="COORDINATOR_LOAD_IN_PROGRESS")
+    play.answer(110, api.OffsetFetchResponse, error="COORDINATOR_LOAD_IN_PROGRESS")
     (again,) = play.say(sg.Elapsed(310))
     assert isinstance(again, sg.Send)
-    assert isinstance(again.request, rq.OffsetFetch)
+    assert isinstance(again.request, api.OffsetFetch)
 
-    play.say(sg.CommitOffsets(400, 10, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
-    (end,) = play.answer(410, rq.OffsetCommitResponse, error="COORDINATOR_NOT_AVAILABLE")
+    play.say(sg.CommitOffsets(400, 10, (api.CommittedOffset(topic="t", partition=0, offset=1),)))
+    (end,) = play.answer(410, api.OffsetCommitResponse, error="COORDINATOR_NOT_AVAILABLE")
     assert isinstance(end, sg.Answer)
     assert isinstance(end.error, CoordError)
 
@@ -559,12 +559,12 @@ def test_a_fetch_without_an_answer_is_asked_again_and_either_answer_counts() -> 
     play = Play()
     play.stable()
     request = fetch(play)
-    play.say(sg.CommitOffsets(100, 10, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    play.say(sg.CommitOffsets(100, 10, (api.CommittedOffset(topic="t", partition=0, offset=1),)))
     commit = play.sent[-1]
 
     sent = [each.request for each in play.live(1_000, 25_000) if isinstance(each, sg.Send)]
     assert [sent.count(each) for each in (request, commit)] == [2, 0]
-    answer = play.response(request, rq.OffsetFetchResponse, offsets=(row(1),), part=0, parts=1)
+    answer = play.response(request, api.OffsetFetchResponse, offsets=(row(1),), part=0, parts=1)
     assert play.say(sg.Received(25_100, answer)) == [sg.Answer(9, offsets=(row(1),))]
     assert play.say(sg.Received(25_200, answer)) == []
 
@@ -573,12 +573,12 @@ def test_close_waits_for_the_answers_to_commits_that_stand_before_the_leave() ->
     """A last asynchronous commit is in the log; its caller wants to hear that it held."""
     play = Play()
     play.stable()
-    play.say(sg.CommitOffsets(100, 3, (rq.CommittedOffset(topic="t", partition=0, offset=1),)))
+    play.say(sg.CommitOffsets(100, 3, (api.CommittedOffset(topic="t", partition=0, offset=1),)))
     commit = play.sent[-1]
     play.say(sg.Close(110))
     play.say(sg.CalledBack(120, Callback.REVOKED))
     assert play.written(130) == []
 
-    answered = play.response(commit, rq.OffsetCommitResponse, failed=())
+    answered = play.response(commit, api.OffsetCommitResponse, failed=())
 
     assert play.say(sg.Received(140, answered)) == [sg.Answer(3), sg.Left()]

@@ -20,7 +20,7 @@ from coordlib.client.groups.assignors import (
     divide,
     mode_of,
 )
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import SetupError
 from tests.client import cooperative
@@ -157,7 +157,7 @@ def test_a_hand_over_that_does_not_wait_for_the_owner_is_refused() -> None:
 def test_an_eager_leader_ignores_what_members_say_to_own() -> None:
     """Other programs fill the field whatever the protocol; they have let go nevertheless."""
     said = cp.encode_subscription(cp.Subscription(topics=("t",), owned={"t": (0, 1)}))
-    members = [rs.JoinedMember("a", None, said), rs.JoinedMember("b", None, said)]
+    members = [api.JoinedMember("a", None, said), api.JoinedMember("b", None, said)]
 
     assert len(divide(BUILT_IN["range"](), members, {"t": 2})) == 2
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordlib.client import ClassicMember, TopicPartition
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.world import User, World
@@ -40,7 +40,7 @@ def test_workers_share_tasks_that_are_no_topic() -> None:
     assert {each for w in workers for each in w.owns} == {
         TopicPartition("reports", number) for number in range(7)
     }
-    joins = [each for each in world.requests if isinstance(each, rq.JoinGroup | rq.SyncGroup)]
+    joins = [each for each in world.requests if isinstance(each, api.JoinGroup | api.SyncGroup)]
     assert {each.protocol_type for each in joins} == {"reporter"}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from coordlib.client.groups.classic import MISSING_REFRESH_MS, Topics
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.topics import own_topics
 from coordlib.errors import SetupError
 from coordlib.testing.fake_log import FakeLog
@@ -15,7 +15,7 @@ def topics_of(user: User) -> set[str]:
 
 
 def reasons(world: World) -> list[str | None]:
-    return [each.reason for each in world.requests if isinstance(each, rq.JoinGroup)]
+    return [each.reason for each in world.requests if isinstance(each, api.JoinGroup)]
 
 
 def test_an_expression_finds_topics_now_and_later() -> None:

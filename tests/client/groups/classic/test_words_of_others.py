@@ -26,7 +26,7 @@ from coordlib.client.groups.classic import RETRY_MS
 from coordlib.client.groups.state import State
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import Partitions, TopicPartition
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import NotAllowed, SetupError
 from coordlib.testing.fake_log import FakeLog, FakeTransport
@@ -126,16 +126,16 @@ def test_a_look_at_the_metadata_that_fails_in_any_way_is_none() -> None:
 def test_shares_that_no_request_can_carry_are_a_failed_assignment() -> None:
     """Each leader in turn failed for good: its SyncGroup was refused by the log."""
     topics = {f"{number:0249}": 20 for number in range(2_500)}
-    said = rs.JoinedMember("a", None, subscribed(*topics))
+    said = api.JoinedMember("a", None, subscribed(*topics))
     with pytest.raises(AssignorFailed, match="a request can have"):
         divide(BUILT_IN["range"](), [said], topics)
 
     half = dict(list(topics.items())[:1_200])
-    assert divide(BUILT_IN["range"](), [rs.JoinedMember("a", None, subscribed(*half))], half)
+    assert divide(BUILT_IN["range"](), [api.JoinedMember("a", None, subscribed(*half))], half)
 
 
 def test_a_protocol_that_this_member_lacks_is_a_failed_assignment() -> None:
-    task = sg.Divide(1, "of tomorrow", (rs.JoinedMember("a", None, subscribed("t")),))
+    task = sg.Divide(1, "of tomorrow", (api.JoinedMember("a", None, subscribed("t")),))
     assert isinstance(lead(task, {}, FakeTransport(FakeLog({"t": 1}))), sg.AssignorFailed)
 
 
@@ -156,7 +156,7 @@ def test_a_share_that_is_none_leaves_the_member_in_its_group(kind: str, share: b
     """A leader of other code. Each member failed for good, the first time that it led."""
     play = Play(assignor=cooperative.assignor()) if kind == "cooperative" else Play()
     play.joined()
-    play.answer(20, rs.SyncGroupResponse, assignment=share, fence=4)
+    play.answer(20, api.SyncGroupResponse, assignment=share, fence=4)
 
     assert play.say(sg.Polled(21)) == [sg.Call(sg.Callback.ASSIGNED, ())]
     play.say(sg.CalledBack(21, sg.Callback.ASSIGNED))
@@ -252,7 +252,7 @@ def test_what_is_asked_of_kafka_is_a_name() -> None:
 
     luck = Random(5)
     for _ in range(200):
-        task = sg.Divide(1, "range", (rs.JoinedMember(MEMBER, None, drawn(luck)),), member=MEMBER)
+        task = sg.Divide(1, "range", (api.JoinedMember(MEMBER, None, drawn(luck)),), member=MEMBER)
         lead(task, {"range": BUILT_IN["range"]()}, Asked(FakeLog({"t": 1})))
 
     assert {"t", "a b", "..", "nowhere"} <= asked

@@ -14,7 +14,7 @@ from coordlib import limits
 from coordlib.core.engine.effects import EVENTS, RESPONSES
 from coordlib.core.groups.assigned.group import State
 from coordlib.core.groups.assignors.server_model import Shares, Subscriber
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.core.engine.refusals import refused
 from tests.tools import driving
 from tests.tools.assigned_groups import (
@@ -34,7 +34,7 @@ from tests.tools.core import offsets_of
 from tests.tools.driving import Conversation, commit, heartbeat, join, leave, settings
 
 
-def turned_away(talk: Conversation, request: rq.AnyRequest) -> dict[str, Any]:
+def turned_away(talk: Conversation, request: api.AnyRequest) -> dict[str, Any]:
     """The refusal of a request that must leave no trace but an answer and a line of history."""
     before, count = group_of(talk), len(talk.outputs)
     talk.send(request)
@@ -391,7 +391,7 @@ def test_a_release_of_what_was_never_demanded_stores_nothing(cause: int) -> None
     """Its rows could be a late duplicate's: positions must not go back (rule 12)."""
     talk = stable()
     talk.send(commit("a", 2, A, offset=41))
-    rows = (rq.CommittedOffset("t", 0, 7),)
+    rows = (api.CommittedOffset("t", 0, 7),)
 
     lines = talk.send(let_go("a", 2, A, cause=cause, offsets=rows))
 

@@ -9,7 +9,7 @@ from coordlib.core.groups.assigned.group import State
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.group import is_older
 from coordlib.core.groups.group import next_generation as after
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.limits import INT32_MAX
 from tests.tools.assigned_groups import (
     A,
@@ -25,8 +25,8 @@ from tests.tools.core import set_value
 from tests.tools.driving import Conversation, commit
 
 
-def row(partition: int) -> tuple[rq.CommittedOffset, ...]:
-    return (rq.CommittedOffset("t", partition, 7),)
+def row(partition: int) -> tuple[api.CommittedOffset, ...]:
+    return (api.CommittedOffset("t", partition, 7),)
 
 
 def at_the_last() -> Conversation:

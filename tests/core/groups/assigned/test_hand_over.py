@@ -9,7 +9,7 @@ from coordlib.core.engine.effects import ASSIGNMENTS, EVENTS
 from coordlib.core.groups.assigned import reconciliation
 from coordlib.core.groups.assigned.group import State
 from coordlib.core.groups.assigned.protocol import ASSIGNED
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import driving
 from tests.tools.assigned_groups import (
     A,
@@ -147,7 +147,7 @@ def test_a_commit_of_the_first_of_two_generations_of_one_record_counts() -> None
 
     generations = [line.split("generation=")[1].split()[0] for line in of(lines, "Generation")]
     assert generations == ["4", "5"]
-    rows = (rq.CommittedOffset("t", 3, 7),)
+    rows = (api.CommittedOffset("t", 3, 7),)
     assert talk.send(commit("a", 4, A, offsets=rows))[0].startswith("commit t/3 offset=7")
     newest = group_of(talk).members[A].grants[-1]
     assert (newest.generation, newest.partitions) == (4, {"t": (2, 3, 4)})
@@ -298,10 +298,10 @@ def test_an_older_wish_for_another_strategy_is_overtaken() -> None:
 def test_a_late_duplicate_of_a_release_does_not_bring_its_offsets_back() -> None:
     """The partition has come back to its former owner, who has gone on."""
     talk = halved()
-    late = let_go("a", 2, A, cause=3, offsets=(rq.CommittedOffset("t", 2, 10),))
+    late = let_go("a", 2, A, cause=3, offsets=(api.CommittedOffset("t", 2, 10),))
     talk.send(late)
     talk.send(leave("b", B))
-    talk.send(commit("a", 3, A, offsets=(rq.CommittedOffset("t", 2, 99),)))
+    talk.send(commit("a", 3, A, offsets=(api.CommittedOffset("t", 2, 99),)))
 
     lines = talk.send(late)
 
@@ -378,7 +378,7 @@ RETENTION = settings(offsets_retention_ms=20_000, check_interval_ms=1_000)
 def test_offsets_of_a_topic_that_is_wanted_no_more_expire_in_a_stable_group() -> None:
     """INV-26: the state does not change when a wish is given up that nothing belonged to."""
     talk = told(RETENTION)
-    talk.send(commit("ops", offsets=(rq.CommittedOffset("old", 0, 7),)))
+    talk.send(commit("ops", offsets=(api.CommittedOffset("old", 0, 7),)))
     talk.send(subscribe("a", topics=("t", "old")))
     member = f"a-t-0-{talk.next_offset - 1}"
     silent(talk, 40_000, member)
@@ -397,7 +397,7 @@ def test_offsets_of_what_somebody_has_still_do_not_expire() -> None:
     talk.send(
         subscribe("b", "j2", member=B, generation=2, topics=("t", "u"), rebalance_timeout_ms=60_000)
     )
-    talk.send(commit("b", 3, B, offsets=(rq.CommittedOffset("u", 0, 7),)))
+    talk.send(commit("b", 3, B, offsets=(api.CommittedOffset("u", 0, 7),)))
     talk.send(subscribe("b", "j3", member=B, generation=3, rebalance_timeout_ms=60_000))
     (demand,) = group_of(talk).members[B].demands
     assert not of(silent(talk, 30_000, A, B), "OffsetsExpired")

@@ -11,7 +11,7 @@ from coordlib.core.engine.effects import COMMITTED, GROUPS
 from coordlib.core.engine.tables import name_bytes
 from coordlib.core.groups.assigned import group
 from coordlib.core.groups.offsets.tables import offset_bytes
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.core.groups.test_kept_bytes import failed, row, size_of
 from tests.tools.assigned_groups import (
     A,
@@ -196,7 +196,7 @@ def test_a_group_without_anything_has_room_in_what_it_counts() -> None:
     talk = told()
     talk.send(subscribe("a"))
     talk.send(leave("a", A))
-    talk.send(rq.TopicMetadata(v=1, topics=()))
+    talk.send(api.TopicMetadata(v=1, topics=()))
     talk.end_batch()
 
     assert size_of(talk) == group_of(talk).kept_bytes

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from coordlib.core.groups.assigned.group import Group, Partitions
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.assigned_groups import stable, subscribe, told
 from tests.tools.driving import Conversation, commit, delete_offsets, settings
 
@@ -53,7 +53,7 @@ def test_retention_of_many_topics_looks_at_the_members_once(looks: list[Group]) 
 def with_offsets_of_many_topics() -> Conversation:
     """A member has come since they were committed; the next check looks at the group."""
     talk = told(UNCHECKED)
-    rows = tuple(rq.CommittedOffset(name, 0, 5) for name in NAMES)
+    rows = tuple(api.CommittedOffset(name, 0, 5) for name in NAMES)
     talk.send(commit("tool", offsets=rows))
     talk.send(subscribe("a"), after_ms=1)
     talk.tick()

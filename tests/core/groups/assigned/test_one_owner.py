@@ -18,7 +18,7 @@ from coordlib.core.engine.effects import EVENTS, RESPONSES
 from coordlib.core.groups.assigned import members, reconciliation
 from coordlib.core.groups.assigned.group import Group, Member
 from coordlib.core.groups.assigned.protocol import ASSIGNED
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools import driving
 from tests.tools.assigned_groups import let_go, subscribe, topics
 from tests.tools.driving import Conversation
@@ -111,7 +111,7 @@ class Process:
             self.say(driving.leave(self.name, self.member))
         self.begin_anew()
 
-    def say(self, request: rq.AnyRequest) -> None:
+    def say(self, request: api.AnyRequest) -> None:
         self.talk.send(request)
 
     def listen(self) -> None:

@@ -24,8 +24,7 @@ from coordlib.core.groups.assigned.group import (
     text_bytes,
 )
 from coordlib.core.groups.assigned.protocol import ASSIGNED
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.job.batch import judge_readable
 from coordlib.job.pipelines import fold_groups
 from tests.tools.assigned_groups import (
@@ -53,16 +52,16 @@ def cluster(each: int, length: int = 249) -> list[str]:
     return sorted(f"{letter}{n:05}".ljust(length, "x") for letter in LETTERS for n in range(each))
 
 
-def in_order(requests: list[rq.AnyRequest]) -> list[InputRecord]:
+def in_order(requests: list[api.AnyRequest]) -> list[InputRecord]:
     return [
         InputRecord("r", n, START_MS + 10 * n, codec.encode(each))
         for n, each in enumerate(requests)
     ]
 
 
-def listings(names: list[str]) -> list[rq.AnyRequest]:
+def listings(names: list[str]) -> list[api.AnyRequest]:
     """As the driver tells them, in records of bounded length."""
-    rows: list[rq.AnyRequest] = []
+    rows: list[api.AnyRequest] = []
     for first in range(0, len(names), limits.TOPICS_PER_RECORD_MAX):
         some = names[first : first + limits.TOPICS_PER_RECORD_MAX]
         after = names[first - 1] if first else None

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.assigned_groups import B, stable
 from tests.tools.core import InputRecord, fold
 from tests.tools.driving import SETTINGS, Conversation, commit, heartbeat
@@ -69,7 +68,7 @@ def test_a_commit_without_a_generation_renews_nothing_among_the_requests_either(
 def test_a_commit_of_which_nothing_is_stored_is_no_sign_of_life() -> None:
     """INV-24: a refused request changes nothing, and that includes when a member was last heard."""
     talk = silent_for_half_a_session()
-    refused = talk.send(commit("b", 2, B, offsets=(rq.CommittedOffset("t", 0, 7),)))
+    refused = talk.send(commit("b", 2, B, offsets=(api.CommittedOffset("t", 0, 7),)))
 
     assert "PARTITION_NOT_OWNED" in refused[0]
     assert [line for line in talk.wait(HALF_A_SESSION_MS) if "MemberRemoved" in line]
@@ -78,7 +77,7 @@ def test_a_commit_of_which_nothing_is_stored_is_no_sign_of_life() -> None:
 def test_a_commit_of_which_a_row_is_stored_is_a_sign_of_life() -> None:
     """A member that commits more often than it heartbeats, and once too much."""
     talk = silent_for_half_a_session()
-    rows = (rq.CommittedOffset("t", 0, 7), rq.CommittedOffset("t", 2, 7))
+    rows = (api.CommittedOffset("t", 0, 7), api.CommittedOffset("t", 2, 7))
     talk.send(commit("b", 2, B, offsets=rows))
 
     lines = talk.wait(HALF_A_SESSION_MS - 1_000)

@@ -18,8 +18,7 @@ from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.assigned.reconciliation import demanded, granted
 from coordlib.core.groups.assignors.registry import StrategyBook, divide
 from coordlib.core.groups.assignors.server_model import Subscriber
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.core.groups.test_properties import compacted, run_in_batches, said
 from tests.tools import assigned_groups, driving
 from tests.tools import assigned_logs as logs
@@ -179,7 +178,7 @@ def test_nobody_loses_what_it_did_not_let_go_of_while_it_is_in_the_group(seed: i
                 now = group.members.get(member.member)
                 if now is None:
                     guard = group.guards.get(member.member)
-                    is_expelled = isinstance(request, rq.LeaveGroup) and (
+                    is_expelled = isinstance(request, api.LeaveGroup) and (
                         request.client != member.client
                     )
                     assert guard is None or guard.partitions == member.owned
@@ -195,7 +194,7 @@ def test_nobody_loses_what_it_did_not_let_go_of_while_it_is_in_the_group(seed: i
                     for place, fence in had.items()
                     if has.get(place) not in {fence, *(each for each in merged if each > fence)}
                 }:
-                    assert isinstance(request, rq.Release)
+                    assert isinstance(request, api.Release)
                     assert (request.member, request.client) == (member.member, member.client)
                     demand = member.demand(request.cause)
                     assert demand is not None
@@ -314,7 +313,7 @@ def test_late_duplicates_change_nothing(seed: int) -> None:
 
 def is_ghost(request: Any, group: Group | None) -> bool:
     """Whether it is the first Subscribe of somebody who is not in the group any more."""
-    if not isinstance(request, rq.Subscribe) or request.member:
+    if not isinstance(request, api.Subscribe) or request.member:
         return False
     return group is None or group.first_subscribe(request.client, request.id) is None
 
@@ -397,7 +396,7 @@ def test_every_request_gets_one_answer(seed: int) -> None:
     assert set(causes.values()) <= {1}
     for record in records:
         request = logs_decoded(record)
-        if isinstance(request, rq.Subscribe | rq.Release | rq.LeaveGroup | rq.OffsetCommit):
+        if isinstance(request, api.Subscribe | api.Release | api.LeaveGroup | api.OffsetCommit):
             assert causes[f"r0-{record.offset}"] == 1
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from coordlib import limits
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.core import offsets_of
@@ -61,7 +61,7 @@ def consumers(metadata: bytes) -> Conversation:
     fields = {"protocol_type": "consumer", "protocols": {"range": metadata}}
     talk.send_all(join("a", **fields), sync("a", 1, LEADER))
     talk.tick()
-    rows = tuple(rq.CommittedOffset(topic, p, 5) for topic in "tuv" for p in (0, 1))
+    rows = tuple(api.CommittedOffset(topic, p, 5) for topic in "tuv" for p in (0, 1))
     talk.send(commit("a", 1, LEADER, offsets=rows))
     return talk
 
@@ -221,15 +221,15 @@ def test_the_largest_deletion_fits_into_records(text: str) -> None:
     """INV-43: one name, ten thousand partitions, in the refusal or in the line of history."""
     topic = text * (limits.NAME_LENGTH_MAX // len(text.encode()))
     partitions = tuple(range(limits.OFFSETS_PER_REQUEST_MAX))
-    request = rq.OffsetDelete(
-        v=1, id="o", client="ops", group="g", topics=(rq.TopicPartitions(topic, partitions),)
+    request = api.OffsetDelete(
+        v=1, id="o", client="ops", group="g", topics=(api.TopicPartitions(topic, partitions),)
     )
     talk = consumers(wants(topic))
     assert "quarantined" not in str(talk.send(request)).lower()
     assert '"request":"OffsetDelete"' in str(talk.outputs[-1].value)
     talk.send(leave("a", LEADER))
     for first in range(0, len(partitions), 1_000):
-        rows = (rq.CommittedOffset(topic, p, 1) for p in partitions[first : first + 1_000])
+        rows = (api.CommittedOffset(topic, p, 1) for p in partitions[first : first + 1_000])
         talk.send(commit("ops", offsets=tuple(rows)))
 
     lines = talk.send(request)
@@ -237,8 +237,8 @@ def test_the_largest_deletion_fits_into_records(text: str) -> None:
     assert "GroupQuarantined" not in str(lines)
     assert len(lines) == len(partitions) + 2
     assert max(len(output.value or b"") for output in talk.outputs) < limits.OUTPUT_BYTES_MAX
-    more = rq.OffsetDelete(
-        v=1, id="o", client="ops", group="g", topics=(rq.TopicPartitions("t", (*partitions, 1)),)
+    more = api.OffsetDelete(
+        v=1, id="o", client="ops", group="g", topics=(api.TopicPartitions("t", (*partitions, 1)),)
     )
     assert talk.send(more)[0].startswith("answer ops#o Rejected INVALID_REQUEST")
 
@@ -248,7 +248,7 @@ def test_history_of_a_large_group_comes_in_several_lines() -> None:
     talk = Conversation(settings(offsets_per_group_max=25_000))
     topic = "t" * limits.NAME_LENGTH_MAX
     for first in range(0, 25_000, 2_500):
-        rows = (rq.CommittedOffset(topic, p, 1) for p in range(first, first + 2_500))
+        rows = (api.CommittedOffset(topic, p, 1) for p in range(first, first + 2_500))
         talk.send(commit("ops", offsets=tuple(rows)))
 
     lines = talk.send(delete("ops"))
@@ -260,7 +260,7 @@ def test_history_of_a_large_group_comes_in_several_lines() -> None:
 
 def test_commits_of_more_partitions_than_a_request_may_name_are_refused() -> None:
     """10,000 rows are read; one more is refused by the format."""
-    rows = tuple(rq.CommittedOffset("t", p, 0) for p in range(limits.OFFSETS_PER_REQUEST_MAX + 1))
+    rows = tuple(api.CommittedOffset("t", p, 0) for p in range(limits.OFFSETS_PER_REQUEST_MAX + 1))
     talk = Conversation()
 
     assert talk.send(commit("ops", offsets=rows[1:]))[-2] == "answer ops#c OffsetCommit"
@@ -272,9 +272,9 @@ def test_commits_of_more_partitions_than_a_request_may_name_are_refused() -> Non
 def test_offsets_are_stored_as_given() -> None:
     """Below zero, back, of an older epoch: testCommitOffset* knows no other rule than Kafka's."""
     talk = settled()
-    rows = (rq.CommittedOffset("t", 0, -7, leader_epoch=3), rq.CommittedOffset("t", 1, 5))
+    rows = (api.CommittedOffset("t", 0, -7, leader_epoch=3), api.CommittedOffset("t", 1, 5))
     talk.send(commit("b", 2, FOLLOWER, offsets=rows))
-    talk.send(commit("b", 2, FOLLOWER, offsets=(rq.CommittedOffset("t", 1, 2, 0, "m"),)))
+    talk.send(commit("b", 2, FOLLOWER, offsets=(api.CommittedOffset("t", 1, 2, 0, "m"),)))
 
     for stable_only in (False, True):
         assert talk.send(fetch("b", require_stable=stable_only)) == [

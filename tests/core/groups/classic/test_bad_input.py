@@ -16,8 +16,7 @@ from coordlib.config import load_config
 from coordlib.core.engine.effects import REQUESTS, RESPONSES
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.group import GroupSettings
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire import consumer_protocol as cp
 from coordlib.errors import ErrorCode, SetupError
 from tests.core.engine.refusals import refused
@@ -46,7 +45,7 @@ from tests.tools.driving import (
 from tests.tools.static_groups import STATES as STATIC_STATES
 
 
-def rejected(talk: Conversation, request: rq.AnyRequest) -> tuple[str, str]:
+def rejected(talk: Conversation, request: api.AnyRequest) -> tuple[str, str]:
     """How the format refuses a request: error and sentence."""
     talk.send(request)
     answer = json.loads(talk.outputs[-2].value or b"")
@@ -90,7 +89,7 @@ def test_every_error_has_a_sentence_of_its_own() -> None:
     assert all(what.endswith(".") and len(what.split()) >= 3 for what in whats)
 
 
-def message_of(talk: Conversation, request: rq.AnyRequest) -> str:
+def message_of(talk: Conversation, request: api.AnyRequest) -> str:
     talk.send(request)
     return sentences(talk)[-1][1]
 
@@ -114,7 +113,7 @@ def message_of(talk: Conversation, request: rq.AnyRequest) -> str:
         ("Stable", release("ops"), "not quarantined"),
     ],
 )
-def test_a_refusal_fits_its_case(state: str, request_: rq.AnyRequest, words: str) -> None:
+def test_a_refusal_fits_its_case(state: str, request_: api.AnyRequest, words: str) -> None:
     """One error name stands for several mistakes; the sentence is for this one."""
     assert words in message_of(STATES[state](), request_)
 
@@ -174,7 +173,7 @@ def test_assignments_of_a_follower_are_not_looked_at() -> None:
 def test_a_share_that_is_given_twice_is_refused() -> None:
     """Stricter than Kafka, where the last row wins: an assignor that contradicts itself is told."""
     talk = completing()
-    rows = (rq.MemberAssignment(FOLLOWER, b"p0"), rq.MemberAssignment(FOLLOWER, b"p1"))
+    rows = (api.MemberAssignment(FOLLOWER, b"p0"), api.MemberAssignment(FOLLOWER, b"p1"))
     request = msgspec.structs.replace(sync("a", 2, LEADER), assignments=rows)
 
     assert rejected(talk, request) == (
@@ -213,7 +212,7 @@ def test_consumers_whose_metadata_nobody_can_read_form_a_group() -> None:
 
 def test_a_protocol_that_is_offered_twice_is_refused() -> None:
     """Stricter than Kafka, which would count one member twice among those that support it."""
-    twice = (rq.Protocol("range", b"1"), rq.Protocol("range", b"2"))
+    twice = (api.Protocol("range", b"1"), api.Protocol("range", b"2"))
 
     assert rejected(Conversation(), join("a", protocols=twice)) == (
         "INVALID_REQUEST",
@@ -229,7 +228,7 @@ def test_a_protocol_that_is_offered_twice_is_refused() -> None:
         (join("b", member=FOLLOWER, instance="i", protocols={}), "FENCED_INSTANCE_ID"),
     ],
 )
-def test_who_somebody_is_comes_before_what_it_offers(request_: rq.JoinGroup, error: str) -> None:
+def test_who_somebody_is_comes_before_what_it_offers(request_: api.JoinGroup, error: str) -> None:
     """Kafka looks at size and protocols first: a member that was expelled from a full group would
     read that the group is full, which is fatal, and not that it must join anew."""
     talk = STATIC_STATES["Stable"]()
@@ -313,8 +312,8 @@ def test_positions_that_make_no_sense_are_kept_as_given() -> None:
     leader epoch that never was. Whoever reads there meets offset-out-of-range, as always."""
     last = limits.INT32_MAX
     rows = (
-        rq.CommittedOffset("t", last, -(2**63), leader_epoch=last),
-        rq.CommittedOffset("no such topic", 0, 2**63 - 1),
+        api.CommittedOffset("t", last, -(2**63), leader_epoch=last),
+        api.CommittedOffset("no such topic", 0, 2**63 - 1),
     )
     talk = settled()
     talk.send(commit("b", 2, FOLLOWER, offsets=rows))
@@ -366,7 +365,7 @@ def test_numbers_that_are_none_are_refused(row: dict[str, Any], where: str) -> N
 )
 def test_metadata_is_measured_as_kafka_measures_it(metadata: str, accepted: bool) -> None:
     """testOffsetMetadataTooLarge: by Java's length, in which an emoji counts twice."""
-    rows = (rq.CommittedOffset("t", 0, 1, metadata=metadata),)
+    rows = (api.CommittedOffset("t", 0, 1, metadata=metadata),)
 
     lines = Conversation().send(commit("a", offsets=rows))
 

@@ -5,8 +5,7 @@ import pytest
 
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.groups.protocol import COMMITS
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from tests.tools.core import InputRecord, Shard, fold, offsets_of
 from tests.tools.driving import (
     LEADER,
@@ -22,7 +21,7 @@ from tests.tools.driving import (
     sync,
 )
 
-PLACE = rq.CommittedOffset("t", 0, 7)
+PLACE = api.CommittedOffset("t", 0, 7)
 
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
@@ -58,7 +57,7 @@ def test_a_position_has_no_order_against_a_deletion(checks: bool) -> None:
     first = fold(
         None,
         [
-            InputRecord(REQUESTS, 0, 1_000, codec.encode(rq.Tick(v=1, published=-1))),
+            InputRecord(REQUESTS, 0, 1_000, codec.encode(api.Tick(v=1, published=-1))),
             InputRecord(COMMITS, 0, 1_000, codec.encode(commit("query", offset=1))),
         ],
         how,

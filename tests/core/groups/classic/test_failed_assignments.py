@@ -9,8 +9,7 @@ from coordlib import limits
 from coordlib.core.engine.effects import COMMITTED, GROUPS, RESPONSES, BrokenInvariant, Output
 from coordlib.core.groups.classic.group import Failure, State
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import Refusal
 from tests.tools.core import ShardSettings, restore
 from tests.tools.driving import (
@@ -148,8 +147,8 @@ def test_a_static_member_that_comes_back_gets_the_error_too() -> None:
     talk.send(join("a", instance="i"))
     talk.send(sync("a", 1, LEADER, instance="i", **ERROR))
     talk.tick()
-    talk.send(rq.LeaveGroup(v=1, id="l", client="a", group="g", remain=True,
-                            members=(rq.Leaver(LEADER, "i"),)))  # fmt: skip
+    talk.send(api.LeaveGroup(v=1, id="l", client="a", group="g", remain=True,
+                            members=(api.Leaver(LEADER, "i"),)))  # fmt: skip
     talk.send(join("a", "j2", instance="i"))
     (member,) = talk.group().members
 

@@ -7,7 +7,7 @@ from coordlib import limits
 from coordlib.core.engine.effects import BrokenInvariant
 from coordlib.core.groups.classic.group import Guard, State
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from tests.core.engine.refusals import refused
 from tests.tools.driving import (
@@ -50,7 +50,7 @@ def test_a_guard_counts_from_now_when_a_sync_is_not_covered_yet() -> None:
     for _ in range(5):
         talk.send(heartbeat("a", 2, LEADER), after_ms=1_900)
     talk.send_all(sync("b", 2, FOLLOWER), sync("a", 2, LEADER, assignments=SHARES))
-    talk.send(leave("admin", rq.Leaver("", "k")), after_ms=400)
+    talk.send(leave("admin", api.Leaver("", "k")), after_ms=400)
 
     assert guards(talk) == {FOLLOWER: 10_000}
 
@@ -60,7 +60,7 @@ def test_a_member_that_never_had_anything_is_not_guarded() -> None:
     talk = preparing()
     talk.send(join("e", instance="n"))
     talk.send(join("f", instance="n"))
-    talk.send(leave("admin", rq.Leaver("", "n"), "c-t-0-8"))
+    talk.send(leave("admin", api.Leaver("", "n"), "c-t-0-8"))
 
     assert guards(talk) == {}
 
@@ -145,7 +145,7 @@ def test_a_newer_process_is_not_the_member_by_its_client_id() -> None:
     process, which may be alive: only who names its own member id speaks for it."""
     talk = stable()
     talk.tick()
-    talk.send(leave("b", rq.Leaver("", "k")))
+    talk.send(leave("b", api.Leaver("", "k")))
 
     assert list(guards(talk)) == [FOLLOWER]
 

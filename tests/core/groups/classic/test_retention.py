@@ -10,7 +10,7 @@ from coordlib import limits
 from coordlib.core.groups import kind
 from coordlib.core.groups.classic.group import State
 from coordlib.core.groups.classic.protocol import CLASSIC
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from tests.tools.core import Shard, ShardSettings, offsets_of, with_groups
 from tests.tools.driving import (
@@ -47,7 +47,7 @@ def test_offsets_without_members_expire_at_the_first_check_after_their_time() ->
     """testExpireGroupWithOffsetsOnly: a Spark query that was stopped for good."""
     talk = Conversation(HOW)
     talk.send(commit("tool"))
-    talk.send(commit("tool", offsets=(rq.CommittedOffset("u", 1, 5),)), after_ms=5 * MINUTE_MS)
+    talk.send(commit("tool", offsets=(api.CommittedOffset("u", 1, 5),)), after_ms=5 * MINUTE_MS)
 
     assert talk.tick(after_ms=5 * MINUTE_MS) == []  # due, but 20 s before the check
     first = talk.tick(after_ms=TO_FIRST_CHECK_MS)
@@ -70,7 +70,7 @@ def test_a_check_takes_as_many_offsets_as_one_line_names(monkeypatch: pytest.Mon
     """INV-68: all 100,000 of a group in one step were 150 MB."""
     monkeypatch.setattr(limits, "OFFSETS_PER_EVENT_MAX", 2)
     talk = Conversation(HOW)
-    talk.send(commit("tool", offsets=tuple(rq.CommittedOffset("t", n, 5) for n in range(5))))
+    talk.send(commit("tool", offsets=tuple(api.CommittedOffset("t", n, 5) for n in range(5))))
 
     talk.tick(after_ms=5 * MINUTE_MS)
     talk.tick(after_ms=5 * MINUTE_MS)
@@ -90,7 +90,7 @@ def test_what_is_due_behind_the_newest_check_waits_for_the_next() -> None:
     """INV-02: somebody else's offset in the group decides when it is looked at, not what goes."""
     talk = Conversation(HOW)
     talk.send(commit("tool"))
-    talk.send(commit("tool", offsets=(rq.CommittedOffset("u", 1, 5),)), after_ms=30_000)
+    talk.send(commit("tool", offsets=(api.CommittedOffset("u", 1, 5),)), after_ms=30_000)
     talk.tick(after_ms=9 * MINUTE_MS)
 
     assert expired(talk.tick(after_ms=80_000))[0] == "commit t/0 gone"
@@ -104,9 +104,9 @@ def test_offsets_of_a_group_that_was_left_count_from_the_last_member() -> None:
     talk = settled(HOW)
     talk.send(commit("a", 2, LEADER))
     for _ in range(11 * 60 // 2):
-        talk.send(rq.Heartbeat(v=1, id="h", client="a", group="g", generation=2, member=LEADER))
+        talk.send(api.Heartbeat(v=1, id="h", client="a", group="g", generation=2, member=LEADER))
         talk.send(
-            rq.Heartbeat(v=1, id="h", client="b", group="g", generation=2, member="b-t-0-3"),
+            api.Heartbeat(v=1, id="h", client="b", group="g", generation=2, member="b-t-0-3"),
             after_ms=2_000,
         )
     assert talk.send_all(leave("b", "b-t-0-3"), leave("a", LEADER))[-1].endswith('"member left"')
@@ -126,7 +126,7 @@ def test_what_is_committed_to_an_empty_group_stays_as_long_as_anything() -> None
     talk = empty(HOW)
     talk.send(commit("tool"))
     talk.tick(after_ms=9 * MINUTE_MS)
-    talk.send(commit("tool", offsets=(rq.CommittedOffset("u", 1, 5),)))
+    talk.send(commit("tool", offsets=(api.CommittedOffset("u", 1, 5),)))
 
     assert expired(talk.tick(after_ms=3 * MINUTE_MS))[0] == "commit t/0 gone"
     assert [place[:2] for place in offsets_of(talk.shard.groups["g"])] == [("u", 1)]
@@ -140,14 +140,14 @@ def consumers(*topics: str, metadata: bytes | None = None) -> Conversation:
     talk.send(join("a", protocol_type="consumer", protocols=protocols))
     talk.send(sync("a", 1, LEADER))
     talk.tick()
-    rows = (rq.CommittedOffset("t", 0, 5), rq.CommittedOffset("u", 1, 5))
+    rows = (api.CommittedOffset("t", 0, 5), api.CommittedOffset("u", 1, 5))
     talk.send(commit("a", 1, LEADER, offsets=rows))
     return talk
 
 
 def live(talk: Conversation, duration_ms: int, generation: int = 1) -> list[str]:
     """Let a member heartbeat for a while."""
-    beat = rq.Heartbeat(v=1, id="h", client="a", group="g", generation=generation, member=LEADER)
+    beat = api.Heartbeat(v=1, id="h", client="a", group="g", generation=generation, member=LEADER)
     return [line for _ in range(duration_ms // 2_000) for line in talk.send(beat, 2_000)]
 
 
@@ -365,7 +365,7 @@ def test_a_defect_in_retention_quarantines_its_group(monkeypatch: pytest.MonkeyP
 
     talk = Conversation(HOW)
     talk.send(commit("tool"))
-    talk.send(commit("tool", offsets=(rq.CommittedOffset("u", 0, 1),)), after_ms=5 * MINUTE_MS)
+    talk.send(commit("tool", offsets=(api.CommittedOffset("u", 0, 1),)), after_ms=5 * MINUTE_MS)
     monkeypatch.setattr(kind, "first_expiry", broken)
 
     lines = [line for _ in range(2) for line in talk.tick(after_ms=3 * MINUTE_MS)]

@@ -3,7 +3,7 @@
 import pytest
 
 from coordlib.core.groups.classic.group import State
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
 from tests.tools.core import offsets_of
 from tests.tools.driving import LEADER, Conversation, commit, heartbeat, join, leave, settings, sync
@@ -22,7 +22,7 @@ def returned(before: dict[str, bytes], after: dict[str, bytes]) -> Conversation:
     talk.send(join("a", protocols=before, **kind))
     talk.send(sync("a", 1, LEADER))
     talk.tick()
-    rows = (rq.CommittedOffset("t", 0, 5), rq.CommittedOffset("u", 1, 5))
+    rows = (api.CommittedOffset("t", 0, 5), api.CommittedOffset("u", 1, 5))
     talk.send(commit("a", 1, LEADER, offsets=rows))
     talk.send(join("b", protocols=after, **kind))
     return talk

@@ -4,7 +4,7 @@ import msgspec
 
 from coordlib.core.engine.effects import RESPONSES
 from coordlib.core.groups.classic.group import State
-from coordlib.core.wire import api as rs
+from coordlib.core.wire import api
 from tests.tools.defects import Defect, in_force
 from tests.tools.driving import (
     FOLLOWER,
@@ -23,7 +23,7 @@ from tests.tools.driving import (
 )
 
 
-def places(talk: Conversation, kind: type[rs.Response]) -> dict[str, int]:
+def places(talk: Conversation, kind: type[api.Response]) -> dict[str, int]:
     """In which partition the newest answer of a kind to each client stands."""
     name = kind.__name__.removesuffix("Response").encode()
     return {
@@ -40,12 +40,12 @@ def test_a_parked_answer_goes_to_the_partition_that_its_request_named() -> None:
     talk.tick()
     talk.send_all(join("b", reply=1), join("a", "j2", member=LEADER, generation=1, reply=0))
     talk.tick()
-    assert places(talk, rs.JoinGroupResponse) == {"a": 0, "b": 1}
+    assert places(talk, api.JoinGroupResponse) == {"a": 0, "b": 1}
 
     talk.send_all(
         sync("b", 2, FOLLOWER, reply=0), sync("a", 2, LEADER, assignments=SHARES, reply=1)
     )
-    assert places(talk, rs.SyncGroupResponse) == {"a": 1, "b": 0}
+    assert places(talk, api.SyncGroupResponse) == {"a": 1, "b": 0}
 
 
 def test_a_parked_request_that_comes_again_is_one_request_and_restarts_nothing() -> None:

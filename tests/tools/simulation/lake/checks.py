@@ -12,7 +12,7 @@ import msgspec
 
 from coordlib.client.kit.requests import offset_of
 from coordlib.core.groups.offsets.tables import PENDING_KEY
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.transactions import COMMIT
 from tests.tools.simulation.evidence import Asked, Evidence
 from tests.tools.simulation.lake.member import GROUP, RAIN
@@ -94,18 +94,18 @@ class Decisions:
         #: The table's commits that have rows; by application and token.
         self._written = {(each.app, each.token): each for each in commits if each.rows}
         #: Offset of a PendingCommit that is not decided -> it.
-        self.open: dict[int, rq.PendingCommit] = {}
+        self.open: dict[int, api.PendingCommit] = {}
 
     def judge(self, each: Asked, answers: list[dict[str, Any]]) -> None:
         """A request of the group, with its answers. Raises Violation."""
         request = each.request
         is_taken = bool(answers) and answers[0]["error"] == TAKEN
-        if isinstance(request, rq.PendingCommit):
+        if isinstance(request, api.PendingCommit):
             # One that comes again is answered as the entry that is open.
             if is_taken and offset_of(answers[0]["pending"]) == each.offset:
                 self.open[each.offset] = request
                 self._waiting.judge(each, answers)
-        elif isinstance(request, rq.DecidePending):
+        elif isinstance(request, api.DecidePending):
             if is_taken:
                 self._decided(offset_of(request.pending), request.result)
         else:
@@ -128,9 +128,9 @@ class Decisions:
         if found:
             self._check_rows(token, request, found[0])
         (committed, aborted) = ((token,), ()) if result == COMMIT else ((), (token,))
-        self._waiting.decide(rq.TxnDecided(v=1, committed=committed, aborted=aborted))
+        self._waiting.decide(api.TxnDecided(v=1, committed=committed, aborted=aborted))
 
-    def _check_rows(self, token: int, request: rq.PendingCommit, written: Commit) -> None:
+    def _check_rows(self, token: int, request: api.PendingCommit, written: Commit) -> None:
         """The table has what the offsets say, and nobody else's token."""
         if not written.app.endswith(f"/{GROUP}/{request.member}"):
             raise Violation(f"INV-100: {written.app} has written under token {token} of another")

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from coordlib.client.kit.requests import offset_of
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.lake import table
 from tests.tools.simulation.lake.faults import POINTS
@@ -54,15 +54,15 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
 
 
 def _from_answer(
-    found: dict[str, int], request: rq.Request, answer: dict[str, Any], senders: dict[int, str]
+    found: dict[str, int], request: api.Request, answer: dict[str, Any], senders: dict[int, str]
 ) -> None:
     """`senders`: token of an entry -> the member that has sent it."""
     is_taken = answer["error"] == "NONE"
-    if isinstance(request, rq.PendingCommit):
+    if isinstance(request, api.PendingCommit):
         found[_REFUSED] += not is_taken
         if is_taken:
             senders[offset_of(answer["pending"])] = request.member
-    elif isinstance(request, rq.DecidePending):
+    elif isinstance(request, api.DecidePending):
         found[_TOO_LATE] += answer["error"] == "INVALID_TXN_STATE"
         if is_taken:
             is_own = senders.get(offset_of(request.pending)) == request.member

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.core.groups.offsets.tables import PENDING_KEY
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.envelope import shard_of
 from coordlib.demo.history import Happened
 from tests.tools.simulation.cluster import Outcome
@@ -90,7 +90,7 @@ def fetches(world: World, evidence: Evidence, group: str, reader: str) -> Iterat
         return Happened(t_ms, "fetched", member=member, **fields)
 
     for each in evidence.asked:
-        if isinstance(each.request, rq.OffsetFetch) and each.request.group == group:
+        if isinstance(each.request, api.OffsetFetch) and each.request.group == group:
             for answer, record in evidence.answered(each.coordinate):
                 rows = [row for row in answer.get("offsets") or () if row["error"] == "NONE"]
                 if rows:
@@ -111,10 +111,10 @@ def check(copying: Copying, evidence: Evidence) -> None:
     world, shard = copying.world, copying.shard
     tellers.check(world, evidence)
     counting = effective(world, shard)
-    decided: dict[int, rq.TxnDecided] = {
+    decided: dict[int, api.TxnDecided] = {
         offset: each
         for offset, each in controls(world, shard).items()
-        if isinstance(each, rq.TxnDecided) and offset in counting
+        if isinstance(each, api.TxnDecided) and offset in counting
     }
     for offset, record in decided.items():
         _check_true(world, shard, offset, record)
@@ -127,7 +127,7 @@ def check(copying: Copying, evidence: Evidence) -> None:
             waiting.judge(asked[offset], evidence.answers.get(asked[offset].coordinate, []))
 
 
-def _check_true(world: World, shard: int, offset: int, record: rq.TxnDecided) -> None:
+def _check_true(world: World, shard: int, offset: int, record: api.TxnDecided) -> None:
     """INV-92: what the driver tells a shard is how the transaction has ended."""
     log = world.cluster.partitions[f"{PREFIX}.requests", shard].records
     for told, outcome in ((record.committed, Outcome.COMMITTED), (record.aborted, Outcome.ABORTED)):
@@ -150,7 +150,7 @@ class Waiting:
         #: Offset of the PendingCommit -> its rows.
         self.pending: dict[int, dict[Partition, int]] = {}
 
-    def decide(self, record: rq.TxnDecided) -> None:
+    def decide(self, record: api.TxnDecided) -> None:
         """Also what was decided while the group was set aside: nobody is told before."""
         for offset in sorted({*record.committed, *record.aborted}):
             rows = self.pending.pop(offset, {})
@@ -161,10 +161,10 @@ class Waiting:
         """A request of the group, with its answers. Raises Violation."""
         request = each.request
         taken = bool(answers) and answers[0]["error"] == "NONE"
-        if isinstance(request, rq.PendingCommit) and taken:
+        if isinstance(request, api.PendingCommit) and taken:
             rows = {(row.topic, row.partition): row.offset for row in request.offsets}
             self.pending[each.offset] = rows
-        elif isinstance(request, rq.OffsetFetch):
+        elif isinstance(request, api.OffsetFetch):
             for answer in answers:
                 for row in answer.get("offsets") or ():
                     self._check_told(each, row)
@@ -179,7 +179,7 @@ class Waiting:
     def _check_told(self, each: Asked, row: dict[str, Any]) -> None:
         """INV-93: nothing that waits is told, and nothing that was committed is kept back."""
         place = (row["topic"], row["partition"])
-        asks_stable = isinstance(each.request, rq.OffsetFetch) and each.request.require_stable
+        asks_stable = isinstance(each.request, api.OffsetFetch) and each.request.require_stable
         waits = asks_stable and any(place in rows for rows in self.pending.values())
         if waits != (row["error"] == UNSTABLE):
             told = row["error"] if waits else "that it waits"

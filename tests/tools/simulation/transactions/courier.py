@@ -14,7 +14,7 @@ from typing import Any, Final
 from coordlib.client import CoordinatedProducer, TransactionError
 from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.transport import Handler
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.demo.history import Happened
 from coordlib.errors import CoordError
 from tests.tools.simulation.cluster import Cluster, Record
@@ -30,11 +30,11 @@ MAIL: Final = "mail"
 #: The end of its transaction is decided, and the answer has just come.
 UNHEARD: Final = "unheard-end"
 #: Points at which a request was handed over and is not written yet.
-_ASKED: Final[Mapping[type[rq.Request], str]] = {
-    rq.AddPartitionsToTxn: "adding",
-    rq.TxnOffsetCommit: "offsets",
-    rq.EndTxn: "ending",
-    rq.TxnMarkersWritten: "marked",
+_ASKED: Final[Mapping[type[api.Request], str]] = {
+    api.AddPartitionsToTxn: "adding",
+    api.TxnOffsetCommit: "offsets",
+    api.EndTxn: "ending",
+    api.TxnMarkersWritten: "marked",
 }
 #: Where a courier may die, or be stopped, in the order of a unit.
 POINTS: Final = (
@@ -58,7 +58,7 @@ class CourierTransport(CopierTransport):
     source = MAIL
     _process: Struck
 
-    def send(self, handler: Handler, request: rq.Request) -> None:
+    def send(self, handler: Handler, request: api.Request) -> None:
         super().send(handler, request)
         point = _ASKED.get(type(request))
         if point is not None:
@@ -100,7 +100,7 @@ class ToldProducer(CoordinatedProducer):
         super().produce(topic, *args, **named)
 
     def send_rows(
-        self, rows: tuple[rq.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
+        self, rows: tuple[api.CommittedOffset, ...], metadata: GroupMetadata, timeout: float
     ) -> None:
         offsets = {f"{row.topic}-{row.partition}": row.offset for row in rows}
         if rows:

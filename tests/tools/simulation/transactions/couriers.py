@@ -14,8 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.data_headers import Marker, Txn
 from coordlib.core.wire.envelope import shard_of
 from coordlib.demo.history import Happened
@@ -44,8 +43,8 @@ AWAY, WORD_AGAIN = "other cluster away", "courier's request came again"
 RECORD_AGAIN, READER_AGAIN = "courier's record came again", "reader abroad began anew"
 #: Requests that may come once more, from wherever they were held up.
 _WORDS: Final = (
-    *(rq.InitProducerId, rq.AddPartitionsToTxn, rq.TxnOffsetCommit, rq.EndTxn),
-    rq.TxnMarkersWritten,
+    *(api.InitProducerId, api.AddPartitionsToTxn, api.TxnOffsetCommit, api.EndTxn),
+    api.TxnMarkersWritten,
 )
 _NEWEST: Final = 300
 

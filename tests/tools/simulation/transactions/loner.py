@@ -12,7 +12,7 @@ from coordlib.client import CoordinatedProducer
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.offsets import GroupMetadata
 from coordlib.client.kit.transport import NoFence, identity_at
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.errors import CoordError
 from tests.tools.simulation.transactions.copier import BREAK_MS, HASTE, PATIENCE_S
 from tests.tools.simulation.transactions.courier import MAIL, Courier, CourierTransport
@@ -30,7 +30,7 @@ class _Question(NoFence):
         self.identity = identity_at(transport, LONERS, client)
         self.positions: Positions | None = None
         self.is_answered = False
-        self.request = rq.OffsetFetch(
+        self.request = api.OffsetFetch(
             v=1,
             id=f"{self.identity.token}-1",
             client=client,
@@ -40,7 +40,7 @@ class _Question(NoFence):
         )
 
     def feed(self, event: sg.Input) -> None:
-        if isinstance(event, sg.Received) and isinstance(event.message, rq.OffsetFetchResponse):
+        if isinstance(event, sg.Received) and isinstance(event.message, api.OffsetFetchResponse):
             answer = event.message
             if answer.id == self.request.id:
                 self.is_answered = True
@@ -79,7 +79,7 @@ class Loner(Courier):
             self.wait(self._luck.expovariate(1 / self._work_ms), lambda: False)
             self._copy(producer, f"{MAIL}-{number}@{offset}")
         behind = {number: offset + 1 for number, offset in found}
-        rows = tuple(rq.CommittedOffset(MAIL, number, at) for number, at in behind.items())
+        rows = tuple(api.CommittedOffset(MAIL, number, at) for number, at in behind.items())
         identity = identity_at(self.transport, LONERS, self.name)
         producer.send_rows(rows, GroupMetadata("", -1, identity, self.transport), PATIENCE_S)
         producer.commit_transaction(PATIENCE_S)

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.kafka.transactions import RETRY_BACKOFF_MS
 from tests.tools.simulation.cluster import Cluster, LateEnd, Outcome, Place, Transaction
 from tests.tools.simulation.driver_io import Delivered
@@ -130,7 +129,7 @@ class UserProducer:
     ) -> None:
         self._require_sound()
         request = codec.decode_request(value) if topic.endswith(".requests") else None
-        if isinstance(request, rq.PendingCommit):
+        if isinstance(request, api.PendingCommit):
             offsets = {f"{row.topic}-{row.partition}": row.offset for row in request.offsets}
             self._note("offsets", group=request.group, offsets=offsets)
         else:

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.offsets import COORDINATOR
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.transactions.checks import UNSTABLE
@@ -99,12 +99,12 @@ def _from_log(found: dict[str, int], evidence: Evidence) -> None:
 
 
 def _from_answer(
-    found: dict[str, int], request: rq.Request, answer: dict[str, Any], waited: set[str]
+    found: dict[str, int], request: api.Request, answer: dict[str, Any], waited: set[str]
 ) -> None:
     """`waited`: copiers whose newest fetch was told to wait."""
-    if isinstance(request, rq.PendingCommit):
+    if isinstance(request, api.PendingCommit):
         found["offsets of a transaction refused"] += answer["error"] != "NONE"
-    elif isinstance(request, rq.OffsetFetch):
+    elif isinstance(request, api.OffsetFetch):
         errors = {row["error"] for row in answer.get("offsets") or ()}
         found["fetch waits for a decision"] += UNSTABLE in errors
         found["fetch goes on after a commit"] += request.client in waited and errors == {"NONE"}

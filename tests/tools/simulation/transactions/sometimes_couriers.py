@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from coordlib.core.wire import api as rq
+from coordlib.core.wire import api
 from coordlib.core.wire.data_headers import Marker, Txn
 from tests.tools.simulation.evidence import Evidence
 from tests.tools.simulation.transactions.abroad import FarRecord
@@ -54,7 +54,7 @@ def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
             decided = _DECIDED.get((event.detail["result"], event.reason))
             if decided is not None:  # an operator's, which no world has
                 found[decided] += 1
-    found[_ASKED] += sum(isinstance(e.request, rq.DescribeTransaction) for e in evidence.asked)
+    found[_ASKED] += sum(isinstance(e.request, api.DescribeTransaction) for e in evidence.asked)
 
 
 def _from_log(found: dict[str, int], log: list[FarRecord]) -> None:

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.transactions import ABORT, COMMIT
 from coordlib.demo.history import Happened
@@ -93,7 +92,7 @@ class Teller(Process):
                 self._sleep(LATER_MS)
 
     def _init(self) -> tuple[int, int]:
-        answer = self._ask(rq.InitProducerId, timeout_ms=TIMEOUT_MS)
+        answer = self._ask(api.InitProducerId, timeout_ms=TIMEOUT_MS)
         return answer["producer_id"], answer["epoch"]
 
     def _transact(self, producer: tuple[int, int]) -> tuple[int, int]:
@@ -104,12 +103,12 @@ class Teller(Process):
         some = self._luck.sample(self.groups, self._luck.randint(1, len(self.groups)))
         for each, group in enumerate(some):
             self._tell("offsets", name, group=group, offsets={f"{BOOK}-0": number})
-            rows = (rq.CommittedOffset(BOOK, 0, number),)
-            self._ask(rq.TxnOffsetCommit, **named, of_group=group, number=each, offsets=rows)
+            rows = (api.CommittedOffset(BOOK, 0, number),)
+            self._ask(api.TxnOffsetCommit, **named, of_group=group, number=each, offsets=rows)
         result = COMMIT if self._luck.random() < 0.75 else ABORT
         if result == COMMIT:
             self._tell("ended", name, detail="unknown")
-        answer = self._ask(rq.EndTxn, **named, result=result, accepted=len(some))
+        answer = self._ask(api.EndTxn, **named, result=result, accepted=len(some))
         self._tell("ended", name, detail="ok" if result == COMMIT else "aborted")
         return answer["producer_id"], answer["epoch"]
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from coordlib.core.groups.offsets.pending_commit import key_of
-from coordlib.core.wire import api as rq
-from coordlib.core.wire import codec
+from coordlib.core.wire import api, codec
 from coordlib.core.wire.offsets import COORDINATOR
 from coordlib.core.wire.transactions import COMMIT
 from coordlib.demo.history import Happened
@@ -28,7 +27,7 @@ LOOKS_MS: Final = 1_000
 AWAY_MS: Final = (0, 0, 10_000)
 READER: Final = "reader of books"
 #: Requests that may come once more, from wherever they were held up.
-_WORDS: Final = (rq.InitProducerId, rq.TxnOffsetCommit, rq.EndTxn)
+_WORDS: Final = (api.InitProducerId, api.TxnOffsetCommit, api.EndTxn)
 _NEWEST: Final = 300
 #: What only the newest producer may ask.
 #: What the history of a group calls the two.
