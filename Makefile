@@ -43,12 +43,19 @@ lock: | $(BIN)/python  ## pin the newest packages that pyproject.toml allows (th
 checksums: $(INSTALLED)  ## accept what coordlib/conf/jars.xml now resolves to (then read the diff)
 	@$(BIN)/python -m coordlib.local.jars --write-checksums
 
+# Its warning is about the next version of MkDocs, which is not installed here.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+.PHONY: docs
+docs: $(INSTALLED)  ## the documentation as a site: build/site/index.html
+	$(MKDOCS) build --config-file conf/mkdocs.yml
+
 .PHONY: check
-check: $(INSTALLED)  ## lint, format, types, direction of imports
+check: $(INSTALLED)  ## lint, format, types, direction of imports, links of the documentation
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MKDOCS) build --quiet --config-file conf/mkdocs.yml
 
 PYTEST := $(BIN)/python -m pytest
 # What shares one job runs in one process, what shares one Spark in another (tests/conftest.py): these wait more than they

@@ -83,7 +83,7 @@ TXN_GROUPS_MAX = 100  # whose offsets one transaction commits
 TXN_SHARDS_MAX = 256  # of a prefix whose coordinator decides: each pair of shards has a channel
 TXN_IDS_PER_SHARD_MAX = 10_000  # transactional ids; an idle one has some 700 bytes of state
 TXN_OFFSETS_BYTES_MAX = 1 * MIB - 8 * KIB  # of one commit, which FromShard wraps
-TXN_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (TIME-AND-FENCING.md, rule 1)
+TXN_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (time-and-fencing.md, rule 1)
 TXN_TIMEOUT_MAX_MS = 900_000  # transaction.max.timeout.ms
 UNHEARD_MAX = 10_000  # messages of a channel that are not known to be judged
 
@@ -100,7 +100,7 @@ REFUSALS_TOLD_EVERY = 1_000
 
 SESSION_TIMEOUT_MIN_MS = 6_000  # group.min.session.timeout.ms
 SESSION_TIMEOUT_MAX_MS = 1_800_000  # group.max.session.timeout.ms
-REBALANCE_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (TIME-AND-FENCING.md, rule 1)
+REBALANCE_TIMEOUT_MIN_MS = 6_000  # the clock's CAP is a fifth of it (time-and-fencing.md, rule 1)
 RELEASE_TIMEOUT_MIN_MS = 6_000  # of a broker; as REBALANCE_TIMEOUT_MIN_MS
 RELEASE_TIMEOUT_MAX_MS = 24 * 3_600_000  # as REBALANCE_TIMEOUT_MAX_MS
 REBALANCE_TIMEOUT_MAX_MS = 24 * 3_600_000  # beyond a day a dead member would hold a group for ever

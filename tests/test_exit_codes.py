@@ -13,7 +13,7 @@ from coordlib import errors, exit_codes
 from coordlib.local import submit
 
 ROOT = Path(__file__).parents[1]
-OPERATIONS = ROOT / "coordlib" / "docs" / "operations.md"
+OPERATIONS = ROOT / "docs/how-to/operate.md"
 CODES = [
     (errors.CoordError("broken"), 1, 1),
     (errors.CannotReach("away"), 4, 1),

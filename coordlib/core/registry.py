@@ -1,4 +1,4 @@
-"""The families of this job. A new protocol adds its family here; see docs/adding-a-protocol.md."""
+"""The families of this job. A new protocol adds its family here (adding-a-protocol.md)."""
 
 from typing import Final
 

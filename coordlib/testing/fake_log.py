@@ -2,7 +2,7 @@
 
 Members run against it unchanged, over a `FakeTransport`. Nothing happens by itself: `pump` runs
 everything that needs no time, `advance` lets time pass. Faults are switches: the job may be
-down, a transport may be cut off. The driver's duties (ticks, TIME-AND-FENCING.md, rules 5 to 7) are
+down, a transport may be cut off. The driver's duties (ticks, time-and-fencing.md, rules 5 to 7) are
 played in their simplest form: outputs are visible as soon as a batch is done.
 """
 

@@ -8,7 +8,7 @@ import pytest
 from tests.architecture.test_tidy import ROOT, name_of
 from tests.tools.seed_rows import Break, breaks, without
 
-FOLDER = ROOT / "coordlib/docs/seeds"
+FOLDER = ROOT / "tests/conformance/designs"
 PAGES = sorted(FOLDER.glob("*.md"))
 VERDICTS = ("As said", "Differs", "Missing", "Kafka's own")
 _ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)

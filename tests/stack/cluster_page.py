@@ -4,7 +4,7 @@ import re
 
 from tests.architecture.test_tidy import ROOT
 
-PAGE = ROOT / "coordlib" / "docs" / "cluster.md"
+PAGE = ROOT / "docs/how-to/deploy.md"
 
 
 def blocks() -> list[str]:

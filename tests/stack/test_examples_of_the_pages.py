@@ -16,7 +16,7 @@ from tests.stack.processes import ROOT
 pytestmark = pytest.mark.stack
 
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-DOCS = "coordlib/docs"
+DOCS = "docs/how-to"
 STORE = "python -m examples.store.server "
 
 
@@ -60,7 +60,7 @@ def test_a_copier_copies_each_record_once(newcomer: Newcomer, page: str) -> None
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("page", ["spark-members.md", "transactions-with-delta.md"])
+@pytest.mark.parametrize("page", ["spark-queries.md", "transactions-with-delta.md"])
 def test_a_query_writes_the_records_into_a_table(newcomer: Newcomer, page: str) -> None:
     code = examples(f"{DOCS}/{page}")[0].replace("/lake", "tables")
     newcomer.run(code)
@@ -76,9 +76,9 @@ def test_a_query_writes_the_records_into_a_table(newcomer: Newcomer, page: str) 
 
 def test_a_store_of_three_processes_takes_a_value(newcomer: Newcomer) -> None:
     """Started by hand, as its page says; each is a broker that shows what it leads."""
-    page = (ROOT / DOCS / "brokers.md").read_text()
+    page = (ROOT / DOCS / "worker-fleets.md").read_text()
     commands = [line for line in page.splitlines() if line.startswith(f"    {STORE}")]
-    code = next(each for each in examples(f"{DOCS}/brokers.md") if "StoreClient" in each)
+    code = next(each for each in examples(f"{DOCS}/worker-fleets.md") if "StoreClient" in each)
     for number, port in enumerate(free_ports(len(commands)), start=1):
         commands = [each.replace(f":700{number}", f":{port}") for each in commands]
         code = code.replace(f"700{number}", str(port))

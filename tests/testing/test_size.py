@@ -57,7 +57,8 @@ def test_words_of_identifiers_are_counted() -> None:
 
 def test_the_page_is_read(package: Path) -> None:
     """By its tables, or by the block of code that takes the place of one."""
-    page = package / "coordlib" / "ARCHITECTURE.md"
+    page = package / "docs/contributing/architecture.md"
+    page.parent.mkdir(parents=True)
     head = "## Words\n| word | meaning |\n|---|---|\n| **a, b** | x **no** |\n| **c** | y |\n"
     page.write_text(f"{head}## Where to look\n| q | f |\n|---|---|\n| x | y |\n")
     assert len(size.private_words()) == 2

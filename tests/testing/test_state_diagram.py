@@ -7,7 +7,7 @@ import pytest
 from tests.tools import state_diagram
 from tests.tools.state_diagram import KINDS, Drawn
 
-of_every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.page.parent.name)
+of_every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.page.stem)
 
 
 @of_every_kind
@@ -23,8 +23,8 @@ def test_the_files_of_the_page_exist(kind: Drawn) -> None:
     """What all kinds of groups have alike is judged in another folder than the page's."""
     named = re.findall(r"\| `([^`]+\.py)` \|$", state_diagram.drawn(kind), re.MULTILINE)
 
-    assert "../kind.py" in named
-    assert [name for name in named if not (kind.page.parent / name).exists()] == []
+    assert "core/groups/kind.py" in named
+    assert [name for name in named if not (state_diagram.ROOT / "coordlib" / name).exists()] == []
 
 
 @of_every_kind

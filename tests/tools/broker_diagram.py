@@ -13,7 +13,7 @@ from typing import Any, Final
 from coordlib.core.controller import states
 from coordlib.core.controller.states import BrokerState, PartitionState, ReplicaState
 
-PAGE: Final = Path(str(states.__file__)).with_name("README.md")
+PAGE: Final = Path(__file__).parents[2] / "docs/explanation/controller.md"
 #: Kafka's names.
 REPLICA_NAMES: Final[Mapping[ReplicaState, str]] = {
     ReplicaState.NEW: "NewReplica",

@@ -1,6 +1,6 @@
 """Processes that are brokers, as far as the promises of a cluster need them.
 
-A model and no client: what it does stands in the rules of TIME-AND-FENCING.md. A process acts as
+A model and no client: what it does stands in the rules of time-and-fencing.md. A process acts as
 leader by what it has read, and stops by its own clock (rules 8 to 10). It keeps a log for each
 replica; what all that it counts as in sync have is committed (rule 16).
 """

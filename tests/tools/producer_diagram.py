@@ -12,7 +12,7 @@ from coordlib.core.transactions.tables import ABORTS, INIT, TABLE, Sender
 from coordlib.core.transactions.transaction import State
 from tests.tools.broker_diagram import states_drawn
 
-PAGE: Final = Path(str(transaction.__file__)).with_name("README.md")
+PAGE: Final = Path(__file__).parents[2] / "docs/explanation/transactions.md"
 _LIVE: Final = tuple(state for state in State if state is not State.DEAD)
 
 

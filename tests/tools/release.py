@@ -6,7 +6,7 @@ A release is written once and never again. Its stack has groups of both kinds, a
 middle of a rebalance with requests that are parked, positions of a tool, claims, a fleet of workers
 with a topic, a transaction that is not decided, and the tables of all that. The clients are
 coordlib's own; only the group `syncing` is made by hand. Sessions are long: a shard's clock takes
-one CAP of the time in which the job was away (TIME-AND-FENCING.md, rule 1), however long that was.
+one CAP of the time in which the job was away (time-and-fencing.md, rule 1), however long that was.
 """
 
 import base64

@@ -9,7 +9,7 @@ from typing import Final
 
 from coordlib.kafka.roles import TABLE, Row
 
-PAGE: Final = Path(__file__).parents[2] / "coordlib" / "docs" / "secured.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/how-to/secure.md"
 BEGIN, END = "<!-- rights: begin -->\n", "<!-- rights: end -->\n"
 _PLACES: Final = {
     "{prefix}": "PREFIX",

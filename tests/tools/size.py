@@ -161,8 +161,8 @@ def banned(paths: Iterable[Path]) -> Counter[str]:
 
 
 def _section(title: str) -> list[str]:
-    """Lines below a heading of ARCHITECTURE.md that matches."""
-    text = (ROOT / PACKAGE / "ARCHITECTURE.md").read_text()
+    """Lines below a heading of architecture.md that matches."""
+    text = (ROOT / "docs/contributing/architecture.md").read_text()
     parts = re.split(r"^## (.*)$", text, flags=re.MULTILINE)
     for head, body in zip(parts[1::2], parts[2::2], strict=True):
         if re.search(title, head):

@@ -6,7 +6,6 @@ States and their meaning come from the enum's own words, arrows from `VALID_PREV
 stands beside them from `CAUSES`, and file names from the handlers. Text around the marks is kept.
 """
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -24,6 +23,7 @@ from coordlib.core.groups.classic.protocol import CLASSIC
 from tests.tools import assigned_causes, broker_diagram, classic_causes, producer_diagram
 from tests.tools.claims import page as claims_page
 
+ROOT: Final = Path(__file__).parents[2]
 BEGIN = "<!-- drawn from the code by `make diagrams`: begin -->"
 END = "<!-- end -->"
 
@@ -31,6 +31,7 @@ END = "<!-- end -->"
 class Drawn(msgspec.Struct, frozen=True):
     """What a page about one kind of group is drawn from."""
 
+    page: Path
     group: ModuleType
     kind: Any
     #: Where deadlines are judged, but for what is in `elsewhere`.
@@ -38,10 +39,6 @@ class Drawn(msgspec.Struct, frozen=True):
     causes: Mapping[tuple[Any, Any], Mapping[str, str]]
     #: Events that are judged by no handler and not where deadlines are counted.
     elsewhere: Mapping[str, str]
-
-    @property
-    def page(self) -> Path:
-        return Path(str(self.group.__file__)).with_name("README.md")
 
     @property
     def states(self) -> type[StrEnum]:
@@ -56,6 +53,7 @@ class Drawn(msgspec.Struct, frozen=True):
 
 KINDS: Final = (
     Drawn(
+        ROOT / "docs/explanation/classic-groups.md",
         group,
         CLASSIC,
         protocol,
@@ -67,6 +65,7 @@ KINDS: Final = (
         },
     ),
     Drawn(
+        ROOT / "docs/explanation/assigned-groups.md",
         assigned_group,
         assigned_kind.ASSIGNED,
         assigned_kind,
@@ -134,13 +133,13 @@ def _events(kind: Drawn) -> Iterator[str]:
 
 
 def _file_of(kind: Drawn, event: str) -> str:
+    """Below coordlib/."""
     handler = kind.handlers.get(event)
     if handler is not None:
         module: str = handler.__module__
     else:
         module = kind.elsewhere.get(event, kind.protocol.__name__)
-    file = Path(str(sys.modules[module].__file__))
-    return os.path.relpath(file, kind.page.parent)
+    return module.removeprefix("coordlib.").replace(".", "/") + ".py"
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ sets. Where a cooperative assignor has partitions that another member must revok
 agrees if they are missing at first and arrive with the following rebalance.
 
 `range(server)`, `uniform` and `uniform(heterogeneous)` are oracles that no group runs
-(`tests.tools.oracles`); `coordlib/docs/reliability.md` says which cases test what runs.
+(`tests.tools.oracles`); `docs/explanation/reliability.md` says which cases test what runs.
 """
 
 import json

@@ -80,7 +80,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
         NotReady: another process uses the folder.
         CannotReach: no broker of Kafka's, or no coordinator's topics under this prefix.
 
-    Source: KIP-343 (seed 001); TIME-AND-FENCING.md, rules 8 to 12, 15 and 16.
+    Source: KIP-343 (seed 001); time-and-fencing.md, rules 8 to 12, 15 and 16.
     """
 
     NOUN = "agent"

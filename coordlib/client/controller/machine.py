@@ -8,7 +8,7 @@ It registers, sends signs of life, says which state it wants to be in, and tells
 lead, what to follow, what to let go of, and whether its door is open. It never blocks, reads no
 clock and calls no code of the user; the shell (`agent.py`) does.
 
-Source: KIP-343 (seed 001); TIME-AND-FENCING.md, rules 8 to 12, 15 and 16.
+Source: KIP-343 (seed 001); time-and-fencing.md, rules 8 to 12, 15 and 16.
 """
 
 from coordlib.client.controller import requests as bs

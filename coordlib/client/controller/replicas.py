@@ -7,7 +7,7 @@ two, one at a time:
     another leads, or none, in another epoch  -> FOLLOWER
     this broker leads, in another epoch       -> LEADER, once it may lead
 
-Rule 15 (TIME-AND-FENCING.md): a leadership that was let go of is over, whatever is read later. A
+Rule 15 (time-and-fencing.md): a leadership that was let go of is over, whatever is read later. A
 leadership's fence is the offset of the record that gave it. So what is over is told by places in
 the log: all that was given up to some record, or for one partition, up to the cause of a demand.
 The cause counts, not the epoch that was read: the notice of a demand stands before the row that

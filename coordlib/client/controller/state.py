@@ -6,7 +6,7 @@ knows: where that is not the present one, nothing changes, and the answer tells 
 (rule 12).
 
 The door is whether it takes requests and shows metadata (KIP-343's fencing). Acting as leader and
-being there end apart (TIME-AND-FENCING.md, Brokers): a lease ends before the session does, by the
+being there end apart (time-and-fencing.md, Brokers): a lease ends before the session does, by the
 fence; the door closes after F without contact, or at once where the broker reads that it is
 Inactive. It opens when Active is answered, and again when the fence is open: then the broker has
 been Active all the time (rule 11).

@@ -6,7 +6,7 @@ Only the first Subscribe is a state of its own. A change of the subscription is 
 that works on meanwhile; it lets go of partitions only when they are demanded. Answers and notices
 are pictures of all that the member holds. Each replaces the one before, in the order of reading,
 which is the order in which they were judged. A picture with another member id is about an older
-membership. Source: the published design of the consumer rewrite (seed 000); TIME-AND-FENCING.md,
+membership. Source: the published design of the consumer rewrite (seed 000); time-and-fencing.md,
 rules 8 to 13.
 
 A picture is complete: the granted partitions, and the partitions of each demand. A demanded

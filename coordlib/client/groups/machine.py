@@ -3,7 +3,7 @@
 The part that members of both kinds of groups share: signs of life, the fence, questions and their
 answers, the user's callbacks, and leaving. `classic.py` adds classic groups, `assigned.py`
 server-assigned ones. It never blocks, reads no clock and calls no code of the user; `member.py`
-does. Source: Kafka's ConsumerCoordinator and AbstractCoordinator; TIME-AND-FENCING.md, rules 8 to
+does. Source: Kafka's ConsumerCoordinator and AbstractCoordinator; time-and-fencing.md, rules 8 to
 12.
 
 **Leaving**: closed, not polled, unsubscribed, or unable to lead. A static member (KIP-345) that is

@@ -1,4 +1,4 @@
-"""May this member work? The fence of one member, pure: rules 8 to 11 (TIME-AND-FENCING.md).
+"""May this member work? The fence of one member, pure: rules 8 to 11 (time-and-fencing.md).
 
 A member whose session may have expired must not go on working, and the one clock that it can trust
 is its own. So it stops by itself, by two times that it knows for certain: when it first sent a sign

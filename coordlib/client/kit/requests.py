@@ -62,7 +62,7 @@ class Identity:
     protocol_type: str = cp.CONSUMER
 
     def member_at(self, offset: int) -> str:
-        """The member id that a first JoinGroup at this log offset gives (core/wire/README.md)."""
+        """The member id that a first JoinGroup at this offset gives (docs/reference/wire.md)."""
         return f"{self.client}-{self.incarnation}-{self.shard}-{offset}"
 
     def envelope(self, id_: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ reader keeps what a Judgement has, whatever comes after it.
 The clock begins at 0 with the first record that is read. A record with the broker's stamp moves it
 by the step since the stamped record before it, never back and by CAP at most: a reader that began
 elsewhere sees the same differences, and a broker's clock that jumps ends few claims (rule 1 of
-TIME-AND-FENCING.md).  # INV-06
+time-and-fencing.md).  # INV-06
 
 When a coordination partition is full, the slot that is free the longest makes room.
 A flood of attempts must not cost a look at every slot each time. So slots wait in a heap, each

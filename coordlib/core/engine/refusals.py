@@ -10,7 +10,7 @@ COORDINATOR_NOT_AVAILABLE. All other entities of the shard go on.  # INV-42
 Which control records a shard obeys: its own job's, each once, in order. Whoever may ask may write
 to the log of requests, and what the driver tells shards stands there, too. A forged tick would
 start deadlines of questions that nobody can hear, a forged listing would take all topics away.
-TIME-AND-FENCING.md, rule 17.  # INV-69
+time-and-fencing.md, rule 17.  # INV-69
 """
 
 from typing import Any, TypeVar

@@ -3,7 +3,7 @@
 A *plain* deadline counts from the clock at which it was set. A *reaction* deadline waits for
 somebody who must first hear a question: it starts only when a tick's `published` covers the
 record that caused the question, so that a job that was away judges nobody too early. Source:
-TIME-AND-FENCING.md, rules 2 and 3.
+time-and-fencing.md, rules 2 and 3.
 
 A *rate* is a leaky bucket in one number. A shard has one for its new groups and one for its new
 transactional ids; each broker has one for its registrations. Each time books a slice, a second

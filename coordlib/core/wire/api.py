@@ -3,7 +3,7 @@
 One struct per type, named as Kafka names it, each in the file of its subject, requests beside their
 answers and with the check that their types cannot express. Field meanings are Kafka's; times are
 milliseconds. Bytes (`metadata`, `assignment`) are base64 on the wire and opaque to the coordinator.
-The page about all of this, with examples, is README.md beside this file.
+The page about all of this, with examples, is docs/reference/wire.md.
 """
 
 from functools import cache

@@ -338,7 +338,7 @@ def instance_of(process: str, epoch: int = BARE, topic_id: str = "") -> str:
 def partition_of(topic: str, partitions: int) -> int:
     """The coordination partition of a topic: by the hash of its name only, as Marshal's code.
 
-    Seed 003 says hash(topic, partition); DIFFERENCES.md of the claims says why not.
+    Seed 003 says hash(topic, partition); differences-from-marshal.md says why not.
     """
     digest = hashlib.md5(topic.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8], "little") % partitions

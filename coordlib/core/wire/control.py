@@ -1,6 +1,6 @@
 """Records that the job itself writes: control records for its shards, and notices to all readers.
 
-Control records have no answer. TIME-AND-FENCING.md, rules 5 to 7 and 17.
+Control records have no answer. time-and-fencing.md, rules 5 to 7 and 17.
 
 A control record is signed for one shard of one incarnation of the topics, so a copy of it is void
 anywhere else. Its last field is `sig`; the signature is over the record before that field was put
@@ -59,7 +59,7 @@ class TopicMetadata(Control, tag="TopicMetadata", frozen=True, kw_only=True):
 class Tick(Control, tag="Tick", frozen=True, kw_only=True):
     """Time passes, and outputs up to `published` (an offset of this shard) can be read.
 
-    TIME-AND-FENCING.md, rules 5 to 7.
+    time-and-fencing.md, rules 5 to 7.
     """
 
     published: Annotated[int, Meta(ge=-1, le=limits.INT64_MAX)]

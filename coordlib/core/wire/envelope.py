@@ -160,7 +160,7 @@ class InAnySpace(Request, frozen=True, kw_only=True):
 class Control(
     msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True
 ):
-    """A record that only the job's driver writes, for one shard: TIME-AND-FENCING.md, rule 17.
+    """A record that only the job's driver writes, for one shard: time-and-fencing.md, rule 17.
 
     A pipeline whose driver signs nothing leaves the three fields out; see `core/wire/control.py`.
     """

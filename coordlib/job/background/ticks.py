@@ -1,6 +1,6 @@
 """Ticks: records by which the driver lets time pass, and reports which outputs can be read.
 
-Rules 5 to 7 of TIME-AND-FENCING.md. The planning is a pure class over "now"; the thread around it
+Rules 5 to 7 of time-and-fencing.md. The planning is a pure class over "now"; the thread around it
 writes the ticks and asks the broker which outputs readers can see.
 """
 

@@ -1,4 +1,4 @@
-"""A test for each row of DIFFERENCES.md: what is deliberately not as in Marshal or in the seed."""
+"""A test for each row of differences-from-marshal.md."""
 
 import re
 from pathlib import Path
@@ -8,14 +8,13 @@ import pytest
 
 from coordlib import limits
 from coordlib.client.claims.claim import CommitTracker
-from coordlib.core.claims import slots
 from coordlib.core.claims.slots import Judgement, Slot, Verdict
 from coordlib.core.claims.world import World
 from coordlib.core.wire import claims
 from tests.tools.claims import driving
 from tests.tools.claims.driving import START_MS, record
 
-PAGE = Path(slots.__file__).with_name("DIFFERENCES.md")
+PAGE = Path(__file__).parents[3] / "docs/explanation/differences-from-marshal.md"
 KEY = ("g", "t", 0)
 A, B = "0123abcd", "89abcdef"
 

@@ -279,7 +279,7 @@ def test_who_asks_for_too_many_replicas_is_told_the_bound() -> None:
 
 
 def test_a_host_may_be_as_long_as_it_is_said() -> None:
-    """core/wire/README.md: 255 characters of a host, 249 bytes of a name."""
+    """docs/reference/wire.md: 255 characters of a host, 249 bytes of a name."""
     talk = c.active()
     host = ".".join(["x" * 63] * 4)
     talk.send(c.register(5, endpoints=(api.Endpoint("in", host, 9092),)))

@@ -14,7 +14,7 @@ from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import WIRE_VERSION, Refusal, RequestReader, fields_by_type
 from tests.tools.driving import SETTINGS, Conversation, settings
 
-PAGE = (Path(codec.__file__).parent / "README.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/reference/wire.md").read_text()
 #: The fields of each request, by the wire version.
 FIELDS = Path(__file__).parent / "request_fields"
 QUESTION = api.ApiVersions(v=1, id="q", client="tool")

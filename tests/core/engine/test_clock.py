@@ -1,4 +1,4 @@
-"""Time is in the log: TIME-AND-FENCING.md, rules 1 to 3."""
+"""Time is in the log: time-and-fencing.md, rules 1 to 3."""
 
 from collections.abc import Callable
 

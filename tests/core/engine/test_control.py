@@ -1,4 +1,4 @@
-"""Whose control records a shard obeys: TIME-AND-FENCING.md, rule 17."""
+"""Whose control records a shard obeys: time-and-fencing.md, rule 17."""
 
 from collections.abc import Callable
 from typing import Any

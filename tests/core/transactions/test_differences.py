@@ -1,4 +1,4 @@
-"""What is not as in Kafka, on purpose: DIFFERENCES.md names these tests."""
+"""What is not as in Kafka, on purpose: differences-transactions.md names these tests."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,6 @@ import pytest
 from msgspec import structs
 
 from coordlib.core.engine.effects import EVENTS, RESPONSES
-from coordlib.core.transactions import transaction
 from coordlib.core.transactions.transaction import State
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.transactions import TRANSACTION
@@ -18,7 +17,7 @@ from tests.tools import core
 from tests.tools import producers as p
 from tests.tools.driving import SETTINGS
 
-PAGE = Path(str(transaction.__file__)).with_name("DIFFERENCES.md")
+PAGE = Path(__file__).parents[3] / "docs/explanation/differences-transactions.md"
 
 
 def asked(talk: p.Talk, request: Any) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def test_a_request_reads_as_it_was_written() -> None:
 
 
 def test_what_is_left_out_has_its_default() -> None:
-    """The defaults of core/wire/README.md: requests of older clients name fewer fields."""
+    """The defaults of docs/reference/wire.md: requests of older clients name fewer fields."""
     request = read(
         {
             "v": 1,

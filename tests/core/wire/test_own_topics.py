@@ -24,7 +24,7 @@ from coordlib.job.background.topic_watch import KafkaCluster
 from coordlib.kafka.plans import CLAIMS_TABLE, REPLACEABLE, read_plans
 from coordlib.testing.fake_log import FakeLog
 
-PAGE = Path(coordlib.__file__).parent / "core" / "wire" / "README.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/wire.md"
 EVERYTHING = {
     **{f"coord.{name}": 1 for name in OWN},
     **{f"coord.claims.{name}": 1 for name in CLAIMS_OWN},

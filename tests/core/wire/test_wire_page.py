@@ -1,4 +1,4 @@
-"""The page about the wire format says what the code takes and gives: core/wire/README.md."""
+"""The page about the wire format says what the code takes and gives: docs/reference/wire.md."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from coordlib.job.control import ED25519
 from tests.tools import driving
 from tests.tools.core import ShardSettings
 
-PAGE = (Path(api.__file__).parent / "README.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs/reference/wire.md").read_text()
 STORED: dict[str, type[msgspec.Struct]] = {
     "coord.assignments": stored.AssignmentValue,
     "coord.committed": stored.CommittedValue,

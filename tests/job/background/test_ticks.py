@@ -1,4 +1,4 @@
-"""When the driver owes a tick (TIME-AND-FENCING.md, rules 5 to 7)."""
+"""When the driver owes a tick (time-and-fencing.md, rules 5 to 7)."""
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future

@@ -7,10 +7,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from coordlib.core.claims import soundness
 from coordlib.core.claims.soundness import TRANSITIONS, State
 
-PAGE: Final = Path(str(soundness.__file__)).with_name("README.md")
+PAGE: Final = Path(__file__).parents[3] / "docs/explanation/claims.md"
 BEGIN: Final = "<!-- drawn from the code by `make diagrams`: begin -->"
 END: Final = "<!-- end -->"
 

@@ -205,7 +205,7 @@ class Cluster:
         self.made_anew: dict[str, int] = {}
         #: How often a broker does not tell a driver of a topic, or not how many partitions it has.
         self.listing_errs = 0.02
-        #: How long an end marker may take (V of TIME-AND-FENCING.md).
+        #: How long an end marker may take (V of time-and-fencing.md).
         self.marker_delay_ms = 50
 
     def create(self, topic: str, partitions: int) -> None:

@@ -249,7 +249,7 @@ def _compact(world: World) -> bool:
 
 
 def peace_ms(world: World) -> int:
-    """INV-28: by when everything has settled (TIME-AND-FENCING.md, what follows).
+    """INV-28: by when everything has settled (time-and-fencing.md, what follows).
 
     S + CAP/2 + 8D + RT, counted from the moment at which a driver runs and a leader has seen the
     newest metadata, or tries again where its assignor has raised; and from the moment at which the

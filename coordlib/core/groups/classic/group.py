@@ -65,7 +65,7 @@ class State(StrEnum):
     """
 
 
-#: INV-12: the only legal changes of state. README.md is drawn from this, and from `causes`.
+#: INV-12: the only legal changes of state. docs/explanation/classic-groups.md shows them.
 VALID_PREVIOUS_STATES: Final[dict[State, frozenset[State]]] = {
     State.EMPTY: frozenset({State.PREPARING_REBALANCE}),
     State.PREPARING_REBALANCE: frozenset({State.STABLE, State.COMPLETING_REBALANCE, State.EMPTY}),

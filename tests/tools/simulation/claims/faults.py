@@ -278,7 +278,7 @@ def _left_ms(program: Program) -> int:
 
 def _coordination_cut(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     """Retention deletes records: perhaps such that the job has not judged yet. With delivery at
-    most once none so young that its position may stand nowhere else (coordlib/docs/limits.md)."""
+    most once none so young that its position may stand nowhere else (docs/reference/limits.md)."""
     for number in range(world.plan.partitions):
         log = world.cluster.partitions[world.plan.topic, number]
         intervals = luck.choice([0, 2, 8])
@@ -291,7 +291,7 @@ def _coordination_cut(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
 def _running_pause(world: ClaimsWorld, log: Partition) -> int:
     """The offset of the first pause that goes on, else the end: retention outlasts pauses.
 
-    A late reader could not know of it otherwise (coordlib/docs/limits.md, on claims).
+    A late reader could not know of it otherwise (docs/reference/limits.md, on claims).
     """
     for record in log.records:
         said = marshal.decode(record.value)

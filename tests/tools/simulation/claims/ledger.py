@@ -142,7 +142,7 @@ class ClaimsLedger:
 
     def is_paused_before(self, number: int, offset: int) -> bool:
         """Whether our group is paused by a record of this coordination partition that stands before
-        an offset: who begins there does not know of it (coordlib/docs/limits.md, on claims)."""
+        an offset: who begins there does not know of it (docs/reference/limits.md, on claims)."""
         reading = self.readings[number]
         if reading.world.paused_by(self._group) is None:
             return False

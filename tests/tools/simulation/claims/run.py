@@ -111,7 +111,7 @@ def peace_ms(world: ClaimsWorld) -> int:
 
 
 def mourning_ms(world: ClaimsWorld) -> int:
-    """By when others have claimed what a dead consumer had (TIME-AND-FENCING.md, claims).
+    """By when others have claimed what a dead consumer had (time-and-fencing.md, claims).
 
     2·HI + CAP/2 + HI/20 + 2L, and a pass of the loop for each partition that it takes.
     """
