@@ -13,7 +13,8 @@ from coordlib import errors, exit_codes
 from coordlib.local import submit
 
 ROOT = Path(__file__).parents[1]
-OPERATIONS = ROOT / "docs/how-to/operate.md"
+PAGE = ROOT / "docs/reference/exit-codes.md"
+SUPERVISION = ROOT / "docs/how-to/deploy.md"
 CODES = [
     (errors.CoordError("broken"), 1, 1),
     (errors.CannotReach("away"), 4, 1),
@@ -31,17 +32,17 @@ def test_each_error_has_its_code(problem: errors.CoordError, command: int, job: 
     assert (exit_codes.of_command(problem), exit_codes.of_job(problem)) == (command, job)
 
 
-def test_the_operators_page_names_what_is_not_to_be_started_again() -> None:
+def test_the_page_about_supervision_names_what_is_not_to_be_started_again() -> None:
     """A unit file is copied from there."""
     lasting = {exit_codes.USAGE, exit_codes.FENCED, exit_codes.REFUSED}
     line = f"RestartPreventExitStatus={' '.join(map(str, sorted(lasting)))}"
 
-    assert line in OPERATIONS.read_text()
+    assert line in SUPERVISION.read_text()
 
 
-def test_the_operators_page_has_every_code() -> None:
+def test_the_page_of_exit_codes_has_every_code() -> None:
     """Who reads a code in a supervisor's log looks it up there."""
-    rows = dict(re.findall(r"^\| (\d) \| (.+) \|$", OPERATIONS.read_text(), re.MULTILINE))
+    rows = dict(re.findall(r"^\| (\d) \| (.+) \|$", PAGE.read_text(), re.MULTILINE))
     codes = {value for name, value in vars(exit_codes).items() if name.isupper()}
 
     assert {int(code) for code in rows} == codes - {exit_codes.INTERRUPTED}

@@ -93,7 +93,7 @@ def responses_for(shards: int) -> int:
 
     A client reads the whole of one partition: the more there are, the fewer answers to others it
     reads. But each shard notifies all of its readers of its progress, so nearly every batch
-    writes into all of them. What a partition more costs is in docs/how-to/deploy.md.
+    writes into all of them. What a partition more costs is in docs/how-to/size.md.
     """
     return min(max(RESPONSES_MIN, RESPONSES_PER_SHARD * shards), RESPONSES_MAX)
 

@@ -1,4 +1,4 @@
-"""The page about secured brokers has the code's own table of rights."""
+"""The page of rights has the code's own table of rights."""
 
 from coordlib.kafka.roles import TABLE
 from tests.tools.rights_page import PAGE, table, with_table

@@ -1,4 +1,4 @@
-"""The table of rights on the page about secured brokers: `python -m tests.tools.rights_page`.
+"""The table of rights of each role on its page: `python -m tests.tools.rights_page`.
 
 It is drawn from the code's own table, and a test holds the page against it.
 """
@@ -9,7 +9,7 @@ from typing import Final
 
 from coordlib.kafka.roles import TABLE, Row
 
-PAGE: Final = Path(__file__).parents[2] / "docs/how-to/secure.md"
+PAGE: Final = Path(__file__).parents[2] / "docs/reference/rights.md"
 BEGIN, END = "<!-- rights: begin -->\n", "<!-- rights: end -->\n"
 _PLACES: Final = {
     "{prefix}": "PREFIX",
