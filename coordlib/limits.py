@@ -36,7 +36,9 @@ OFFSET_METADATA_LENGTH_MAX = 4_096  # offset.metadata.max.bytes: UTF-16 code uni
 SUBSCRIBED_TOPICS_MAX = 10_000  # topics named in one Subscribe; 1 MiB holds about as many
 PATTERN_LENGTH_MAX = 1_000  # of a topic expression; RE2 itself runs in linear time
 CAPACITY_MAX = 1_000_000
-WISHES_BYTES_MAX = 64 * KIB  # of a group in its row; one with more is decoded when topics change
+SUBSCRIPTION_INDEX_BYTES_MAX = (
+    64 * KIB
+)  # of a group in its row; one with more is decoded when topics change
 TOPICS_PER_RECORD_MAX = 3_000  # of one TopicMetadata record: below 1 MiB with the longest names
 TOPICS_MAX = 20_000  # topics in a shard's state
 TOPIC_IDS_MAX = 8  # of one topic's name: the present one, and those that it has replaced
@@ -94,9 +96,9 @@ SHARD_RESERVE_SHARE = 4  # of SHARD_BYTES_MAX a quarter more, for members that a
 SHARD_BYTES_MAX = 64 * MIB  # all of it is written when its pages are cut anew: about three seconds
 
 REFUSALS_WINDOW_MS = 10_000  # of the shard's clock, in which a group's refusals are counted
-REFUSALS_TOLD_MAX = 100  # refusals with a line of history each: ten a second
+REFUSALS_REPORTED_MAX = 100  # refusals with a line of history each: ten a second
 # After these only every 1,000th refusal is recorded; that line gives the number skipped.
-REFUSALS_TOLD_EVERY = 1_000
+REFUSALS_REPORTED_EVERY = 1_000
 
 SESSION_TIMEOUT_MIN_MS = 6_000  # group.min.session.timeout.ms
 SESSION_TIMEOUT_MAX_MS = 1_800_000  # group.max.session.timeout.ms
@@ -114,7 +116,7 @@ PAUSES_MAX = 10_000  # paused groups of a coordination partition
 PAUSE_MAX_MS = 7 * 24 * 3_600_000  # longer pauses end then: a mistyped year stops no group
 POSITION_KEPT_MS = 7 * 24 * 3_600_000  # offsets.retention.minutes of Kafka: after the last sign
 SNAPSHOT_PAGE_BYTES_MAX = 1 * MIB  # of one record of the snapshots
-CLOCKS_TOLD_MAX = 10_000  # clients whose clocks history has warned of within an hour
+CLOCKS_REPORTED_MAX = 10_000  # clients whose clocks history has warned of within an hour
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

@@ -8,7 +8,7 @@ import pytest
 from coordlib.client.admin import Admin, _Question
 from coordlib.client.kit import events as sg
 from coordlib.core.engine import effects
-from coordlib.core.engine.effects import Answered, Asked
+from coordlib.core.engine.effects import SizedRequest, UnreadOutputs
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.wire import api
 from coordlib.core.wire import consumer_protocol as cp
@@ -264,9 +264,11 @@ def test_a_question_that_has_to_wait_is_asked_again(
     """The shard has said so much of late that its readers come first: a tick later it answers."""
     admin = Admin(transport=log.transport())
     commit_as(admin, "g", ("t", 0))
-    whole, refused = Answered.must_wait, []
+    whole, refused = UnreadOutputs.must_wait, []
 
-    def at_first(self: Answered, asked: Asked, size_bytes: int, is_unread: bool) -> bool:
+    def at_first(
+        self: UnreadOutputs, asked: SizedRequest, size_bytes: int, is_unread: bool
+    ) -> bool:
         if isinstance(asked.request, api.OffsetFetch) and len(refused) < 2:
             refused.append(asked.request.id)
             return True
@@ -274,12 +276,12 @@ def test_a_question_that_has_to_wait_is_asked_again(
 
     monkeypatch.setattr(effects, "FREE_BYTES", 0)  # else so small an answer is not counted
     monkeypatch.setattr(effects, "FREE_SHARE", 0)
-    monkeypatch.setattr(Answered, "must_wait", at_first)
+    monkeypatch.setattr(UnreadOutputs, "must_wait", at_first)
     monkeypatch.setattr(effects, "counted_bytes", lambda size, asked: size)
 
     assert [row.topic for row in admin.committed("g")] == ["t"]
     assert len(set(refused)) == 2  # ids are never used twice
     refused.clear()
-    with pytest.raises(GroupError) as put_off:
+    with pytest.raises(GroupError) as throttle_request:
         admin.committed("g", timeout_s=0.1)
-    assert put_off.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert throttle_request.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED

@@ -96,7 +96,7 @@ def test_a_group_that_waits_for_what_is_covered_is_seen() -> None:
     state = decode_blob(blob_of(join("a")))
     (row,) = state.rows
     Inspector().check_states(PRODUCTION, state)
-    assert row.facts.waits_from == 0
+    assert row.facts.first_unread_offset == 0
 
     state.published = 0
     assert_breaks("rule 3", lambda: Inspector().check_states(PRODUCTION, state))

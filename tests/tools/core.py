@@ -24,9 +24,9 @@ from coordlib.core.engine.state import (
     StoredShard,
     UnknownStateVersion,
 )
-from coordlib.core.engine.step import Around, Facts, Known
+from coordlib.core.engine.step import Facts, Known, StepContext
 from coordlib.core.engine.tables import Entries
-from coordlib.core.groups.group import AroundGroup, GroupSettings
+from coordlib.core.groups.group import GroupContext, GroupSettings
 from coordlib.core.groups.offsets.tables import OFFSETS
 from coordlib.core.groups.protocol import Groups
 from coordlib.core.registry import REGISTRY
@@ -42,10 +42,10 @@ __all__ = [
     "Status",
     "StoredShard",
     "UnknownStateVersion",
-    "around",
     "assert_as_new",
     "compacted",
     "config_of",
+    "context",
     "decode_blob",
     "facts_of",
     "fold",
@@ -172,7 +172,7 @@ def set_value(shard: Shard, name: str, value: Any, space: str = "group") -> None
 
 def assert_as_new(row: Row, shard: Shard) -> None:
     """INV-15: a row's facts are what its value alone gives, but for bounds that are kept."""
-    kept = {"next_due_ms": 0, "look_at_ms": 0}
+    kept = {"next_due_ms": 0, "next_maintenance_ms": 0}
     found, again = (
         msgspec.structs.replace(each, **kept) for each in (row.facts, facts_of(row, shard))
     )
@@ -203,15 +203,15 @@ def with_groups(settings: ShardSettings, **changes: Any) -> ShardSettings:
     )
 
 
-def around(settings: ShardSettings) -> Around:
+def context(settings: ShardSettings) -> StepContext:
     """What a step of a group may read when its shard has nothing else."""
-    family = AroundGroup(
+    family = GroupContext(
         config=config_of(settings),
         throttle_ms=0,
         topics={},
         strategies=settings.of(Groups).strategies,
     )
-    return Around(family=family)
+    return StepContext(family=family)
 
 
 def offsets_of(row: Row) -> Entries:

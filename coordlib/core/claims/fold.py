@@ -323,7 +323,7 @@ class Claims:
     def _warn_of_clock(self, message: AnyMessage) -> None:
         at = self._here
         warned_ms = self._clocks.get(message.client)
-        if warned_ms is None and len(self._clocks) >= limits.CLOCKS_TOLD_MAX:
+        if warned_ms is None and len(self._clocks) >= limits.CLOCKS_REPORTED_MAX:
             return
         if warned_ms is None or at.clock_ms - warned_ms >= CLOCK_WARNING_MS:
             self._clocks[message.client] = at.clock_ms

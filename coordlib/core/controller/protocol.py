@@ -162,13 +162,15 @@ class Brokers(Kind):
     def facts(self, value: Cluster, known: Known) -> Facts:
         if value is known.value:
             return known.facts  # rows alone have changed
-        waits_from, waits_to = uncovered(value) or (-1, -1)
+        first_unread_offset, last_unread_offset = uncovered(value) or (-1, -1)
         brokers = value.brokers.values()
         return Facts(
-            quiet=ANY_GENERATION if any(each.has_session for each in brokers) else NO_GENERATION,
+            fast_path_generation=ANY_GENERATION
+            if any(each.has_session for each in brokers)
+            else NO_GENERATION,
             next_due_ms=self.next_due(value, known.row.heard).due_ms,
-            waits_from=waits_from,
-            waits_to=waits_to,
+            first_unread_offset=first_unread_offset,
+            last_unread_offset=last_unread_offset,
             timeout_ms=shortest_timeout_ms(value),
             replies=value.replies,
             size_bytes=value.size_bytes(),
@@ -204,7 +206,9 @@ class Brokers(Kind):
             arrivals.end_guards(step, ended)
         finish(step)
 
-    def cover(self, value: Cluster, published: int, clock_ms: int) -> tuple[Cluster, list[str]]:
+    def outputs_visible(
+        self, value: Cluster, published: int, clock_ms: int
+    ) -> tuple[Cluster, list[str]]:
         """Start what waited for outputs up to `published` to be visible (rule 3).
 
         Returns the cluster, and the members whose session starts now.

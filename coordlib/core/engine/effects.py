@@ -12,7 +12,7 @@ window of the shard's clock whole; of those beyond it keeps every so many, which
 the line before have none. Windows and counts stand in the shard's state: where batches end changes
 nothing. A rebuilt shard begins to count anew.
 
-Backpressure (`Answered`) bounds the bytes that readers cannot see yet.  # INV-68
+Backpressure (`UnreadOutputs`) bounds the bytes that readers cannot see yet.  # INV-68
 A request of a few bytes may be answered with megabytes: an OffsetFetch of all offsets, the list of
 members for a leader, a new division of a large group. A batch is collected and written as a whole,
 and comes again as it is after every restart, so what one batch may write must be bounded by the log
@@ -221,7 +221,10 @@ class Refusals(msgspec.Struct, array_like=True, gc=False):
         if window != self.window:
             self.window, self.count = window, 0
         self.count += 1
-        if self.count > limits.REFUSALS_TOLD_MAX and self.count % limits.REFUSALS_TOLD_EVERY:
+        if (
+            self.count > limits.REFUSALS_REPORTED_MAX
+            and self.count % limits.REFUSALS_REPORTED_EVERY
+        ):
             self.unreported += 1
             return None
         if not self.unreported:
@@ -385,7 +388,7 @@ SMALL_BYTES: Final = 64 * limits.KIB
 Counted = tuple[int, int]
 
 
-class Asked(NamedTuple):
+class SizedRequest(NamedTuple):
     """A request that a group judges."""
 
     request: api.Request
@@ -401,7 +404,7 @@ def bytes_max(shards: int) -> int:
     return min(limits.ANSWERED_BYTES_MAX, max(limits.ANSWERED_BYTES_MIN, share))
 
 
-class Answered:
+class UnreadOutputs:
     """Backpressure: the bytes of a shard's outputs that readers cannot see yet.  # INV-68
 
     Bytes count until a tick's `published` covers them; see above.
@@ -446,17 +449,17 @@ class Answered:
         self.rows = (*before, (offset, size_bytes))
         self._renew()
 
-    def cover(self, published: int) -> None:
+    def outputs_visible(self, published: int) -> None:
         """Readers can see everything up to this record."""
         self.rows = tuple(row for row in self.rows if row[0] > published)
         self.total_bytes = sum(size for _, size in self.rows)
         self._renew()
 
-    def would_wait(self, asked: Asked, is_unread: bool, said_bytes: int) -> bool:
+    def would_wait(self, asked: SizedRequest, is_unread: bool, output_bytes: int) -> bool:
         """As `must_wait`, before the step has written anything: it will write so many bytes."""
-        return self.must_wait(asked, counted_bytes(said_bytes, asked), is_unread)
+        return self.must_wait(asked, counted_bytes(output_bytes, asked), is_unread)
 
-    def must_wait(self, asked: Asked, size_bytes: int, is_unread: bool) -> bool:
+    def must_wait(self, asked: SizedRequest, size_bytes: int, is_unread: bool) -> bool:
         """Whether a request is refused for now whose step writes so many bytes that count.
 
         `is_unread`: whether its group has counted outputs that are not covered yet.
@@ -471,9 +474,9 @@ class Answered:
         return wanted_bytes > most - (most // 4 if is_limited else 0)
 
 
-def counted_bytes(said_bytes: int, asked: Asked | None) -> int:
+def counted_bytes(output_bytes: int, asked: SizedRequest | None) -> int:
     """How many of a step's bytes count; `asked`: None where no request has caused it."""
-    if said_bytes <= FREE_BYTES:
+    if output_bytes <= FREE_BYTES:
         return 0  # nearly all
     brought_bytes = asked.size_bytes if asked else 0
-    return max(said_bytes - FREE_BYTES - FREE_SHARE * brought_bytes, 0)
+    return max(output_bytes - FREE_BYTES - FREE_SHARE * brought_bytes, 0)

@@ -50,15 +50,15 @@ from coordlib.core.engine.state import (
 )
 from coordlib.core.engine.step import (
     NOT_INDEXED,
-    Around,
+    Current,
     Decide,
     Facts,
-    Held,
     Kind,
     Outcome,
+    StepContext,
     never_waits,
-    put_off,
     take,
+    throttle_request,
 )
 from coordlib.core.engine.tables import Table
 from coordlib.core.engine.time import Due
@@ -122,16 +122,16 @@ class Shard:
         #: Newest record whose outputs can be read, by the newest tick.
         self.published = state.published
         #: Newest judged record of each input beside the requests, by its letter.  # INV-04
-        self._beside = {letter: state.offsets.get(letter, -1) for letter in registry.inputs}
+        self._input_offsets = {letter: state.offsets.get(letter, -1) for letter in registry.inputs}
         #: That of the requests.
-        self.offset = self._first_offset = self._beside.pop(REQUESTS)
+        self.offset = self._first_offset = self._input_offsets.pop(REQUESTS)
         #: The record that was judged last; of this batch, once there is one.
         self._newest = InputRecord(REQUESTS, self.offset, state.previous_ms, None)
         self._refusals = state.refusals
         self._outbox = fx.Outbox(self._refusals_of)
         #: What the batch has to say so far.
         self.outputs: list[Output] = self._outbox.outputs
-        self._answered = fx.Answered(state.answered, fx.bytes_max(settings.shards))
+        self._answered = fx.UnreadOutputs(state.answered, fx.bytes_max(settings.shards))
         #: Made when they are asked for: most batches of most shards use none.
         self._channels: Channels | None = None
         self._control: ControlRecords | None = None
@@ -193,7 +193,7 @@ class Shard:
     def judge(self, record: InputRecord) -> None:
         """Apply one record; older ones than the newest of their topic do nothing."""
         if record.topic != REQUESTS:
-            self._judge_beside(record)
+            self._judge_other_input(record)
             return
         if record.offset <= self.offset:
             return
@@ -227,11 +227,11 @@ class Shard:
             return refusals.unless_set_aside(request, self.settings.set_aside.get(here))
         return request
 
-    def _judge_beside(self, record: InputRecord) -> None:
+    def _judge_other_input(self, record: InputRecord) -> None:
         """A record of an input that a family has brought."""
-        if record.offset <= self._beside[record.topic]:
+        if record.offset <= self._input_offsets[record.topic]:
             return
-        self._beside[record.topic] = record.offset
+        self._input_offsets[record.topic] = record.offset
         self._newest = record
         at, request = self._at(record), self._read(record)
         if isinstance(request, Refusal):
@@ -310,20 +310,20 @@ class Shard:
         self, at: At, key: Key, request: api.Request, row: Row | None, value: Any, size_bytes: int
     ) -> None:
         """An empty entity takes the kind of the next request that needs one."""
-        what, asked = type(request), fx.Asked(request, size_bytes)
+        what, asked = type(request), fx.SizedRequest(request, size_bytes)
         if row is None:
             kind = self.registry.first_kind(key[0], what)
             if kind is None:
                 why = f"{what.__name__} does not apply to the space {key[0]}."
                 self._reject(at, refusals.reject(request, ErrorCode.INVALID_REQUEST, why), None)
                 return
-            held = Held(None, None, self.registry.only_kind(key[0], what))
+            held = Current(None, None, self.registry.only_kind(key[0], what))
             self._step(at, key, kind.handlers[what], kind, held, asked)
             return
         own = row.kind
         kind = own if what in own.handlers else self.registry.first_kind(key[0], what)
         if kind is not None and (kind is own or (own.is_empty(value) and kind.adopts)):
-            self._step(at, key, kind.handlers[what], kind, Held(value, own), asked)
+            self._step(at, key, kind.handlers[what], kind, Current(value, own), asked)
         else:
             self._put(at, *refusals.inapplicable(request, at, own, value, kind))
 
@@ -346,8 +346,8 @@ class Shard:
         key: Key,
         decide: Decide,
         kind: Kind,
-        held: Held | None = None,
-        asked: fx.Asked | None = None,
+        held: Current | None = None,
+        asked: fx.SizedRequest | None = None,
     ) -> None:
         """Let an entity judge something; keep the outcome only if it is sound.  # INV-44
 
@@ -357,9 +357,9 @@ class Shard:
         if row is not None:
             self.touched.add(key)
         if held is None:
-            held = Held() if row is None else Held(row.value, row.kind)
+            held = Current() if row is None else Current(row.value, row.kind)
         given = () if asked is None else (asked.request,)
-        done = take(decide, given, kind, key[1], held, at, self._around(at, key, row, asked))
+        done = take(decide, given, kind, key[1], held, at, self._context(at, key, row, asked))
         if self.settings.checks_invariants and done.is_judged_by(kind):
             kind.check(done.value)
         effects = done.effects
@@ -370,7 +370,7 @@ class Shard:
         may_wait = counted and not done.is_reaction and at.topic == REQUESTS
         if asked and may_wait and self._answered.must_wait(asked, counted, self._is_unread(row)):
             self._outbox.undo()
-            self._step(at, key, partial(put_off, asked.request), kind, held)
+            self._step(at, key, partial(throttle_request, asked.request), kind, held)
             return
         if done.is_change or done.is_deleted:
             try:
@@ -393,9 +393,11 @@ class Shard:
             self.touched.add(key)
             self.rows[key].stored.answered = at.offset
 
-    def _around(self, at: At, key: Key, row: Row | None, asked: fx.Asked | None) -> Around:
+    def _context(
+        self, at: At, key: Key, row: Row | None, asked: fx.SizedRequest | None
+    ) -> StepContext:
         family, bytes_max = self.families[key[0]], self.settings.bounds.bytes_max
-        return Around(
+        return StepContext(
             row=row,
             tables=self.registry.tables[key[0]],
             may_create=row is not None or self._count_of[key[0]] < family.entities_max,
@@ -565,7 +567,7 @@ class Shard:
                 self._replaced(key, before, row.facts, 0)
                 continue
             try:
-                self._step(at, key, partial(row.kind.look, checked_ms=checked_ms), row.kind)
+                self._step(at, key, partial(row.kind.maintain, checked_ms=checked_ms), row.kind)
                 if key in self.rows:
                     before = row.facts
                     settings = self.families[key[0]].settings
@@ -581,17 +583,17 @@ class Shard:
         if published <= self.published:
             return
         self.published = published
-        self._answered.cover(published)
+        self._answered.outputs_visible(published)
         for key in sorted(self._put_off):
             if key in self.rows:
                 self._agenda.schedule(key, self.rows[key].facts)
         self._put_off.clear()
         for key in sorted(self._agenda.uncovered):
             row = self.rows[key]
-            if not 0 <= row.facts.waits_from <= published or row.value is None:
+            if not 0 <= row.facts.first_unread_offset <= published or row.value is None:
                 continue
             try:
-                value, heard_now = row.kind.cover(row.value, published, self.clock_ms)
+                value, heard_now = row.kind.outputs_visible(row.value, published, self.clock_ms)
                 self._settle(row, value, heard_now)
             except Exception as problem:  # noqa: BLE001  INV-42
                 self._quarantine(self._here(), key, problem)
@@ -660,10 +662,9 @@ class Shard:
     def _hear(self, at: At, record: api.FromShard) -> None:
         """The next message of a shard is judged; one that was judged before does nothing.  # INV-95
 
-        None is judged while too much cannot be read that the shard has said (`Answered`), and none
-        behind a gap: those before it were dropped so, or a log did not take one. One that cannot be
-        read is not judged either: it was sent by newer code, and so are those behind it. They wait
-        in the outbox until such code reads them.
+        A message is not judged while the shard has too many `UnreadOutputs`, nor behind a gap (an
+        earlier message was dropped, or is missing from the log), nor if this code cannot read it.
+        It waits in the outbox, and the driver feeds it again.
         """
         missing = self.channels.gap_before(record.source, record.seq)
         if missing or self._answered.is_overfull:
@@ -784,7 +785,7 @@ class Shard:
         return stored.ShardPosition(
             clock_ms=self.clock_ms,
             previous_ms=self.previous_ms,
-            offsets={REQUESTS: self.offset, **self._beside},
+            offsets={REQUESTS: self.offset, **self._input_offsets},
             published=self.published,
             answered=self._answered.rows,
             control=self._before.control if control is None else control.newest,

@@ -119,7 +119,7 @@ class Family:
         return False
 
     def must_look_again(self) -> bool:
-        """Whether settings changed by which the rows' `look_at_ms` were found.
+        """Whether settings changed by which the rows' `next_maintenance_ms` were found.
 
         No other fact may depend on settings: a rebuild finds facts without them.
         """

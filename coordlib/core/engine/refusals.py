@@ -81,13 +81,15 @@ def why_not_here(belongs: Input, request: api.Request | api.Control) -> str | No
     """Why it must not stand in this input beside the requests; None: it may.
 
     No record of the job may, and no request but commits that may have to wait: what it said is
-    counted by offsets of the requests alone (`Answered`). Commits do not wait here.
+    counted by offsets of the requests alone (`UnreadOutputs`). Commits do not wait here.
     """
     try:
         why = belongs.fault(request)
     except Exception as problem:  # noqa: BLE001  INV-42: a defect, and the log must go on
         return f"It could not be judged: {type(problem).__name__}."
-    if why is None and (isinstance(request, api.Control) or not request.WAITS.is_free_beside):
+    if why is None and (
+        isinstance(request, api.Control) or not request.WAITS.is_free_in_other_inputs
+    ):
         return f"Write it to the requests: it does not belong into {belongs.topic}."
     return why
 
@@ -230,7 +232,7 @@ def freed(kind: Kind, value: Any, published: int, clock_ms: int) -> Any:
     Ticks that came meanwhile do not come again: what they covered waits for none.
     """
     again = kind.restart(msgspec.structs.replace(value, is_quarantined=False), clock_ms)
-    covered, _ = kind.cover(again, published, clock_ms)
+    covered, _ = kind.outputs_visible(again, published, clock_ms)
     return covered
 
 

@@ -49,7 +49,7 @@ class StoredRow(msgspec.Struct, array_like=True, gc=False):
     tables: dict[str, StoredTable] = {}
     #: Counts of refused requests that history does not list one by one.
     refusals: Refusals = msgspec.field(default_factory=Refusals)
-    #: The newest record whose step wrote so much that it counts (`effects.Answered`); -1: none.
+    #: The newest record with outputs that count (`effects.UnreadOutputs`); -1: none.
     answered: int = -1
 
 
@@ -122,7 +122,7 @@ class Row:
 
     def _is_healthy(self, request: api.Heartbeat, members: Container[str]) -> bool:
         facts = self.stored.facts
-        if facts.quiet not in (request.generation, ANY_GENERATION):
+        if facts.fast_path_generation not in (request.generation, ANY_GENERATION):
             return False
         if request.generation < 0 or request.member not in members:
             return False
@@ -290,12 +290,12 @@ class Row:
 
     def look_after(self, checked_ms: int) -> None:
         """A look at this check has left something that is due: the next check sees it again."""
-        if self.facts.look_at_ms <= checked_ms:
-            self.stored.facts = replace(self.stored.facts, look_at_ms=checked_ms + 1)
+        if self.facts.next_maintenance_ms <= checked_ms:
+            self.stored.facts = replace(self.stored.facts, next_maintenance_ms=checked_ms + 1)
 
     def look_at_once(self) -> None:
         """Settings changed by which the bound of the next look was found."""
-        self.stored.facts = replace(self.stored.facts, look_at_ms=0)
+        self.stored.facts = replace(self.stored.facts, next_maintenance_ms=0)
 
     # -- bytes -----------------------------------------------------------------------------
 
@@ -373,8 +373,8 @@ def check_writable(kind: Kind, value: Any, before: Any) -> None:
 
     The step then fails, and what is kept is the head before it: however the log is cut, as no
     check at the end of a batch could promise. Whatever admission lets through is smaller, so this
-    is for what nobody has thought of. To shrink is allowed. Asked only for heads that are large in
-    the blob: in JSON they have at most twice as many bytes.
+    is for what nobody has thought of. To shrink is allowed. Only heads that are large in the blob
+    are checked: in JSON they have at most twice as many bytes.
     """
     size_bytes = len(kind.save(value))
     if size_bytes <= limits.RECORD_BYTES_MAX:
@@ -494,8 +494,16 @@ def note(rows: Collection[tuple[Key, Facts, int]]) -> Noted:
     """`rows`: key, facts, and the bytes of the row's tables."""
     return Noted(
         [(facts.next_due_ms, key) for key, facts, _ in rows if facts.next_due_ms < NEVER],
-        [(facts.look_at_ms, key) for key, facts, _ in rows if facts.look_at_ms < NEVER],
-        [(key, facts.waits_to) for key, facts, _ in rows if facts.waits_from >= 0],
+        [
+            (facts.next_maintenance_ms, key)
+            for key, facts, _ in rows
+            if facts.next_maintenance_ms < NEVER
+        ],
+        [
+            (key, facts.last_unread_offset)
+            for key, facts, _ in rows
+            if facts.first_unread_offset >= 0
+        ],
         [(key, facts.report) for key, facts, _ in rows if facts.report != NOT_INDEXED],
         [facts.timeout_ms for _, facts, _ in rows if facts.timeout_ms],
         [facts.replies for _, facts, _ in rows],
@@ -529,7 +537,9 @@ class Agenda:
         #: (check at which a look may find something, key); likewise. No deadline, so no tick is
         #: written for it.
         self.looks = [
-            (self._check(look_at_ms), key) for each in noted for look_at_ms, key in each.looks
+            (self._check(next_maintenance_ms), key)
+            for each in noted
+            for next_maintenance_ms, key in each.looks
         ]
         heapify(self.looks)
         #: Entities that wait for a covering tick, and up to which record.
@@ -562,10 +572,10 @@ class Agenda:
         """
         self.size_bytes += (after.size_bytes if after else 0) - (before.size_bytes if before else 0)
         self._count(before, after)
-        if after is None or after.waits_from < 0:
+        if after is None or after.first_unread_offset < 0:
             self.waits.pop(key, None)
         else:
-            self.waits[key] = after.waits_to
+            self.waits[key] = after.last_unread_offset
         if after is None or after.report == NOT_INDEXED:
             self.reports.pop(key, None)
         else:
@@ -574,7 +584,7 @@ class Agenda:
             return
         if before is None or after.next_due_ms != before.next_due_ms:
             self.schedule(key, after)
-        if before is None or after.look_at_ms != before.look_at_ms:
+        if before is None or after.next_maintenance_ms != before.next_maintenance_ms:
             self.schedule_look(key, after)
 
     def _count(self, before: Facts | None, after: Facts | None) -> None:
@@ -594,15 +604,15 @@ class Agenda:
             heappush(self.due, (facts.next_due_ms, key))
 
     def schedule_look(self, key: Key, facts: Facts) -> None:
-        if facts.look_at_ms < NEVER:
+        if facts.next_maintenance_ms < NEVER:
             heappush(self.looks, (self.check_of(facts), key))
 
     def check_of(self, facts: Facts) -> int:
         """The first check that is not before the row's bound."""
-        return self._check(facts.look_at_ms)
+        return self._check(facts.next_maintenance_ms)
 
-    def _check(self, look_at_ms: int) -> int:
-        return -(-look_at_ms // self._check_interval_ms) * self._check_interval_ms
+    def _check(self, next_maintenance_ms: int) -> int:
+        return -(-next_maintenance_ms // self._check_interval_ms) * self._check_interval_ms
 
     def has_look(self, clock_ms: int) -> bool:
         return bool(self.looks) and self.looks[0][0] <= clock_ms

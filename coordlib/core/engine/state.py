@@ -104,7 +104,7 @@ class StoredShard(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     #: Of requests of entities that are not there.
     refusals: Refusals = msgspec.field(default_factory=Refusals)
     #: Outputs that are not known to be published: the newest record of each, and how many bytes
-    #: (`effects.Answered`).
+    #: (`effects.UnreadOutputs`).
     answered: tuple[tuple[int, int], ...] = ()
     #: Number of the newest control record that counted.
     control: tuple[int, int] = (0, 0)
@@ -265,7 +265,7 @@ def restore(topics: Topics, position: ShardPosition, registry: Registry) -> byte
             rows[space, name] = row
         _put_entries(family, topics, rows, position)
     for row in rows.values():
-        if row.facts.look_at_ms < NEVER:
+        if row.facts.next_maintenance_ms < NEVER:
             row.look_at_once()  # the bound was found without the job's settings
     used = channels.restored(topics.get(OUTBOX, {})).stored()
     return encode_blob(position, rows, families, Refusals(), used)

@@ -75,7 +75,7 @@ def never_waits(_: int) -> bool:
     return False
 
 
-class Around(msgspec.Struct, frozen=True, kw_only=True):
+class StepContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a step may read beside its value and its record."""
 
     #: Its row; None: there is no entity of that name.
@@ -89,7 +89,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     room_bytes: int = limits.SHARD_BYTES_MAX
     #: Beyond those, kept for members: their groups go on when a flood has filled the rest.
     reserve_bytes: int = limits.SHARD_BYTES_MAX // limits.SHARD_RESERVE_SHARE
-    #: Whether the request would be refused for now if it wrote so many bytes (`fx.Answered`).
+    #: Whether the request would be refused for now if it wrote so many bytes (`fx.UnreadOutputs`).
     must_wait: Callable[[int], bool] = never_waits
     #: What the family has beside its entities; see `Family.context`.
     family: Any = None
@@ -104,9 +104,9 @@ class Step(Generic[V]):
     """One entity during one step."""
 
     __slots__ = (
-        "around",
         "at",
         "cause",
+        "context",
         "effects",
         "entries",
         "family",
@@ -128,7 +128,9 @@ class Step(Generic[V]):
     #: Errors for which the published design of the protocol has a name of its own.
     DESIGN_ERRORS: ClassVar[Mapping[ErrorCode, str]] = MappingProxyType({})
 
-    def __init__(self, kind: "Kind", name: str, value: V | None, at: At, around: Around) -> None:
+    def __init__(
+        self, kind: "Kind", name: str, value: V | None, at: At, context: StepContext
+    ) -> None:
         self.kind = kind
         self.name = name
         self.value = value
@@ -138,7 +140,7 @@ class Step(Generic[V]):
         #: Whether this step deleted the entity; then `value` is None.
         self.is_deleted = False
         #: Whether the coordinator asked for just this, by a date. The sender's fence takes it for
-        #: done when the log has it (rule 10), so it is not refused for now (`effects.Answered`).
+        #: done when the log has it (rule 10), so it is never throttled (`effects.UnreadOutputs`).
         self.is_reaction = False
         self.at = at
         #: What history gives as the cause: the record's coordinate, or a deadline's name.
@@ -150,20 +152,20 @@ class Step(Generic[V]):
         self.sends: list[fx.ToShard] = []
         #: Members whose session starts anew with this step.
         self.touched: list[str] = []
-        self.around = around
+        self.context = context
         #: What the family has beside its entities; see `Family.context`.
-        self.family = around.family
+        self.family = context.family
         #: The entries of a table as they were before this step.
         self.entries: Callable[[Table], Entries]
-        self.entries = Entries if around.row is None else around.row.entries
+        self.entries = Entries if context.row is None else context.row.entries
         #: Whether the shard has room for one more entity.
-        self.may_create = around.may_create
+        self.may_create = context.may_create
         #: How many bytes more the shard takes of new entities and members.
-        self.room_bytes = around.room_bytes
+        self.room_bytes = context.room_bytes
         #: The same, of members that it knows.
-        self.members_room_bytes = around.room_bytes + around.reserve_bytes
+        self.members_room_bytes = context.room_bytes + context.reserve_bytes
         #: Whether a request that writes so many bytes is put off, before it has changed anything.
-        self.must_wait = around.must_wait
+        self.must_wait = context.must_wait
 
     def hold(self, value: V | None) -> None:
         """Put this value in the place of the one before; None: there is no entity."""
@@ -173,7 +175,7 @@ class Step(Generic[V]):
     @property
     def heard(self) -> Mapping[str, int]:
         """When each member's newest request was judged, on the shard's clock. Read only."""
-        return {} if self.around.row is None else self.around.row.heard
+        return {} if self.context.row is None else self.context.row.heard
 
     def change(self, **fields: Any) -> None:
         """Replace fields of the value; a kind says which ones have methods of their own."""
@@ -210,7 +212,7 @@ class Step(Generic[V]):
 
         What the step has forgotten already is not forgotten once more.
         """
-        for each in self.around.tables.values():
+        for each in self.context.tables.values():
             puts = {place: value for (name, place), value in self.puts.items() if name == each.name}
             places = {(name, number) for name, number, _ in self.entries(each)} - puts.keys()
             places |= {place for place, value in puts.items() if value is not None}
@@ -222,8 +224,8 @@ class Step(Generic[V]):
     @property
     def channels(self) -> "Channels":
         """The channels as they were before this step. Read only."""
-        assert self.around.channels is not None, "a shard gives its steps the channels"
-        return self.around.channels()
+        assert self.context.channels is not None, "a shard gives its steps the channels"
+        return self.context.channels()
 
     def send(self, shard: int, message: Message) -> int:
         """Let a shard judge this, if the step goes through; the number of the message to it."""
@@ -268,7 +270,7 @@ class Step(Generic[V]):
         if code in self.DESIGN_ERRORS:
             fields.setdefault("design_error", self.DESIGN_ERRORS[code])
         self.effects.append(answer(request, self.at, **refusal(code, message), **fields))
-        steps = request.UNTOLD_REFUSALS
+        steps = request.UNREPORTED_REFUSALS
         if steps is not None and code not in steps:
             named = fields.get("member") or getattr(request, "member", None)
             self.record_refused(request, code, message, member=named or "")
@@ -323,7 +325,7 @@ TOO_MUCH_UNREAD: Final = (
 )
 
 
-def put_off(request: api.Request, step: Step[Any]) -> None:
+def throttle_request(request: api.Request, step: Step[Any]) -> None:
     """The step of a request that has to wait."""
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     step.refuse(request, code, TOO_MUCH_UNREAD, throttle_time_ms=THROTTLE_MS)
@@ -344,7 +346,7 @@ def put_off(request: api.Request, step: Step[Any]) -> None:
 Decide = Callable[..., None]
 
 
-class Held(NamedTuple):
+class Current(NamedTuple):
     """What the shard has of an entity before a step; nothing: it is not there."""
 
     value: Any = None
@@ -386,14 +388,14 @@ def take(
     given: tuple[Any, ...],
     kind: "Kind",
     name: str,
-    held: Held,
+    held: Current,
     at: At,
-    around: Around,
+    context: StepContext,
 ) -> Outcome:
     """Let a kind judge for an entity, or for none."""
     value = held.value
     before = value if held.kind in (None, kind) else kind.adopt(value, at)
-    step = kind.STEP(kind, name, before, at, around)
+    step = kind.STEP(kind, name, before, at, context)
     decide(step, *given)
     # An empty entity of another kind that was judged and did not change keeps its kind.
     after = value if step.value is before else step.value
@@ -510,18 +512,18 @@ class Facts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the shard knows of a value without decoding it. Kept in the row; see `Kind.facts`."""
 
     #: Generation whose heartbeats change nothing but when a member was heard; or NO_ or ANY_.
-    quiet: int = NO_GENERATION
+    fast_path_generation: int = NO_GENERATION
     #: Not later than the earliest deadline, on the shard's clock.
     next_due_ms: int = NEVER
     #: Lowest and highest record whose answers somebody must be able to read first; -1: none.
-    waits_from: int = -1
-    waits_to: int = -1
+    first_unread_offset: int = -1
+    last_unread_offset: int = -1
     #: Shortest timeout of anybody who is waited for; 0: nobody (rule 1).
     timeout_ms: int = 0
     #: Partitions of the answers that members read.
     replies: tuple[int, ...] = ()
-    #: Not later than the first time at which `Kind.look` may find something to do.
-    look_at_ms: int = NEVER
+    #: Not later than the first time at which `Kind.maintain` may find something to do.
+    next_maintenance_ms: int = NEVER
     #: Upper bound of the row in the shard's blob, without its tables; by the value alone.
     size_bytes: int = 0
     #: Instance id of each static member to its member id.
@@ -535,12 +537,12 @@ class Facts(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Of an entity that is set aside: nothing is due, and nobody is waited for."""
         return msgspec.structs.replace(
             self,
-            quiet=NO_GENERATION,
+            fast_path_generation=NO_GENERATION,
             next_due_ms=NEVER,
-            waits_from=-1,
-            waits_to=-1,
+            first_unread_offset=-1,
+            last_unread_offset=-1,
             timeout_ms=0,
-            look_at_ms=NEVER,
+            next_maintenance_ms=NEVER,
         )
 
 
@@ -572,7 +574,7 @@ class Known(NamedTuple):
     counts: Mapping[str, int]
     #: The entries that were put or forgotten, by table, and what they were before.
     put: "Mapping[str, Sequence[Change]]" = MappingProxyType({})
-    #: Whether `Kind.look` has just been called.
+    #: Whether `Kind.maintain` has just been called.
     has_looked: bool = False
 
 
@@ -697,7 +699,7 @@ class Kind:
         """
         raise NotImplementedError(f"{self.NAME}: {due.name} of {step.name}")
 
-    def cover(self, value: Any, _published: int, _clock_ms: int) -> tuple[Any, list[str]]:
+    def outputs_visible(self, value: Any, _published: int, _clock_ms: int) -> tuple[Any, list[str]]:
         """Start what waited for answers to be visible; and the members heard of by that."""
         return value, []
 
@@ -705,7 +707,7 @@ class Kind:
         """Give everything that runs its full time again."""
         return value
 
-    def look(self, _step: Any, checked_ms: int) -> None:
+    def maintain(self, _step: Any, checked_ms: int) -> None:
         """Do what was due at a check: retention, expiry of ids. No tick is written for it."""
 
     def released(self, step: Any) -> None:

@@ -232,7 +232,7 @@ SHARD_IS_THROTTLED: Final = (
 Refused = tuple[ErrorCode, str | None] | None
 
 
-class AroundGroup(msgspec.Struct, frozen=True, kw_only=True):
+class GroupContext(msgspec.Struct, frozen=True, kw_only=True):
     """The state that all groups of a shard share, as far as a step may read it."""
 
     config: GroupConfig
@@ -267,7 +267,7 @@ class GroupStep(Step[G], ABC):
     DEAD: ClassVar[Any]
     #: Whether rows of commits are judged one by one, by `row_fault`.
     JUDGES_ROWS: ClassVar[bool] = False
-    family: AroundGroup
+    family: GroupContext
 
     @abstractmethod
     def commit_fault(self, request: api.OffsetCommit) -> Refused:

@@ -66,7 +66,7 @@ def next_look_ms(group: AnyGroup, known: Known) -> int:
     retention_ms = known.settings.config.offsets_retention_ms
     if known.has_looked:
         return first_expiry(group, known.row.entries(OFFSETS), retention_ms)
-    count, bound_ms = known.row.count(OFFSETS), known.facts.look_at_ms
+    count, bound_ms = known.row.count(OFFSETS), known.facts.next_maintenance_ms
     before: AnyGroup | None = known.value
     has_new_state = before is not group and (before is None or _has_new_state(before, group))
     is_anew = has_new_state or (OFFSETS.name in known.counts) != bool(count)
@@ -203,18 +203,18 @@ class GroupKind(Kind):
 
     def facts(self, value: AnyGroup, known: Known) -> Facts:
         before: AnyGroup | None = known.value
-        look_at_ms = next_look_ms(value, known)
+        next_maintenance_ms = next_look_ms(value, known)
         report = _report(known)
         if value is before:
-            return replace(known.facts, look_at_ms=look_at_ms, report=report)
+            return replace(known.facts, next_maintenance_ms=next_maintenance_ms, report=report)
         is_same_index = before is not None and _subscribed_as(before) == _subscribed_as(value)
         index = known.facts.index if is_same_index else self.topics_index(value)
-        waits_from, waits_to = _uncovered(value) or (-1, -1)
+        first_unread_offset, last_unread_offset = _uncovered(value) or (-1, -1)
         return replace(
             self.facts_of_members(value, known),
-            waits_from=waits_from,
-            waits_to=waits_to,
-            look_at_ms=look_at_ms,
+            first_unread_offset=first_unread_offset,
+            last_unread_offset=last_unread_offset,
+            next_maintenance_ms=next_maintenance_ms,
             index=index,
             report=report,
         )
@@ -223,7 +223,7 @@ class GroupKind(Kind):
     def facts_of_members(self, value: Any, known: Known) -> Facts:
         """All facts but those that both kinds find alike."""
 
-    def look(self, step: Any, checked_ms: int) -> None:
+    def maintain(self, step: Any, checked_ms: int) -> None:
         """Retention: forget the offsets, and the group, that were due at a check."""
         expire(step, checked_ms)
 

@@ -21,7 +21,7 @@ from coordlib.core.engine.time import Rate
 from coordlib.core.groups.assigned.protocol import ASSIGNED
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.group import (
-    AroundGroup,
+    GroupContext,
     GroupSettings,
     bounds_of,
     learn_topic_ids,
@@ -51,7 +51,7 @@ class GroupsState(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     #: The cluster's topics by partition count, as listed in the log so far; by name.
     topics: dict[str, int] = {}
-    #: The setting by which the rows' `look_at_ms` were found; they are found anew for another one.
+    #: The setting from which the rows' `next_maintenance_ms` were computed.
     retention_ms: int = 0
     #: Until when new groups have booked the shard's clock, in microseconds of it.
     free_us: int = 0
@@ -84,7 +84,7 @@ class Groups(Family):
         self.topics: Mapping[str, int]
         #: The ids that listings have shown, by topic.
         self.ids: TopicIds
-        self.context: AroundGroup
+        self.context: GroupContext
         self.learn(self._state.topics, self._state.ids)
         per_second = settings.config.new_groups_per_second_max
         #: By input topic, and the time on which it counts.
@@ -132,7 +132,7 @@ class Groups(Family):
     def learn(self, known: dict[str, int], ids: TopicIds) -> None:
         """The cluster's topics, by partition count, and their ids are these from now on."""
         self.topics, self.ids = known, ids
-        self.context = AroundGroup(
+        self.context = GroupContext(
             config=self.settings.config,
             throttle_ms=0,
             topics=known,
@@ -141,7 +141,7 @@ class Groups(Family):
             ids=ids,
         )
 
-    def context_of_new(self, at: At) -> AroundGroup:
+    def context_of_new(self, at: At) -> GroupContext:
         throttle_ms = self._new[at.topic].wait_ms(_time_of(at))
         return msgspec.structs.replace(self.context, throttle_ms=throttle_ms)
 

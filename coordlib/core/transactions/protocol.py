@@ -88,7 +88,7 @@ class Producers(Kind):
         return Facts(
             next_due_ms=self.next_due(value, {}).due_ms,
             timeout_ms=value.timeout_ms if is_open else 0,
-            look_at_ms=kept_until_ms if value.state in AT_REST else NEVER,
+            next_maintenance_ms=kept_until_ms if value.state in AT_REST else NEVER,
             size_bytes=value.size_bytes(),
             index=msgspec.Raw(_encode(value.waits)) if value.waits else NOT_INDEXED,
         )
@@ -107,7 +107,7 @@ class Producers(Kind):
             return value
         return msgspec.structs.replace(value, started_clock_ms=clock_ms)
 
-    def look(self, step: TransactionStep, checked_ms: int) -> None:
+    def maintain(self, step: TransactionStep, checked_ms: int) -> None:
         """Forget an id that was not used for long, unless a decision is under way."""
         value, kept_ms = step.live, step.family.config.retention_ms
         if value.state not in AT_REST or value.updated_clock_ms + kept_ms > checked_ms:
@@ -141,7 +141,7 @@ ID: Final = "id"
 class TransactionsState(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """What all ids of a shard share, in its blob."""
 
-    #: The setting by which the rows' `look_at_ms` were found; they are found anew for another one.
+    #: The setting from which the rows' `next_maintenance_ms` were computed.
     retention_ms: int = 0
     #: Until when new ids have booked the shard's clock, in microseconds of it.
     free_us: int = 0

@@ -83,7 +83,7 @@ class DescribeGroupResponse(Response, tag="DescribeGroup", frozen=True, kw_only=
 class DeleteGroup(InAnySpace, tag="DeleteGroup", frozen=True):
     """Delete an empty group with its offsets (KIP-229)."""
 
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
 
 
 class DeleteGroupResponse(Response, tag="DeleteGroup", frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ class RegisterBroker(ClusterRequest, tag="RegisterBroker", frozen=True, kw_only=
     A newer registration of a broker id wins over the older one, at once (KIP-343).
     """
 
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
 
     broker: Int32
     endpoints: Annotated[tuple[Endpoint, ...], Meta(min_length=1, max_length=limits.ENDPOINTS_MAX)]
@@ -257,7 +257,7 @@ class ReplicasDeletedResponse(Response, tag="ReplicasDeleted", frozen=True, kw_o
 class UnregisterBroker(ClusterRequest, tag="UnregisterBroker", frozen=True, kw_only=True):
     """Forget a broker that is Inactive for ever; no deletion waits for it any more."""
 
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
 
     broker: Int32
 

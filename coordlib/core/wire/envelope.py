@@ -103,7 +103,7 @@ class Waits(Enum):
     NEVER = 4
 
     @property
-    def is_free_beside(self) -> bool:
+    def is_free_in_other_inputs(self) -> bool:
         """Whether it never waits in an input that moves no clock."""
         return self in (Waits.AS_A_COMMIT, Waits.NEVER)
 
@@ -121,7 +121,7 @@ class Request(
     #: are None (the reasons are in history already, and a zombie repeats them), so are questions,
     #: commits, which have a line of their own (CommitRefused), and LeaveGroup, which is refused
     #: row by row in its answer.
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = None
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = None
 
     v: Literal[1]
     id: Annotated[str, Meta(min_length=1, max_length=limits.CORRELATION_ID_LENGTH_MAX)]

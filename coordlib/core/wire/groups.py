@@ -119,7 +119,7 @@ class JoinGroup(Request, tag="JoinGroup", kw_only=True, frozen=True):
     """Enter a group, or enter its next generation. `member` is empty at the first time."""
 
     WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
         {ErrorCode.MEMBER_ID_REQUIRED}
     )
 
@@ -204,7 +204,7 @@ class SyncGroup(Request, tag="SyncGroup", kw_only=True, frozen=True):
     """Ask for one's assignment; the leader's request carries all of them, or why there are none."""
 
     WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
         {ErrorCode.REBALANCE_IN_PROGRESS}
     )
 
@@ -259,7 +259,7 @@ class Subscribe(Request, tag="Subscribe", kw_only=True, frozen=True):
     """
 
     WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
         {ErrorCode.REBALANCE_IN_PROGRESS}
     )
 
@@ -354,7 +354,7 @@ class Release(InAnySpace, tag="Release", kw_only=True, frozen=True):
     """
 
     WAITS: ClassVar[Waits] = Waits.WITH_ITS_GROUP
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
 
     generation: Int32
     member: Name

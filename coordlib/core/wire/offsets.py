@@ -166,7 +166,7 @@ class OffsetFetchResponse(Response, tag="OffsetFetch", frozen=True, kw_only=True
 class OffsetDelete(Request, tag="OffsetDelete", kw_only=True, frozen=True):
     """Delete positions of topics that no member of the group subscribes to (KIP-496)."""
 
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
 
     topics: tuple[TopicPartitions, ...]
 
@@ -247,7 +247,7 @@ class DecidePending(Request, tag="DecidePending", kw_only=True, frozen=True):
     """How pending offsets are decided. Who may send it: `core/groups/offsets/pending.py`."""
 
     #: What comes too late is a normal case: two members may find out the same.
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
         {ErrorCode.INVALID_TXN_STATE}
     )
 

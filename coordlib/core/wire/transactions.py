@@ -53,7 +53,7 @@ class ProducerRequest(Request, frozen=True, kw_only=True):
 class TransactionRequest(ProducerRequest, frozen=True, kw_only=True):
     """A request of a producer in one of its epochs."""
 
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
         {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.THROTTLING_QUOTA_EXCEEDED}
     )
 
@@ -86,7 +86,7 @@ class InitProducerId(ProducerRequest, tag="InitProducerId", frozen=True, kw_only
     Without transactional id: for an idempotent producer, of which nothing is kept.
     """
 
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset(
         {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.THROTTLING_QUOTA_EXCEEDED}
     )
 
@@ -226,7 +226,7 @@ class TxnMarkersWrittenResponse(
 class AbortTransaction(ProducerRequest, tag="AbortTransaction", frozen=True, kw_only=True):
     """End the open transaction, by order of an operator."""
 
-    UNTOLD_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
+    UNREPORTED_REFUSALS: ClassVar[frozenset[ErrorCode] | None] = frozenset()
 
     reason: Reason | None = None
 

@@ -29,7 +29,7 @@ def commit(play: Play, now_ms: int, ticket: int, at: int = 1, **more: Any) -> li
     return play.say(sg.CommitOffsets(now_ms, ticket, (api.CommittedOffset("t", 0, at),), **more))
 
 
-def put_off(play: Play, now_ms: int = 100) -> api.Request:
+def throttle_request(play: Play, now_ms: int = 100) -> api.Request:
     """A commit of t-0 was asked, and throttled."""
     commit(play, now_ms, 1)
     asked = play.sent[-1]
@@ -50,7 +50,7 @@ def test_one_ends_with_its_generation() -> None:
     """Its repeat would be refused, as one of a generation that this member has left."""
     play = Play(assignor=cooperative.assignor())
     play.stable()
-    put_off(play)
+    throttle_request(play)
     assert kinds(play.say(sg.Received(110, notice()))) == ["OffsetCommit", "JoinGroup"]
     again, join = play.sent[-2:]
     throttled = play.response(again, api.OffsetCommitResponse, **THROTTLED)
@@ -99,7 +99,7 @@ def test_one_of_an_older_generation_is_not_put_off() -> None:
 def test_one_ends_with_its_membership() -> None:
     play = Play()
     play.stable()
-    put_off(play)
+    throttle_request(play)
     play.say(sg.Elapsed(3_000))
     again = next(each for each in reversed(play.sent) if isinstance(each, api.OffsetCommit))
     assert (
@@ -117,7 +117,7 @@ def test_one_ends_with_its_membership() -> None:
 def test_an_eager_rejoin_stands_behind_it() -> None:
     play = Play()
     play.stable()
-    put_off(play)
+    throttle_request(play)
     play.say(sg.Received(110, notice()))
     play.say(sg.Polled(120))
 
@@ -128,7 +128,7 @@ def test_an_eager_rejoin_stands_behind_it() -> None:
 def test_a_leave_stands_behind_it(is_closed: bool) -> None:
     play = Play()
     play.stable()
-    put_off(play)
+    throttle_request(play)
     play.say(sg.Close(110) if is_closed else sg.Unsubscribe(110))
     if not is_closed:
         play.say(sg.Polled(115))
@@ -146,7 +146,7 @@ def test_a_leave_stands_behind_it(is_closed: bool) -> None:
 def test_a_release_stands_behind_it() -> None:
     play = AssignedPlay()
     play.subscribed(0, 1)
-    put_off(play)
+    throttle_request(play)
     play.told(110, (1,), {44: (0,)})
 
     assert kinds(play.polled(200)) == ["Call", "OffsetCommit", "Release"]

@@ -31,7 +31,7 @@ class Asking:
         self.asks.ask(ticket, request, is_waited)
         return id_
 
-    def put_off(self, id_: str, now_ms: int, wait_ms: int = 1_000) -> list[sg.Output]:
+    def throttle_request(self, id_: str, now_ms: int, wait_ms: int = 1_000) -> list[sg.Output]:
         answer = api.OffsetCommitResponse(
             id=id_, client="c", group="g", cause="r0-1", error=THROTTLED.name,
             throttle_time_ms=wait_ms,
@@ -65,7 +65,7 @@ def test_a_commit_without_a_waiting_caller_is_written_again_after_the_time_named
     talk = Asking()
     first = talk.commit(1, 0, 1)
 
-    assert talk.put_off(first, now_ms=100) == []
+    assert talk.throttle_request(first, now_ms=100) == []
     assert talk.asks.due_ms() == 1_100
     assert talk.repeated(1_099) == {}
     again = talk.repeated(1_100)
@@ -79,7 +79,7 @@ def test_it_never_overtakes_a_later_commit() -> None:
     """Offsets are stored as given: an older one behind a newer one would bring records back."""
     talk = Asking()
     first = talk.commit(1, 0, 1)
-    talk.put_off(first, now_ms=100)
+    talk.throttle_request(first, now_ms=100)
     second = talk.commit(2, 1, 2)
     talk.accept(second, 200)
 
@@ -93,9 +93,9 @@ def test_one_that_later_commits_cover_ends_refused(is_asked_before_the_refusal: 
     first = talk.commit(1, 0, 1)
     if is_asked_before_the_refusal:
         second = talk.commit(2, 0, 1, is_waited=True)
-        talk.put_off(first, now_ms=100)
+        talk.throttle_request(first, now_ms=100)
     else:
-        talk.put_off(first, now_ms=100)
+        talk.throttle_request(first, now_ms=100)
         second = talk.commit(2, 0, 1)
     assert list(talk.asks.repeat(2_000)) == [], "nobody can tell yet which of them will stand"
     talk.accept(second, 2_010)
@@ -113,7 +113,7 @@ def test_it_goes_on_when_the_later_one_is_refused_for_good() -> None:
     """Else neither would stand, and the first one's caller would be told that the second does."""
     talk = Asking()
     first = talk.commit(1, 0, 1)
-    talk.put_off(first, now_ms=100)
+    talk.throttle_request(first, now_ms=100)
     second = talk.commit(2, 0, 1)
     assert talk.repeated(2_000) == {}
     talk.refuse(second, 2_050, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -125,7 +125,7 @@ def test_it_goes_on_when_the_later_one_is_refused_for_good() -> None:
 def test_partitions_that_the_later_one_could_not_write_go_on() -> None:
     talk = Asking()
     first = talk.commit(1, 0, 1)
-    talk.put_off(first, now_ms=100)
+    talk.throttle_request(first, now_ms=100)
     second = talk.commit(2, 0, 1)
     talk.accept(second, 200, api.FailedPartition("t", 1, "OFFSET_METADATA_TOO_LARGE"))
 
@@ -135,7 +135,7 @@ def test_partitions_that_the_later_one_could_not_write_go_on() -> None:
 def test_it_does_not_follow_a_later_one_that_may_be_in_the_log() -> None:
     talk = Asking()
     first = talk.commit(1, 0)
-    talk.put_off(first, now_ms=100)
+    talk.throttle_request(first, now_ms=100)
     second = talk.commit(2, 0)
     list(talk.asks.not_written(second, "timed out", 200))
 
@@ -148,8 +148,8 @@ def test_it_does_not_follow_a_later_one_that_may_be_in_the_log() -> None:
 def test_commits_that_are_put_off_are_repeated_in_their_order() -> None:
     talk = Asking()
     first, second = talk.commit(1, 0), talk.commit(2, 0)
-    talk.put_off(second, now_ms=100)
-    talk.put_off(first, now_ms=110)
+    talk.throttle_request(second, now_ms=100)
+    talk.throttle_request(first, now_ms=110)
 
     sent = [each.request for each in talk.asks.repeat_commits() if isinstance(each, sg.Send)]
 
@@ -161,7 +161,7 @@ def test_a_release_with_offsets_is_a_later_commit_too() -> None:
     """The partition's next owner begins at the released offset, and may commit at once."""
     talk = Asking()
     first = talk.commit(1, 0, 1)
-    talk.put_off(first, now_ms=100)
+    talk.throttle_request(first, now_ms=100)
     release = api.Release(
         v=1, id=talk.next_id(), client="c", group="g", generation=3, member="m", cause=5,
         offsets=(api.CommittedOffset("t", 1, 9),),
@@ -179,7 +179,7 @@ def test_a_commit_whose_caller_waits_is_the_callers_to_repeat() -> None:
     talk = Asking()
     id_ = talk.commit(1, 0, is_waited=True)
 
-    (answer,) = talk.put_off(id_, now_ms=100)
+    (answer,) = talk.throttle_request(id_, now_ms=100)
 
     assert isinstance(answer, sg.Answer)
     assert isinstance(answer.error, GroupError)

@@ -214,7 +214,7 @@ def test_a_clock_that_is_wrong_is_told_once_an_hour() -> None:
 
 def test_wrong_clocks_are_told_of_so_many_clients_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """INV-43: names are for nothing."""
-    monkeypatch.setattr(limits, "CLOCKS_TOLD_MAX", 3)
+    monkeypatch.setattr(limits, "CLOCKS_REPORTED_MAX", 3)
     talk = Talk()
     for n in range(5):
         talk.send(message("ClaimingPartition", client=f"c{n}", time_s=1))
@@ -245,8 +245,8 @@ def test_a_flood_of_refusals_leaves_few_lines() -> None:
             talk.end_batch()
     outputs = [*talk.outputs, *talk.end_batch()]
 
-    assert len(events(outputs, "HeartbeatRefused")) == limits.REFUSALS_TOLD_MAX
-    assert len(events(outputs, "MessageRejected")) == limits.REFUSALS_TOLD_MAX
+    assert len(events(outputs, "HeartbeatRefused")) == limits.REFUSALS_REPORTED_MAX
+    assert len(events(outputs, "MessageRejected")) == limits.REFUSALS_REPORTED_MAX
 
 
 def test_what_fills_silence_is_no_refusal() -> None:
@@ -268,7 +268,7 @@ def test_refusals_are_counted_together_where_nothing_is_known() -> None:
         talk.send(message("ReleasingPartition", client="b", epoch=0, group=f"h{n}"))
     talk.end_batch()
 
-    assert len(events(talk.outputs, "ReleaseRefused")) == limits.REFUSALS_TOLD_MAX
+    assert len(events(talk.outputs, "ReleaseRefused")) == limits.REFUSALS_REPORTED_MAX
     assert decode_blob(talk.claims.encode()).refusals_of == []
 
 

@@ -92,5 +92,5 @@ def test_ever_new_ids_fill_the_cluster_and_are_refused_then(fleet: Fleet) -> Non
     assert sum(b"GROUP_MAX_SIZE_REACHED" in each for each in words) == refused
     lines = [each.value or b"" for each in outcome.outputs if each.topic == EVENTS]
     told = sum(b"RequestRejected" in each for each in lines)
-    assert told <= limits.REFUSALS_TOLD_MAX + refused // limits.REFUSALS_TOLD_EVERY
+    assert told <= limits.REFUSALS_REPORTED_MAX + refused // limits.REFUSALS_REPORTED_EVERY
     assert judged(fleet, [0, 1, 2])[1].brokers.keys() == cluster.brokers.keys(), "known ones may"

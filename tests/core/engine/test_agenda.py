@@ -18,9 +18,9 @@ INTERVAL_MS = 100
 def draw(luck: Random) -> Facts:
     return Facts(
         next_due_ms=luck.choice([NEVER, luck.randrange(1_000)]),
-        waits_from=luck.choice([-1, luck.randrange(9)]),
+        first_unread_offset=luck.choice([-1, luck.randrange(9)]),
         timeout_ms=luck.choice([0, 6_000, 10_000, 30_000]),
-        look_at_ms=luck.choice([NEVER, luck.randrange(1_000)]),
+        next_maintenance_ms=luck.choice([NEVER, luck.randrange(1_000)]),
         size_bytes=luck.randrange(500),
     )
 
@@ -62,7 +62,7 @@ def test_an_empty_shard_has_the_clock_of_nobody() -> None:
 def test_what_is_due_now_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 2: a deadline or a look at this very millisecond is not left to the next record."""
     agenda = Agenda(
-        [note([(("group", "g"), Facts(next_due_ms=500, look_at_ms=401), 0)])], INTERVAL_MS
+        [note([(("group", "g"), Facts(next_due_ms=500, next_maintenance_ms=401), 0)])], INTERVAL_MS
     )
 
     assert [agenda.has_due(at_ms) for at_ms in (499, 500)] == [False, True]

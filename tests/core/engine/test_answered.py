@@ -22,10 +22,10 @@ from coordlib.core.engine.effects import (
     GROUPS,
     REQUESTS,
     RESPONSES,
-    Answered,
-    Asked,
     At,
     Output,
+    SizedRequest,
+    UnreadOutputs,
     bytes_max,
     counted_bytes,
 )
@@ -71,8 +71,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- the count ----------------------------------------------------------------------------------
 
 
-def asked(request: api.Request, size_bytes: int = 0) -> Asked:
-    return Asked(request, size_bytes)
+def asked(request: api.Request, size_bytes: int = 0) -> SizedRequest:
+    return SizedRequest(request, size_bytes)
 
 
 def test_ordinary_requests_count_nothing() -> None:
@@ -93,13 +93,13 @@ def test_the_bound_of_a_shard_is_a_share_of_what_all_have() -> None:
 
 def test_what_is_covered_counts_no_more() -> None:
     """A tick tells that readers can see everything up to a record."""
-    count = Answered([], 64 * limits.MIB)
+    count = UnreadOutputs([], 64 * limits.MIB)
     for offset in (3, 5, 9):
         count.count(offset, answered.ROW_BYTES)
 
-    count.cover(5)
+    count.outputs_visible(5)
     assert (count.rows, count.total_bytes) == (((9, answered.ROW_BYTES),), answered.ROW_BYTES)
-    count.cover(20)
+    count.outputs_visible(20)
     assert (count.rows, count.total_bytes) == ((), 0)
 
 
@@ -108,23 +108,23 @@ def test_a_tick_is_owed_before_anybody_has_to_wait() -> None:
     most = 4 * limits.MIB
     least = most // answered.OWED_SHARE
 
-    assert Answered((), most).owed == -1
-    assert Answered(((3, 5), (7, least - 6)), most).owed == -1
-    assert Answered(((3, 5), (7, least - 5)), most).owed == 7
+    assert UnreadOutputs((), most).owed == -1
+    assert UnreadOutputs(((3, 5), (7, least - 6)), most).owed == -1
+    assert UnreadOutputs(((3, 5), (7, least - 5)), most).owed == 7
     for request in (fetch("a"), commit("a"), join("a")):
-        count = Answered([(7, least)], most)
+        count = UnreadOutputs([(7, least)], most)
         assert not count.must_wait(asked(request), 16 * limits.MIB, is_unread=True)
 
 
 def test_small_counts_share_a_row() -> None:
     """The rows are state, and stand in the marker: some hundred at most, whatever is asked."""
-    count = Answered([], 64 * limits.MIB)
+    count = UnreadOutputs([], 64 * limits.MIB)
     for offset in range(100_000):
         count.count(offset, 600)
 
     assert len(count.rows) <= 60_000_000 // answered.ROW_BYTES + 1
     assert count.total_bytes == 60_000_000
-    assert Answered(count.rows, 64 * limits.MIB).rows == count.rows
+    assert UnreadOutputs(count.rows, 64 * limits.MIB).rows == count.rows
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_who_waits(
     request_: api.Request, total: int, size: int, is_unread: bool, waits: bool
 ) -> None:
     """The table at the head of effects.py."""
-    count = Answered([(0, total)], 64 * limits.MIB)
+    count = UnreadOutputs([(0, total)], 64 * limits.MIB)
 
     assert count.must_wait(asked(request_), size, is_unread) is waits
 
@@ -681,7 +681,7 @@ def drawn(seed: int) -> tuple[list[InputRecord], ShardSettings]:
 @pytest.mark.usefixtures("tiny")
 def test_the_cut_of_a_random_log_shows_nowhere() -> None:
     """INV-02, INV-15: with refusals, deadlines that wait, and everything else that happens."""
-    put_off, refused = Counter[bool](), 0
+    throttle_request, refused = Counter[bool](), 0
     for seed in range(6):
         records, how = drawn(seed)
         luck = Random(seed)
@@ -693,9 +693,9 @@ def test_the_cut_of_a_random_log_shows_nowhere() -> None:
         assert compacted(outputs) == compacted(other_outputs)
         assert blob == other_blob
         refused += sum(THROTTLED.encode() in (o.value or b"") for o in outputs)
-        put_off[any_is_put_off(records, how)] += 1
+        throttle_request[any_is_put_off(records, how)] += 1
     assert refused > 30
-    assert put_off[True] > 0
+    assert throttle_request[True] > 0
 
 
 def any_is_put_off(records: list[InputRecord], how: ShardSettings) -> bool:

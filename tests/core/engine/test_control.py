@@ -165,7 +165,7 @@ def test_a_flood_of_forged_records_has_a_line_for_every_thousandth() -> None:
     job = Job()
     lines = [line for _ in range(2_000) for line in job.talk.send(codec.encode(FORGED["tick"]))]
 
-    assert len(lines) == limits.REFUSALS_TOLD_MAX + 2
+    assert len(lines) == limits.REFUSALS_REPORTED_MAX + 2
 
 
 def test_a_control_record_among_positions_is_misplaced() -> None:

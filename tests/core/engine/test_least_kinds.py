@@ -157,7 +157,7 @@ class Clubs(Kind):
         if value is known.value:
             return known.facts
         return Facts(
-            quiet=ANY_GENERATION,
+            fast_path_generation=ANY_GENERATION,
             next_due_ms=self.next_due(value, known.row.heard).due_ms,
             timeout_ms=min(value.members.values(), default=0),
             replies=(0,),
@@ -219,9 +219,9 @@ class Leases(Kind):
         return Leased(group=name, until_ms=at.clock_ms)
 
     def facts(self, value: Leased, known: Known) -> Facts:
-        return Facts(look_at_ms=value.until_ms, size_bytes=128)
+        return Facts(next_maintenance_ms=value.until_ms, size_bytes=128)
 
-    def look(self, step: Step[Leased], checked_ms: int) -> None:
+    def maintain(self, step: Step[Leased], checked_ms: int) -> None:
         if step.live.until_ms <= checked_ms:
             step.record("LeaseEnded")
             step.delete()

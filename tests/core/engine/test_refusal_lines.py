@@ -8,7 +8,7 @@ from coordlib.core.engine.effects import EVENTS, RESPONSES
 from tests.tools import assigned_groups as assigned
 from tests.tools.driving import Conversation, commit, heartbeat, join, settings, settled
 
-FIRST, EVERY = limits.REFUSALS_TOLD_MAX, limits.REFUSALS_TOLD_EVERY
+FIRST, EVERY = limits.REFUSALS_REPORTED_MAX, limits.REFUSALS_REPORTED_EVERY
 
 
 def flood(talk: Conversation, joins: int, group: str = "g", **fields: Any) -> None:

@@ -174,11 +174,11 @@ def test_a_hostile_client_writes_at_most_one_line_per_request() -> None:
     talk = stable()
     before = len(events(talk))
     name = "€" * 50
-    for number in range(limits.REFUSALS_TOLD_MAX // 2):
+    for number in range(limits.REFUSALS_REPORTED_MAX // 2):
         talk.send(join(name, f"j{number}", member="€" * 83, protocols={"€" * 83: b"m" * 1_000}))
         talk.send(sync(name, 2, "€" * 83, assignments={LEADER: b"p" * 100_000}))
 
-    assert len(events(talk)) - before == limits.REFUSALS_TOLD_MAX
+    assert len(events(talk)) - before == limits.REFUSALS_REPORTED_MAX
     assert max(len(o.value or b"") for o in talk.outputs[-200:]) < 2_000
 
 

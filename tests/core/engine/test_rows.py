@@ -7,7 +7,7 @@ import pytest
 
 from coordlib import limits
 from coordlib.core.engine import effects as fx
-from coordlib.core.engine.effects import REQUESTS, Answered, At, Outbox, Output, Refusals
+from coordlib.core.engine.effects import REQUESTS, At, Outbox, Output, Refusals, UnreadOutputs
 from coordlib.core.engine.tables import Entries, StoredTable
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.offsets.tables import OFFSETS
@@ -71,13 +71,13 @@ def test_a_deleted_group_gives_its_bytes_back_in_its_batch() -> None:
 
 def test_what_shares_a_row_is_covered_with_the_newest_of_it() -> None:
     """INV-68: a tick that covers the older of two has not shown the newer to anybody."""
-    count = Answered([], 64 * limits.MIB)
+    count = UnreadOutputs([], 64 * limits.MIB)
     count.count(3, 500)
     count.count(5, 600)
 
-    count.cover(4)
+    count.outputs_visible(4)
     assert count.rows == ((5, 1_100),)
-    count.cover(5)
+    count.outputs_visible(5)
     assert (count.rows, count.total_bytes) == ((), 0)
 
 
@@ -149,7 +149,7 @@ def test_a_restored_row_has_the_facts_of_its_entries(is_living: bool) -> None:
     talk.end_batch_raw()
 
     (row,) = decode_blob(restored(talk.outputs, position)).rows
-    assert (row.tables[OFFSETS.name].count, row.facts.look_at_ms) == (1, 0)
+    assert (row.tables[OFFSETS.name].count, row.facts.next_maintenance_ms) == (1, 0)
 
 
 # ---- quarantine ---------------------------------------------------------------------------------

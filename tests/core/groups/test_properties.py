@@ -238,12 +238,12 @@ def check_numbers(shard: Shard) -> None:
         assert due.due_ms > shard.clock_ms  # INV-33
         if facts.next_due_ms < NEVER:
             assert (facts.next_due_ms, key) in shard._agenda.due
-        assert (key in shard._agenda.uncovered) == (facts.waits_from >= 0)
-        assert facts.waits_from < 0 or facts.waits_from > shard.published
+        assert (key in shard._agenda.uncovered) == (facts.first_unread_offset >= 0)
+        assert facts.first_unread_offset < 0 or facts.first_unread_offset > shard.published
         offsets = list(offsets_of(cell))
         assert sum(cell.counts.values()) == len(offsets) == len({place[:2] for place in offsets})
-        assert facts.look_at_ms <= kind.first_expiry(group, offsets_of(cell), retention_ms)
-        if facts.look_at_ms < NEVER:
+        assert facts.next_maintenance_ms <= kind.first_expiry(group, offsets_of(cell), retention_ms)
+        if facts.next_maintenance_ms < NEVER:
             assert (shard._agenda.check_of(facts), key) in shard._agenda.looks
         assert_as_new(cell, shard)
         assert cell.entry_bytes == counted_anew(offsets)

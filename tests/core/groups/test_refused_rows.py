@@ -137,14 +137,14 @@ def test_a_flood_of_refused_rows_is_thinned_like_other_refusals() -> None:
     """A zombie commits in a loop what was given to another."""
     talk = assigned.stable()
     before = talk.send(fetch("x"))
-    for number in range(limits.REFUSALS_TOLD_MAX + 30):
+    for number in range(limits.REFUSALS_REPORTED_MAX + 30):
         row = api.CommittedOffset("t", 2, number)
         talk.send(commit("a", 2, assigned.A, offsets=(row,)))
     talk.wait(2 * limits.REFUSALS_WINDOW_MS)
     talk.send(commit("x", 9, "nobody"))
 
     told = [event for event in events(talk) if event["type"] == "CommitRefused"]
-    assert len(told) == limits.REFUSALS_TOLD_MAX + 1
+    assert len(told) == limits.REFUSALS_REPORTED_MAX + 1
     assert told[-1]["detail"]["untold"] == 30
     assert talk.send(fetch("x")) == before
 

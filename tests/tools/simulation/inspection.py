@@ -248,10 +248,10 @@ class Inspector:
                 raise Violation(f"INV-13: {row.name} is unsound after a batch: {broken}") from None
             self._sound[key] = hard
         for row in state.rows:
-            waits_from = row.facts.waits_from
-            if 0 <= waits_from <= state.published:
+            first_unread_offset = row.facts.first_unread_offset
+            if 0 <= first_unread_offset <= state.published:
                 raise Violation(
-                    f"rule 3: {row.name} waits until readers can see record {waits_from}, and a "
+                    f"rule 3: {row.name} waits for readers of record {first_unread_offset}, and a "
                     f"tick has covered {state.published}"
                 )
         kept = sum(row.facts.size_bytes + _entry_bytes(row) for row in state.rows)

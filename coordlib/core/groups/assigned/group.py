@@ -330,7 +330,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, dict=True, tag_field="kin
     def index_bytes(self) -> int:
         """An upper bound of the size in the blob of the topics that it subscribes to."""
         of_all = sum(member.subscription_bytes for member in self.members.values())
-        return INDEX_FRAME_BYTES + min(of_all, limits.WISHES_BYTES_MAX)
+        return INDEX_FRAME_BYTES + min(of_all, limits.SUBSCRIPTION_INDEX_BYTES_MAX)
 
     @property
     def kept_bytes(self) -> int:

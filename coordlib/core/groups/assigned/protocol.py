@@ -77,7 +77,7 @@ class Assigned(GroupKind):
     def facts_of_members(self, value: Group, known: Known) -> Facts:
         return Facts(
             # Rule 13: any heartbeat of a live member is a sign of life.
-            quiet=ANY_GENERATION if value.members else NO_GENERATION,
+            fast_path_generation=ANY_GENERATION if value.members else NO_GENERATION,
             next_due_ms=self.next_due(value, known.row.heard).due_ms,
             timeout_ms=shortest_timeout_ms(value),
             replies=tuple(sorted({member.reply for member in value.members.values()})),
@@ -114,7 +114,9 @@ class Assigned(GroupKind):
         division.renew(step, reason, detail if len(removed) == 1 else {"removed": len(removed)})
         reconciliation.tell(step, before)
 
-    def cover(self, value: Group, published: int, clock_ms: int) -> tuple[Group, list[str]]:
+    def outputs_visible(
+        self, value: Group, published: int, clock_ms: int
+    ) -> tuple[Group, list[str]]:
         """Start what waited for outputs up to `published` to be visible (rule 3).
 
         Returns the group, and the members whose session starts now.

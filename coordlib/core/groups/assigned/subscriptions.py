@@ -158,7 +158,7 @@ _decode: Final = msgspec.msgpack.Decoder(SubscriptionIndex).decode
 
 
 def index_of(group: Group, /) -> msgspec.Raw:
-    """For the group's row. UNKNOWN_WISHES: they are too large to be kept twice."""
+    """For the group's row. UNKNOWN_TOPICS: they are too large to be kept twice."""
     members = group.members.values()
     if not members or group.is_quarantined:
         return NO_TOPICS
@@ -167,7 +167,7 @@ def index_of(group: Group, /) -> msgspec.Raw:
     expressions = {(m.pattern, m.exclude) for m in members if m.pattern is not None}
     in_order = sorted(expressions, key=lambda each: (each[0], each[1] is not None, each[1] or ""))
     encoded = _encode(SubscriptionIndex(sorted(topics), in_order))
-    is_small = len(encoded) <= limits.WISHES_BYTES_MAX
+    is_small = len(encoded) <= limits.SUBSCRIPTION_INDEX_BYTES_MAX
     return msgspec.Raw(encoded) if is_small else UNKNOWN_TOPICS
 
 

@@ -155,7 +155,7 @@ def _divide(holdings: Holdings, capacities: list[int]) -> Shares:
         if load > due[number]:
             _take_highest(holdings, number, load - due[number])
     free = ((topic, each) for topic in holdings.topics for each in holdings.free(topic))
-    # Around the members that are short, so that none gets a whole topic where there are many.
+    # StepContext the members that are short, so that none gets a whole topic where there are many.
     short = [number for number, load in enumerate(holdings.loads) if load < due[number]]
     while short:
         for number in short:

@@ -68,7 +68,7 @@ class Classic(GroupKind):
     def facts_of_members(self, value: Group, known: Known) -> Facts:
         members = value.members.values()
         return Facts(
-            quiet=value.generation if value.state in _QUIET else NO_GENERATION,
+            fast_path_generation=value.generation if value.state in _QUIET else NO_GENERATION,
             next_due_ms=self.next_due(value, known.row.heard).due_ms,
             timeout_ms=shortest_timeout_ms(value),
             replies=tuple(sorted(set(map(_reply, members)))),
@@ -115,7 +115,9 @@ class Classic(GroupKind):
             reason = "session expired" if due.kind == SESSION else "never answered while joining"
             _expire(step, step.live.members[due.member], reason)
 
-    def cover(self, value: Group, published: int, clock_ms: int) -> tuple[Group, list[str]]:
+    def outputs_visible(
+        self, value: Group, published: int, clock_ms: int
+    ) -> tuple[Group, list[str]]:
         """Start what waited for outputs up to `published` to be visible (rule 3).
 
         Returns the group, and the members whose session starts now.

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from coordlib.config import GroupConfig
 from coordlib.core.engine.effects import REQUESTS
-from coordlib.core.engine.step import put_off
+from coordlib.core.engine.step import throttle_request
 from coordlib.core.engine.tables import Entries, name_bytes
 from coordlib.core.groups.group import GroupStep, Refused
 from coordlib.core.groups.offsets import pending
@@ -53,7 +53,7 @@ def offset_commit(step: GroupStep[Any], request: api.OffsetCommit) -> None:
         )
         return
     if step.must_wait(len(request.offsets) * (ROW_OUTPUT_BYTES_MIN + len(step.name))):
-        put_off(request, step)
+        throttle_request(request, step)
         return
     room_bytes = step.members_room_bytes if request.generation >= 0 else step.room_bytes
     if step.value is None:

@@ -26,7 +26,7 @@ from tests.tools.assigned_groups import (
     told,
     topics,
 )
-from tests.tools.core import around
+from tests.tools.core import context
 from tests.tools.driving import Conversation, heartbeat, leave
 
 #: What all tests here look at is made once, and not in each process.
@@ -179,7 +179,7 @@ def test_events_lead_where_the_table_says_and_nowhere_else(
 def test_a_change_that_is_not_in_the_table_is_refused(before: State, state: State) -> None:
     """INV-12: the step is undone, instead of a group that nobody can lead out again."""
     at = At(0, 1, REQUESTS, 7, 1_000, 1_000, "t", 1, "r0-7")
-    step = Step(ASSIGNED, "g", Group(group="g", state=before), at, around(driving.SETTINGS))
+    step = Step(ASSIGNED, "g", Group(group="g", state=before), at, context(driving.SETTINGS))
 
     if before is state or (before, state) in LEGAL:
         step.enter(state)

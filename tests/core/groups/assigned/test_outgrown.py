@@ -35,7 +35,7 @@ from tests.tools.assigned_groups import (
     subscribe,
     topics,
 )
-from tests.tools.core import InputRecord, around, fold
+from tests.tools.core import InputRecord, context, fold
 from tests.tools.driving import SETTINGS, START_MS, Conversation, leave, settings
 
 #: The first record of a shard.
@@ -298,7 +298,7 @@ def test_however_a_topic_is_divided_it_takes_no_more_than_was_counted(seed: int)
     members, name = luck.randint(1, 6), "n" * luck.randint(1, 249)
     count = luck.choice([1, 2, 7, 40, 300])
     how = settings(max_size=members)
-    step = Step(ASSIGNED, "g", Group(group="g"), BEGIN, around(how))
+    step = Step(ASSIGNED, "g", Group(group="g"), BEGIN, context(how))
 
     kept: list[Partitions] = []
     for pieces in (1, limits.GRANTS_PER_MEMBER_MAX, limits.DEMANDS_PER_MEMBER_MAX):
@@ -349,7 +349,7 @@ _NOTHING: dict[str, object] = {"grants": (), "demands": (), "target": {}}
 
 def _draft() -> Step:
     how = settings()
-    return Step(ASSIGNED, "g", Group(group="g"), BEGIN, around(how))
+    return Step(ASSIGNED, "g", Group(group="g"), BEGIN, context(how))
 
 
 # ---- a refusal as the last resort of admission --------------------------------------------------

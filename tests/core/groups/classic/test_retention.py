@@ -181,7 +181,7 @@ def test_a_topic_that_is_given_up_late_expires_after_the_rebalance() -> None:
 
     cell = talk.shard.groups["g"]
     first_ms = kind.first_expiry(talk.group(), offsets_of(cell), 10 * MINUTE_MS)
-    assert cell.facts.look_at_ms == first_ms == talk.shard.clock_ms
+    assert cell.facts.next_maintenance_ms == first_ms == talk.shard.clock_ms
     assert expired(live(talk, 2 * MINUTE_MS, 2))[0] == "commit u/1 gone"
 
 
@@ -310,7 +310,7 @@ def test_offsets_alone_make_no_ticks() -> None:
     talk.send(commit("tool"))
 
     assert talk.shard.status().has_deadline is False
-    assert talk.shard.groups["g"].facts.look_at_ms == START_MS + 10 * MINUTE_MS
+    assert talk.shard.groups["g"].facts.next_maintenance_ms == START_MS + 10 * MINUTE_MS
 
 
 def test_another_retention_counts_at_once() -> None:

@@ -7,7 +7,7 @@ from coordlib.core.engine.effects import REQUESTS, At, BrokenInvariant
 from coordlib.core.groups.classic.group import Group, State, Step
 from coordlib.core.groups.classic.protocol import CLASSIC
 from coordlib.core.groups.classic.rebalance import select_protocol
-from tests.tools.core import around
+from tests.tools.core import context
 from tests.tools.driving import LEADER, SETTINGS, STATES, settled
 
 AT = At(0, 1, REQUESTS, 7, 5, 5, "t", 1, "r0-7")
@@ -30,7 +30,7 @@ LEGAL = {
 def test_a_state_follows_along_the_table_only(before: State, after: State) -> None:
     """INV-12. testEmptyToStableIllegalTransition and its like: a step that would go another way
     is given up, and its group is set aside as it was."""
-    step = Step(CLASSIC, "g", Group(group="g", state=before), AT, around(SETTINGS))
+    step = Step(CLASSIC, "g", Group(group="g", state=before), AT, context(SETTINGS))
 
     if (before.value, after.value) in LEGAL:
         step.enter(after)
