@@ -43,6 +43,7 @@ lock: | $(BIN)/python  ## pin the newest packages that pyproject.toml allows (th
 checksums: $(INSTALLED)  ## accept what coordlib/conf/jars.xml now resolves to (then read the diff)
 	@$(BIN)/python -m coordlib.local.jars --write-checksums
 
+PYTEST := $(BIN)/python -m pytest
 # Its warning is about the next version of MkDocs, which is not installed here.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 .PHONY: docs
@@ -50,14 +51,14 @@ docs: $(INSTALLED)  ## the documentation as a site: build/site/index.html
 	$(MKDOCS) build --config-file conf/mkdocs.yml
 
 .PHONY: check
-check: $(INSTALLED)  ## lint, format, types, direction of imports, links of the documentation
+check: $(INSTALLED)  ## lint, format, types, direction of imports, links of the documentation, size of files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(MKDOCS) build --quiet --config-file conf/mkdocs.yml
+	$(PYTEST) --quiet tests/architecture/test_house.py
 
-PYTEST := $(BIN)/python -m pytest
 # What shares one job runs in one process, what shares one Spark in another (tests/conftest.py): these wait more than they
 # compute, so four processes keep two cores busy.
 STACK := -n 4 --dist loadgroup --durations=20 --durations-min=5
