@@ -55,7 +55,7 @@ def test_the_shard_under_heartbeats_is_stable() -> None:
     for cell in shard.groups.values():
         assert cell.value is not None
         assert (cell.value.state, len(cell.value.members)) == ("Stable", 2)
-        assert cell.facts.quiet == 2
+        assert cell.facts.fast_path_generation == 2
 
 
 def test_heartbeats_are_counted_also_in_batches_larger_than_the_groups() -> None:

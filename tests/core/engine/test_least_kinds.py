@@ -373,7 +373,7 @@ def test_a_look_that_leaves_what_is_due_comes_again_at_the_next_check(
 ) -> None:
     """An id that is in use is due and stays: the shard must neither hang nor forget it."""
     looks: list[int] = []
-    monkeypatch.setattr(Leases, "look", lambda _, __, checked_ms: looks.append(checked_ms))
+    monkeypatch.setattr(Leases, "maintain", lambda _, __, checked_ms: looks.append(checked_ms))
     talk = Conversation()
     said(talk, asks(Lease))
     for _ in range(45):

@@ -241,7 +241,7 @@ def test_a_quiet_heartbeat_after_it_takes_no_number_of_a_line() -> None:
 @pytest.mark.parametrize(
     ("function", "request_"),
     [
-        ("cover", api.Tick(v=1, published=1)),
+        ("outputs_visible", api.Tick(v=1, published=1)),
         ("facts", api.Tick(v=1, published=1)),
         ("facts", join("b")),
         ("sessions", join("b")),
@@ -271,7 +271,7 @@ def test_a_defect_in_a_release_leaves_the_group_set_aside() -> None:
     """The operator hears that it is not available, and may try again when the job is fixed."""
     talk = Conversation(PRODUCTION)
     talk.send(join("a"))
-    with unwritable(CLASSIC, "cover"):
+    with unwritable(CLASSIC, "outputs_visible"):
         talk.tick()
 
     def raising(*_: object) -> None:

@@ -341,13 +341,13 @@ def test_a_longer_retention_counts_at_once() -> None:
 def test_offsets_are_read_for_retention_once_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither every batch nor every check decodes every group."""
     looks = []
-    look = CLASSIC.look
+    look = CLASSIC.maintain
 
     def counted(step: Any, checked_ms: int) -> None:
         looks.append(step.name)
         look(step, checked_ms)
 
-    monkeypatch.setattr(CLASSIC, "look", counted)
+    monkeypatch.setattr(CLASSIC, "maintain", counted)
     talk = Conversation(HOW)
     for _ in range(60):
         talk.send(commit("tool"), after_ms=MINUTE_MS)
