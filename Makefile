@@ -76,10 +76,10 @@ test-stack: setup  ## the others, on a broker, a job and a Spark of their own
 	$(PYTEST) -m "(stack or fault) and not chaos" $(STACK)
 
 .PHONY: chaos
-chaos: setup  ## break real stacks in every way that is known, and what else takes minutes: most of an hour
+chaos: setup  ## break real stacks in every way that is known, and what else takes minutes: about an hour; a cut run goes on
 	@$(BIN)/python -m pip install --quiet -c $(LOCK) -e '.[chaos]' || \
 	  echo "Without libfaketime no broker's clock can be set: that scenario is skipped" >&2
-	$(PYTEST) -m "chaos or fault" --timeout=1200 --durations=0 --durations-min=1
+	$(PYTEST) -m "chaos or fault" --timeout=1200 --durations=0 --durations-min=1 --results build/chaos.txt
 
 .PHONY: up
 up: setup  ## broker and job on this machine (coord up)
@@ -95,9 +95,13 @@ demo: setup  ## a guided run in a folder of its own (ACT=classic or assigned: on
 
 SEEDS ?= 20000
 .PHONY: nightly
-nightly: $(INSTALLED)  ## simulated worlds for hours: each situation must have been met (SEEDS=20000); all examples of properties
+nightly: $(INSTALLED)  ## simulated worlds for hours: each situation must have been met (SEEDS=20000), 500 at a time, a cut run goes on; all examples of properties
 	COORD_ALL_EXAMPLES=1 $(PYTEST) -m "hypothesis and not chaos" tests/core
-	@$(BIN)/python -m tests.tools.sim --seeds $(SEEDS)
+	@mkdir -p build; touch build/nightly.txt; commit=$$(git describe --always --dirty --abbrev=40); \
+	for seed in $$(seq 0 500 $$(($(SEEDS) - 1))); do \
+	  grep -qx "$$commit $$seed" build/nightly.txt && continue; \
+	  $(BIN)/python -m tests.tools.sim --seed $$seed --seeds 500; echo "$$commit $$seed" >> build/nightly.txt; \
+	done
 
 .PHONY: bench
 bench: setup  ## measure latency and throughput on this machine
@@ -121,8 +125,8 @@ journey: $(INSTALLED)  ## which files a request passes (OF=heartbeat, commit, jo
 	@$(BIN)/python -m tests.tools.journey $(OF)
 
 .PHONY: mutants
-mutants: $(INSTALLED)  ## known bugs, one after another: the simulation must still find each (ONLY=name)
-	@$(BIN)/python -m tests.tools.mutants $(if $(ONLY),--only $(ONLY))
+mutants: $(INSTALLED)  ## known bugs, one after another: the simulation must still find each (ONLY=name); a cut run goes on
+	@$(BIN)/python -m tests.tools.mutants --results build/mutants.jsonl $(if $(ONLY),--only $(ONLY))
 
 EVERY ?= 20
 .PHONY: mutation

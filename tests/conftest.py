@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -33,7 +34,15 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # trap: another Python 
 RUN_VARIABLE = "COORD_TEST_RUN"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--results", type=Path, help="of what has passed; it is not run again")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if path := config.getoption("results"):
+        from tests.tools.results import PassedTests
+
+        config.pluginmanager.register(PassedTests(path))
     if not hasattr(config, "workerinput"):
         os.environ[RUN_VARIABLE] = uuid4().hex
         # Set-up may have made one; no test makes another in a folder of its own.

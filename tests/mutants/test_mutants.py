@@ -6,7 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.mutants import ROOT, Mutant, Unusable, hunt, must_apply, mutants, read
+from tests.tools import mutants as tool
+from tests.tools import results
+from tests.tools.mutants import (
+    ROOT,
+    Mutant,
+    Results,
+    Unusable,
+    Verdict,
+    hunt,
+    must_apply,
+    mutants,
+    read,
+)
 from tests.tools.simulation.claims.plan import KINDS as CLAIMS_KINDS
 from tests.tools.simulation.kinds import KINDS
 
@@ -86,6 +98,22 @@ def test_a_bug_may_be_caught_by_a_test() -> None:
 
     assert hunt(mutant).violation is not None
     assert hunt(replace(mutant, patch=None)).violation is None
+
+
+def test_a_run_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of results counts for the commit that it is of, and for no other."""
+    found = Verdict("a", "INV-01", 2, "INV-01: broken", 1, 0.5)
+    hunted: list[str] = []
+    monkeypatch.setattr(tool, "hunt", lambda mutant: hunted.append(mutant.name) or found)
+    mutant, file = named("published-before-visible"), tmp_path / "build" / "results.jsonl"
+
+    monkeypatch.setattr(results, "commit", lambda: "one")
+    assert Results(file).hunt(mutant) == Results(file).hunt(mutant) == found
+    assert hunted == [mutant.name]
+    assert Results(file).hunt(replace(mutant, seeds=99)) == found
+    monkeypatch.setattr(results, "commit", lambda: "another")
+    assert Results(file).hunt(mutant) == found
+    assert hunted == [mutant.name] * 3
 
 
 def test_a_test_that_is_not_there_is_an_error() -> None:

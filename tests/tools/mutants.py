@@ -1,6 +1,6 @@
 """Known bugs, still found: each is put into a copy of the package, and the simulation must see it.
 
-    python -m tests.tools.mutants [--only NAME] [--format json] [--without-baseline]
+    python -m tests.tools.mutants [--only NAME] [--results FILE] [--format json]
 
 A mutant is a file `tests/mutants/NN-name.patch`: a header, an empty line, a unified diff.
 
@@ -15,7 +15,8 @@ What no world shows soon enough a test may catch: `test: tests/client/test_x.py:
 place of faults and seeds.
 
 One that survives means that simulation or checks have become too weak: it is they that are fixed.
-The code as it is must pass the same seeds, so first it runs them.
+The code as it is must pass the same seeds, so first it runs them. A run that was cut goes on where
+its file of results ends, if the commit is the same.
 """
 
 import argparse
@@ -33,7 +34,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.tools import results
+from tests.tools.results import ROOT
+
 FOLDER: Final = ROOT / "tests" / "mutants"
 COPIED: Final = ("coordlib", "tests/__init__.py", "tests/tools")
 WORKERS: Final = 2
@@ -225,11 +228,40 @@ def say(text: str, is_json: bool) -> None:
     print(text, file=sys.stderr if is_json else sys.stdout, flush=True)
 
 
-def judged(some: list[Mutant], is_json: bool) -> list[Verdict]:
+class Results:
+    """Verdicts of this commit in a file, one a line; none: nothing is kept."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._commit = results.commit()
+        self._found: dict[tuple[Any, ...], Verdict] = {}
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for line in path.read_text().splitlines() if path.exists() else []:
+            row = json.loads(line)
+            if row.pop("commit") == self._commit:
+                of = tuple(row.pop("of"))
+                self._found[of] = Verdict(**row)
+
+    def hunt(self, mutant: Mutant) -> Verdict:
+        """As the function, unless the file has the verdict. Raises Unusable."""
+        of = (mutant.name, mutant.breaks, mutant.seeds, mutant.world, mutant.compares)
+        if of in self._found:
+            return self._found[of]
+        verdict = hunt(mutant)
+        if self._path is not None:
+            row = {"commit": self._commit, "of": of, **asdict(verdict)}
+            with self._path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        return verdict
+
+
+def judged(some: list[Mutant], is_json: bool, known: Results) -> list[Verdict]:
     """One after another as they end, in the order of the list."""
     verdicts = []
     with ThreadPoolExecutor(WORKERS) as pool:
-        for verdict in pool.map(hunt, some):
+        for verdict in pool.map(known.hunt, some):
             say(line_of(verdict), is_json)
             verdicts.append(verdict)
     return verdicts
@@ -240,16 +272,18 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAME", help="a part of the name")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     parser.add_argument("--without-baseline", action="store_true", help="not the code as it is")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="kept, and gone on with")
     options = parser.parse_args()
     is_json = options.format == "json"
     tell = partial(say, is_json=is_json)
+    known = Results(options.results)
     try:
         chosen = [each for each in mutants() if (options.only or "") in each.name]
         if not chosen:
             raise Unusable(f"no mutant is called {options.only}")
         tell(f"{'mutant':38} {'seed':>11} {'s':>6}  {'breaks':24} caught by")
-        sound = [] if options.without_baseline else judged(baselines(chosen), is_json)
-        found = judged(chosen, is_json)
+        sound = [] if options.without_baseline else judged(baselines(chosen), is_json, known)
+        found = judged(chosen, is_json, known)
     except Unusable as problem:
         print(problem, file=sys.stderr)
         return 1
