@@ -38,50 +38,50 @@ DEAD: Final = "Dead"
 #: Column to type, in Spark's spelling; DuckDB understands all of them too.
 COLUMNS: Final[dict[str, dict[str, str]]] = {
     EVENTS: {
-        "event_id": "STRING",
-        "time": "TIMESTAMP",
-        "date": "DATE",
-        "shard": "INT",
-        "log_offset": "BIGINT",
-        "group_id": "STRING",
-        "protocol": "STRING",
-        "type": "STRING",
-        "generation": "INT",
-        "member_id": "STRING",
-        "cause": "STRING",
-        "reason": "STRING",
-        "detail": "STRING",
-        "kind": "STRING",
-        "space": "STRING",
-        "transactional_id": "STRING",
+        "event_id": "STRING",  # `<incarnation>-<coordinate>-<number>`; unique
+        "time": "TIMESTAMP",  # of the log, when the request or deadline was judged
+        "date": "DATE",  # the day of `time` in UTC; the table is partitioned by it
+        "shard": "INT",  # partition of coord.requests
+        "log_offset": "BIGINT",  # of the record that caused the event
+        "group_id": "STRING",  # the group, cluster or transactional id; see `space`
+        "protocol": "STRING",  # the same as `kind`
+        "type": "STRING",  # such as MemberJoined; the wire format lists all types
+        "generation": "INT",  # of the group, after the event
+        "member_id": "STRING",  # the member that it concerns; in claims the client
+        "cause": "STRING",  # coordinate of the request, or `deadline:...`
+        "reason": "STRING",  # in words
+        "detail": "STRING",  # JSON, by type
+        "kind": "STRING",  # classic, assigned, claims, brokers, producer; null: no such group
+        "space": "STRING",  # claims, cluster, transaction; null: consumer groups
+        "transactional_id": "STRING",  # `group_id`, where it is one; else null
     },
     SNAPSHOTS: {
-        "as_of_time": "TIMESTAMP",
-        "group_id": "STRING",
-        "state": "STRING",
-        "generation": "INT",
-        "protocol": "STRING",
-        "leader": "STRING",
-        "members": "STRING",
-        "offsets": "STRING",
-        "places": "STRING",
+        "as_of_time": "TIMESTAMP",  # the log's time of the snapshot
+        "group_id": "STRING",  # the group
+        "state": "STRING",  # such as Stable; Dead: deleted; null: a row of offsets
+        "generation": "INT",  # the group's
+        "protocol": "STRING",  # the assignor that the group chose
+        "leader": "STRING",  # member id of the leader, in a classic group
+        "members": "STRING",  # JSON
+        "offsets": "STRING",  # JSON: committed offsets that changed
+        "places": "STRING",  # JSON: the partitions of `offsets`
     },
     LAG: {
-        "time": "TIMESTAMP",
-        "date": "DATE",
-        "group_id": "STRING",
+        "time": "TIMESTAMP",  # of the sample
+        "date": "DATE",  # the day of `time` in UTC; the table is partitioned by it
+        "group_id": "STRING",  # the group; see `space`
         "topic": "STRING",
         "partition": "INT",
-        "committed": "BIGINT",
-        "log_start": "BIGINT",
-        "log_end": "BIGINT",
-        "lag": "BIGINT",
-        "lag_seconds": "DOUBLE",
-        "is_at_least": "BOOLEAN",
-        "lost": "BIGINT",
-        "is_beyond_end": "BOOLEAN",
-        "kind": "STRING",
-        "space": "STRING",
+        "committed": "BIGINT",  # committed offset; null: it was deleted
+        "log_start": "BIGINT",  # first offset in the log; null: unknown
+        "log_end": "BIGINT",  # next offset to be written; null: unknown
+        "lag": "BIGINT",  # messages from `committed`, or from `log_start` if that is later
+        "lag_seconds": "DOUBLE",  # how long ago the log ended at `committed`; 0: all is read
+        "is_at_least": "BOOLEAN",  # `lag_seconds` is a lower bound
+        "lost": "BIGINT",  # messages that retention removed before they were committed
+        "is_beyond_end": "BOOLEAN",  # the log is shorter than what was committed
+        "kind": "STRING",  # as in events; null: a consumer group
+        "space": "STRING",  # as in events
     },
 }
 PARTITIONED_BY: Final[dict[str, tuple[str, ...]]] = {

@@ -266,7 +266,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
     # ---- what the user does -------------------------------------------------------------------
 
     def ready(self) -> None:
-        """Be Active: what it has is loaded. One that stops goes on."""
+        """Ask to become Active: its data is loaded. Cancels a `stop`."""
         self._give(bs.Ready(self._transport.now_ms()))
 
     def stop(self) -> None:

@@ -10,14 +10,14 @@ from typing import Final
 
 #: View name to query, as `views.VIEWS`.
 CLUSTER_VIEWS: Final[dict[str, str]] = {
-    # `n`: of events of one record, in their order.
+    # Events of clusters; `group_id` is the cluster. `n` counts the events of one record.
     "cluster_events": """
         SELECT event_id, time, date, shard, log_offset,
                TRY_CAST(regexp_extract(event_id, '([0-9]+)$', 1) AS BIGINT) AS n,
                group_id, type, generation, member_id, cause, reason, detail
         FROM events WHERE space = 'cluster'""",
-    # Every change of a leader, of in-sync replicas or of replicas. `life` counts the topics of a
-    # name, `deleted` is when this one was.
+    # One row for each change of a partition's leader, in-sync replicas or replicas. `life` counts
+    # the topics of one name; `deleted` is when this one was deleted.
     "partition_changes": """
         SELECT b.group_id, b.topic, b.partition, b.life, b.topic_id, b.time, b.was, b.leader,
                CASE WHEN b.leader >= 0 THEN b.incarnation END AS incarnation, b.leader_epoch,
@@ -62,7 +62,9 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                           WHERE type IN ('TopicCreated', 'TopicDeletionStarted', 'TopicDeleted',
                                          'BrokerRegistered')) AS u) AS a) AS b
         WHERE b.type = 'PartitionsChanged'""",
-    # One row for each leader epoch, those without a leader included: its first change began it.
+    # One row for each leader epoch, those without a leader included.
+    #
+    # Its first change began it.
     "leader_epochs": """
         SELECT t.group_id, t.topic, t.partition, t.life, t.was, t.leader, t.incarnation,
                t.leader_epoch, t.fence, t.isr, t.time AS since,
@@ -74,14 +76,15 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                                            ORDER BY log_offset, n) AS k
               FROM partition_changes) AS t
         WHERE t.k = 1""",
-    # Who led a partition from when to when. A leader that goes on under a new epoch has a row for
-    # each; such an epoch that no election began, a reassignment did. `unproved`: the leader before
-    # it was a legacy broker, of which nobody knew whether it had stopped.
+    # One row for each leader epoch with a leader, from `since` to `until`. A null `election`: the
+    # end of a reassignment began the epoch. `unproved`: the leader before it was a legacy broker,
+    # of which nothing proved that it had stopped.
     "leaders": """
         SELECT group_id, topic, partition, leader, incarnation, leader_epoch, fence, since, until,
                election, reason, unproved, utc_date(since) AS date
         FROM leader_epochs WHERE leader >= 0""",
-    # When nobody led a partition, and why that began.
+    # One row for each time without a leader: `was` led before, `why` no broker could lead, and the
+    # `reason` of the change.
     "leaderless": """
         SELECT l.group_id, l.topic, l.partition, l.leader_epoch, l.since, l.until, l.was,
                CASE WHEN l.deleting <= l.log_offset THEN 'topic is being deleted'
@@ -95,7 +98,7 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                    FROM cluster_events WHERE type = 'HandOverDelayed') AS h
         ON h.group_id = l.group_id AND h.log_offset = l.log_offset AND h.broker = l.was
         WHERE l.leader < 0""",
-    # The in-sync replicas of a partition from when to when.
+    # One row for each set of in-sync replicas of a partition, from `since` to `until`.
     "isr_history": """
         SELECT i.group_id, i.topic, i.partition, i.isr, i.replicas, i.leader, i.leader_epoch,
                i.partition_epoch, i.time AS since,
@@ -106,7 +109,8 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                                            ORDER BY c.log_offset, c.n) AS isr_before
               FROM partition_changes AS c) AS i
         WHERE i.isr_before IS NULL OR i.isr <> i.isr_before""",
-    # The states of each broker. A newer incarnation ends those of an older one.
+    # One row for each state of an incarnation of a broker. A newer incarnation ends the states of
+    # an older one.
     "broker_history": """
         SELECT s.group_id, s.broker, s.incarnation, s.state, s.since, s.until, s.reason,
                s.member_id, utc_date(s.since) AS date
@@ -125,7 +129,7 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                     WHERE type IN ('BrokerRegistered', 'BrokerStateChanged',
                                    'BrokerUnregistered')) AS b) AS s
         WHERE s.state IS NOT NULL""",
-    # The registered brokers, Inactive ones included.
+    # One row for each registered broker, Inactive ones included.
     "current_brokers": """
         SELECT h.group_id, h.broker, h.incarnation, h.state, h.since, h.reason, r.client_id,
                h.member_id, r.rack, r.storage, r.endpoints, r.session_timeout_ms,
@@ -146,7 +150,7 @@ CLUSTER_VIEWS: Final[dict[str, str]] = {
                           get_json_object(detail, '$.is_legacy') = 'true' AS is_legacy
                    FROM cluster_events WHERE type = 'BrokerRegistered') AS r
         ON r.group_id = h.group_id AND r.broker = h.broker AND r.incarnation = h.incarnation""",
-    # Partitions as their newest change left them; `since` is when that was.
+    # One row for each partition, as its newest change left it; `since` is when that was.
     "current_partitions": """
         SELECT p.group_id, p.topic, p.partition, p.topic_id, p.leader, p.incarnation,
                p.leader_epoch, p.partition_epoch, p.fence, p.replicas, p.isr, p.time AS since,

@@ -64,15 +64,18 @@ def _goes_on(last: Tenure, each: Tenure) -> bool:
     return same and last.until == each.since
 
 
-#: View name to query, in an order in which each needs only those before it.
+#: View name to query, in an order in which each needs only those before it. The comment above a
+#: view stands on the page about SQL views; what follows below an empty line of it does not.
 GROUP_VIEWS: Final[dict[str, str]] = {
-    # Events of consumer groups, and those that concern nobody: both have the space `group`.
+    # Events of consumer groups, and those that concern no group.
     "group_events": """
         SELECT event_id, time, date, shard, log_offset, group_id,
                kind, type, generation, member_id, cause, reason, detail
         FROM events WHERE COALESCE(space, 'group') = 'group'""",
-    # The same without commits: `coord history maintain` has these in files of their own.
+    # `group_events` without commits, which `coord history maintain` keeps in files of their own.
     "group_turns": "SELECT * FROM group_events WHERE NOT is_frequent(type)",
+    # One row for each generation: when and why it started, how long until it was settled, and its
+    # members as JSON.
     "generations": """
         SELECT g.group_id, g.generation, g.time AS started, g.reason,
                COALESCE(TRY_CAST(get_json_object(g.detail, '$.duration_ms') AS BIGINT),
@@ -88,6 +91,7 @@ GROUP_VIEWS: Final[dict[str, str]] = {
         ON s.group_id = g.group_id AND s.generation = g.generation
            AND s.log_offset >= g.log_offset
            AND (g.until_offset IS NULL OR s.log_offset <= g.until_offset)""",
+    # One row for each member: when it joined, and when and why it was removed.
     "member_history": """
         SELECT j.group_id, j.member_id, j.client_id, j.joined, r.removed, r.reason, j.date
         FROM (SELECT group_id, member_id, MIN(time) AS joined, MIN(date) AS date,
@@ -98,6 +102,8 @@ GROUP_VIEWS: Final[dict[str, str]] = {
                                              ORDER BY time, event_id) AS n
                    FROM group_events WHERE type = 'MemberRemoved') AS r
         ON r.group_id = j.group_id AND r.member_id = j.member_id AND r.n = 1""",
+    # One row for each committed offset, at the time at which it began to count. `transaction` and
+    # `decided_by` are null for a plain commit.
     "offset_history": """
         SELECT x.group_id, x.item.topic AS topic, x.item.partition AS partition,
                x.item.offset AS offset, x.time, x.member_id, x.generation, x.transaction,
@@ -108,11 +114,14 @@ GROUP_VIEWS: Final[dict[str, str]] = {
                      explode(e.items) AS item
               FROM (SELECT *, offsets_in(detail) AS items
                     FROM group_events WHERE type = 'OffsetsCommitted') AS e) AS x""",
+    # One row for each partition that a member owned in a generation, from `issued` to `until`
+    # (null: it still owns it), with its fencing token.
+    #
     # A member owns what was issued to it until its group's next assignment (a later SyncGroup of
-    # the leader: its log offset rises for ever, also when a group is deleted and created again)
-    # or its own removal. A static successor has the assignment's `sync` and a fence of its own.
-    # In a server-assigned group it owns it until its own next assignment (`whose`); of two that
-    # one record made, by a deadline and by what it says, the second one counts.
+    # the leader: its log offset rises for ever, also when a group is deleted and created again) or
+    # its own removal. A static successor has the assignment's `sync` and a fence of its own. In a
+    # server-assigned group it owns it until its own next assignment (`whose`); of two that one
+    # record made, by a deadline and by what it says, the second one counts.
     "ownership": """
         SELECT i.group_id, i.generation, i.member_id, i.topic, i.partition,
                MIN(i.issued) AS issued, MIN(LEAST(f.superseded, r.removed)) AS until, i.fence,
@@ -144,6 +153,7 @@ GROUP_VIEWS: Final[dict[str, str]] = {
                    FROM group_events WHERE type = 'MemberRemoved' GROUP BY group_id, member_id) AS r
         ON r.group_id = i.group_id AND r.member_id = i.member_id
         GROUP BY i.group_id, i.generation, i.member_id, i.topic, i.partition, i.fence, i.sync""",
+    # One row for each group that exists, as of its newest snapshot.
     "current_groups": """
         SELECT g.group_id, g.state, g.generation, g.protocol, g.leader, g.members, g.as_of_time,
                utc_date(g.as_of_time) AS date
@@ -151,6 +161,8 @@ GROUP_VIEWS: Final[dict[str, str]] = {
                                            ORDER BY as_of_time DESC, generation DESC) AS n
               FROM group_snapshots WHERE state IS NOT NULL) AS g
         WHERE g.n = 1 AND g.state <> 'Dead'""",
+    # One row for each committed offset, as of the newest snapshot.
+    #
     # Of a group's snapshots with offsets of the same partitions only the newest is unpacked.
     "current_offsets": """
         SELECT c.group_id, c.topic, c.partition, c.offset AS offset, c.metadata, c.time,
@@ -171,7 +183,9 @@ GROUP_VIEWS: Final[dict[str, str]] = {
                              AND k.newest = g.as_of_time
                           WHERE g.offsets IS NOT NULL) AS s) AS x) AS c
         WHERE c.n = 1 AND c.offset IS NOT NULL""",
-    # The newest sample of each committed offset. A null `committed` says that it was deleted.
+    # The newest sample of lag of each committed offset.
+    #
+    # A null `committed` says that it was deleted.
     "current_lag": """
         SELECT l.group_id, l.topic, l.partition, l.time, l.committed, l.log_start, l.log_end, l.lag,
                l.lag_seconds, l.is_at_least, l.lost, l.is_beyond_end, l.kind,
@@ -180,10 +194,12 @@ GROUP_VIEWS: Final[dict[str, str]] = {
                                                         partition ORDER BY time DESC) AS n
               FROM lag) AS l
         WHERE l.n = 1 AND l.committed IS NOT NULL""",
-    # Who claimed a partition from when to when. A partition's events are all in one coordination
-    # partition, so that their offsets give their order; what begins a tenure is followed by what
-    # ends it. Where the log lacked records nobody knows the end: an owner that is still there is
-    # told once more by its next sign, and of others there is no further event.
+    # One row for each claim: who claimed a partition from `since` to `until`, how that `began` and
+    # how it `ended`. A `log gap` ends what was open when messages were deleted before the job read
+    # them: an owner that went on has another row, from its next heartbeat on.
+    #
+    # A partition's events are all in one coordination partition, so that their offsets give their
+    # order; what begins a tenure is followed by what ends it.
     "claims": """
         SELECT t.group_id, t.topic, t.partition, t.time AS since,
                COALESCE(t.next_time, g.time) AS until,
@@ -241,17 +257,17 @@ GROUP_VIEWS: Final[dict[str, str]] = {
         FROM (SELECT * FROM claims WHERE until IS NULL) AS c
         LEFT JOIN (SELECT * FROM current_lag WHERE space = 'claims') AS l
         ON l.group_id = c.group_id AND l.topic = c.topic AND l.partition = c.partition""",
-    # Records that Kafka deleted before the archive read them, and places where a topic has lost its
-    # end: the tables lack records of this shard. `time` is when that was found.
+    # One row for each range of records that the tables lack: Kafka deleted them before the archive
+    # read them, or the topic has lost its end. `time` is when that was found.
     "lost_history": """
         SELECT time, get_json_object(detail, '$.topic') AS topic, shard,
                TRY_CAST(get_json_object(detail, '$.from_offset') AS BIGINT) AS from_offset,
                TRY_CAST(get_json_object(detail, '$.to_offset') AS BIGINT) AS to_offset, date,
                reason
         FROM events WHERE type = 'HistoryLost'""",
-    # Requests that were refused, and messages of claims: by a group (`request` says of which kind),
-    # or before any group could judge them (`bytes`: how they began). A refused commit has its error
-    # as its reason, and `offsets` where rows of it were refused: as JSON, each with its own error.
+    # One row for each refused request, and each refused message of claims. `request` is its type;
+    # `bytes` has the first bytes of one that could not be read. A refused commit has its `error`,
+    # and in `offsets` the rows that were refused: as JSON, each with its own error.
     "rejected": """
         SELECT time, group_id, member_id, type,
                CASE WHEN type = 'CommitRefused' THEN reason

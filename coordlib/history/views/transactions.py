@@ -9,8 +9,9 @@ from typing import Final
 
 #: View name to query, as `views.VIEWS`; they need `group_events`.
 TRANSACTION_VIEWS: Final[dict[str, str]] = {
-    # One row for each transaction of the coordinator. `ended`: it was decided; `completed`: all of
-    # its groups and partitions had been told. `ended_by`: the client that fenced or aborted it.
+    # One row for each transaction that the coordinator decides. `ended`: when it was decided;
+    # `completed`: when all of its groups and partitions had the decision. `ended_by`: the client
+    # that fenced or aborted it.
     "transactions": """
         SELECT t.id, t.producer_id, t.epoch, t.started, t.ended, t.result, t.reason, t.duration_ms,
                names_in(t.group_names) AS groups, t.partitions, t.completed, t.client_id,
@@ -44,7 +45,7 @@ TRANSACTION_VIEWS: Final[dict[str, str]] = {
                                        'TransactionCompleted', 'ProducerFenced')) AS e
               GROUP BY e.group_id, e.producer_id, e.epoch) AS t
         WHERE t.started IS NOT NULL OR t.ended IS NOT NULL""",
-    # Each producer that a newer one took the place of, whether or not it had anything open.
+    # One row for each producer that a newer one replaced, with or without an open transaction.
     "fenced_producers": """
         SELECT group_id AS id,
                TRY_CAST(get_json_object(detail, '$.producer_id') AS BIGINT) AS producer_id,
@@ -52,7 +53,7 @@ TRANSACTION_VIEWS: Final[dict[str, str]] = {
                get_json_object(detail, '$.client') AS client_id, time AS fenced,
                get_json_object(detail, '$.by') AS fenced_by, date
         FROM events WHERE space = 'transaction' AND type = 'ProducerFenced'""",
-    # Commits of the groups that ever had pending offsets, with the transaction that they are of.
+    # Events of commits of the groups that ever had pending offsets, with their transaction.
     "pending_events": """
         SELECT g.group_id, g.type, g.time, g.log_offset, g.member_id, g.generation, g.reason,
                g.detail,
@@ -62,9 +63,12 @@ TRANSACTION_VIEWS: Final[dict[str, str]] = {
         JOIN (SELECT DISTINCT group_id FROM group_events WHERE type = 'OffsetsPending') AS k
         ON k.group_id = g.group_id
         WHERE g.type IN ('OffsetsPending', 'OffsetsCommitted', 'OffsetsDropped')""",
-    # One row for each offset that waited for a decision. `until` is null while it waits; it was so
-    # at a time T if since <= T and (until is null or until > T). A later commit of the partition
-    # takes an offset out of the entry: of what is decided, the decision names all that was left.
+    # One row for each offset that waited for a decision, from `since` to `until` (null: it waits).
+    # `outcome`: committed, dropped, or superseded by a later commit of the partition.
+    #
+    # An offset waited at a time T if since <= T and (until is null or until > T). A later commit of
+    # the partition takes an offset out of the entry: of what is decided, the decision names all
+    # that was left.
     "pending_offsets": """
         SELECT w.group_id, w.topic, w.partition, w.offset AS offset, w.since,
                COALESCE(w.replaced, w.decided, w.taken_out) AS until,
