@@ -345,6 +345,7 @@ def create_topic(
     validate_only
         Have it judged, and create nothing.
     """
+    from coordlib.core.wire import api
 
     fields = replicas.fields()
     _require_acknowledgeable(min_isr, fields)

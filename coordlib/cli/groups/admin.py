@@ -90,6 +90,7 @@ def _awaited(admin: "Admin", group: str) -> "list[api.AwaitedMember] | None":
 
     The removal itself is done.
     """
+    from coordlib.core.wire import api
 
     try:
         waits_for = admin.describe_group(group).waits_for
