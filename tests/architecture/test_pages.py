@@ -141,6 +141,7 @@ EXAMPLES = [
     (page, code)
     for page in PAGES
     for code in re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    if "coordlib" in code
 ]
 
 

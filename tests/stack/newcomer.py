@@ -92,6 +92,11 @@ class Newcomer:
         read = (read_to_end(options, self.named(topic), number) for number in range(2))
         return sorted(v for each in read for record in each if (v := record.value()) is not None)
 
+    def has(self, topic: str) -> bool:
+        """Whether a topic of this name is there."""
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        return topic in admin.list_topics(timeout=30).topics
+
     def rows_in(self, table: Path) -> list[str]:
         """The values in a Delta table, in their order; none before it is made."""
         if not DeltaTable.is_deltatable(str(table)):

@@ -47,6 +47,34 @@ def test_a_consumer_prints_the_records(newcomer: Newcomer, page: str, number: in
     wait_until("the records are printed", has_all)
 
 
+@pytest.mark.parametrize(("page", "most"), [("first-group.md", ()), ("first-claim.md", ("2", "0"))])
+def test_the_programs_of_a_tutorial_share_a_topic(
+    newcomer: Newcomer, page: str, most: tuple[str, ...]
+) -> None:
+    """Orders are written and shared by two consumers; what one leaves, the other goes on with."""
+    topic = f'"{newcomer.named("sold")}"'  # that the first program makes
+    writer, reader = (
+        code.replace('"orders"', topic) for code in examples(f"docs/tutorials/{page}")
+    )
+    if most:
+        at = ("--bootstrap-servers", newcomer.servers)
+        assert main(["claims", "create", "__marshal.6s", "--replication", "1", *at]) == OK
+    newcomer.run(writer, newcomer.servers)
+    wait_until("the topic is made", lambda: newcomer.has(newcomer.named("sold")))
+    alice = newcomer.run(reader, newcomer.servers, "alice", *most[:1])
+    wait_until("alice reads", lambda: "b'order" in newcomer.shown(1))
+    newcomer.run(reader, newcomer.servers, "bob", *most[1:])
+    wait_until("bob reads", lambda: "b'order" in newcomer.shown(2))
+    newcomer.must_run()
+    left = [partition for partition in "0123" if f"\n{partition} " not in newcomer.shown(2)]
+    assert left
+
+    alice.send_signal(signal.SIGINT)
+    assert alice.wait(120) == 0, newcomer.shown(1)
+    wait_until("bob reads all", lambda: all(f"\n{each} " in newcomer.shown(2) for each in left))
+    assert "Traceback" not in newcomer.shown(1) + newcomer.shown(2)
+
+
 @pytest.mark.parametrize("page", ["transactions.md", "transactions-by-coordinator.md"])
 def test_a_copier_copies_each_record_once(newcomer: Newcomer, page: str) -> None:
     newcomer.run(examples(f"{DOCS}/{page}")[0], newcomer.servers, "1")

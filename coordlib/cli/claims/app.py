@@ -245,7 +245,10 @@ def history(
     EVENTS.print(rows)
     asked.say_first()
     if asked.newest is None:
-        say(f"The history has no claims of {visible(what)}: it may be behind, or the name wrong.")
+        say(
+            f"The history has no claims of {visible(what)}: no job follows them, it is behind, or "
+            "the name is wrong."
+        )
     return 0
 
 
