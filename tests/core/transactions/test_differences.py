@@ -1,4 +1,4 @@
-"""What is not as in Kafka, on purpose: differences-transactions.md names these tests."""
+"""What is not as in Kafka, on purpose: differences-from-kafka.md names these tests."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.tools import core
 from tests.tools import producers as p
 from tests.tools.driving import SETTINGS
 
-PAGE = Path(__file__).parents[3] / "docs/explanation/differences-transactions.md"
+PAGE = Path(__file__).parents[3] / "docs/explanation/differences-from-kafka.md"
 
 
 def asked(talk: p.Talk, request: Any) -> dict[str, Any]:
