@@ -66,6 +66,18 @@ def test_every_command_is_on_its_page_with_its_options() -> None:
         assert sorted(each for each in options if each not in part) == []
 
 
+def test_every_argument_of_a_job_is_on_the_page_of_commands() -> None:
+    """Of all three; their default is no path of this machine."""
+    text = page("commands")
+
+    for name in ("coordinate", "archive", "claims"):
+        part = text.split(f"### {name}\n")[1].split("\n### ")[0]
+        for option in ("--bootstrap-servers", "--checkpoint", "--kafka-file"):
+            assert f"| `{option}" in part
+    assert "--accept-loss" in text
+    assert str(ROOT) not in text
+
+
 def test_every_error_is_on_its_page() -> None:
     """Codes with their numbers, and exceptions."""
     text = page("errors")

@@ -83,6 +83,24 @@ def commands() -> str:
     return f"{head}\n{''.join(parts).replace('**Commands**:', '## Commands', 1)}"
 
 
+def jobs() -> str:
+    """The arguments of the jobs that `coord submit` launches, by their parsers."""
+    from coordlib.job.main.archive import archive_parser
+    from coordlib.job.main.arguments import claims_parser, coordinate_parser
+
+    parts = []
+    for parser in (coordinate_parser(), archive_parser(), claims_parser()):
+        rows = []
+        for each in parser._actions:
+            if each.dest != "help":
+                name = f"{each.option_strings[0]} {each.metavar or ''}".strip()
+                about = (each.help or "").replace(str(settings_file()), "the one that is shipped")
+                about = about.replace("%(default)s", f"default: {each.default}")
+                rows.append((f"`{name}`", "yes" if each.required else "", about))
+        parts.append(f"### {parser.prog}\n\n{table(('argument', 'required', 'meaning'), rows)}")
+    return "\n".join(parts)
+
+
 def codes() -> str:
     rows = [
         (f"`{each.name}`", each.code, "yes" if each.retriable else "", each.what_to_do)
@@ -218,6 +236,7 @@ def views() -> str:
 
 PARTS: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
+    "jobs": jobs,
     "codes": codes,
     "exceptions": exceptions,
     "settings": settings,

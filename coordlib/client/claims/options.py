@@ -61,6 +61,7 @@ class ConsumerOptions:
     maximum_claims: int = 0
     #: One message in flight per partition, the next one after its commit [StrictOrdering].
     strict_ordering: bool = False
+    #: `at-least-once`, or `at-most-once`: a batch is signed in the log before it is read.
     delivery: Delivery = AT_LEAST_ONCE
     #: Write positions to Kafka's group of this name, too, for those who watch it.
     commit_to_kafka: bool = True

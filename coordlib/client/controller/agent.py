@@ -71,9 +71,9 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
         on_resign: stop leading these, then return: others lead as soon as it has returned.
         on_stop: (topic, partition, delete): this replica is not yours any more. Stop it, delete its
             data if `delete`, then return.
-        on_fenced: the door is closed, with the reason, and all leaderships are over: complete what
+        on_fenced: it is fenced, with the reason, and all leaderships are over: complete what
             has begun, refuse what is new. What goes on is told anew by on_leader.
-        on_unfenced: the door is open.
+        on_unfenced: it may take requests again.
 
     Raises:
         SetupError: a name, an id or an endpoint that is not allowed; a folder that cannot be used.
@@ -237,7 +237,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
     @property
     @uninterrupted
     def is_fenced(self) -> bool:
-        """Whether its door is closed: it takes no requests and shows no metadata."""
+        """Whether it is fenced: it takes no requests and shows no metadata."""
         with self._changed:
             is_broken = self._broken is not None
             return is_broken or self._machine.is_fenced(self._transport.now_ms())
@@ -249,7 +249,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
         Of a cluster with more than some 90,000 partitions it has the topics of this broker's own
         replicas, and what has changed since (`is_whole` is false).
 
-        Raises BrokerFenced: its door is closed, or nothing was read yet. MetadataRefused: the
+        Raises BrokerFenced: it is fenced, or nothing was read yet. MetadataRefused: the
         controller does not answer the question; the broker leads and follows all the same.
         """
         with self._changed:

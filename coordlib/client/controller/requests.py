@@ -35,7 +35,7 @@ class BrokerReplaced(GroupError):
 
 
 class BrokerFenced(CoordError):
-    """The broker's door is closed: it is not Active, or has no contact with the log."""
+    """The broker is fenced: it is not Active, or has no contact with the log."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"The broker is fenced: {why}", where, "Poll on, and try again.")
@@ -73,16 +73,17 @@ class BrokerTiming:
     broker.heartbeat.interval.ms) where it has them.
 
     Raises:
-        SetupError: the door would close before the controller could count the broker out, or
-            heartbeats would be too rare to keep a leadership.
+        SetupError: the broker would stop before the controller could count it out, or heartbeats
+            would be too rare to keep a leadership.
     """
 
     #: Silence for as long makes the broker Inactive.
     session_timeout_ms: int = 9_000
     #: How long letting go of leaderships may take; also the longest time between polls.
     release_timeout_ms: int = 18_000
-    #: Without contact for as long the door is closed; None: two sessions.
+    #: Without contact for as long the broker takes no requests any more; None: two sessions.
     fence_timeout_ms: int | None = None
+    #: Two of them fit into the session timeout less the margin of rule 8.
     heartbeat_interval_ms: int = 2_000
 
     def __post_init__(self) -> None:
@@ -105,7 +106,7 @@ class BrokerTiming:
 
     @property
     def fenced_after_ms(self) -> int:
-        """Without contact for as long the door is closed."""
+        """Without contact for as long the broker is fenced, milliseconds."""
         chosen = self.fence_timeout_ms
         return 2 * self.session_timeout_ms if chosen is None else chosen
 

@@ -80,7 +80,9 @@ class Identity:
 class Timing:
     """A member's promises, milliseconds. The rebalance timeout is also `max.poll.interval.ms`."""
 
+    #: A member that is silent for as long is removed.
     session_timeout_ms: int = 45_000
+    #: How long a member may take to join a rebalance; also the longest time between polls.
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int = 3_000
     #: How often the topics' metadata are looked at; 0 or less: only when they must be.

@@ -5,6 +5,7 @@ batch that it is in.
 """
 
 import sys
+from collections.abc import Sequence
 
 from coordlib import exit_codes
 from coordlib.errors import CoordError
@@ -49,15 +50,29 @@ def _shown(problem: Exception) -> str:
     return without(str(problem), secrets_of(sys.argv[1:]))
 
 
-def _options() -> ArchiveOptions:
-    parser = Parser(sys.argv[1:], prog="archive", description=__doc__)
-    parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--prefix", default="coord", help="of the topics (%(default)s)")
+def archive_parser(arguments: Sequence[str] = ()) -> Parser:
+    """Of the job `archive`."""
+    parser = Parser(arguments, prog="archive", description=__doc__)
+    parser.add_argument("--bootstrap-servers", required=True, help="of the Kafka cluster")
+    parser.add_argument(
+        "--prefix", default="coord", help="first part of the topics' names (%(default)s)"
+    )
     parser.add_argument("--checkpoint", required=True, help="folder or URI, for this archive alone")
     parser.add_argument("--tables", required=True, help="folder or URI of the Delta tables")
-    parser.add_argument("--kafka", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of every Kafka client, in librdkafka's spelling",
+    )
     parser.add_argument("--kafka-file", metavar="FILE", help="a file of such options, a line each")
-    parser.add_argument("--interval-seconds", type=seconds, default=30.0)
+    parser.add_argument(
+        "--interval-seconds",
+        type=seconds,
+        default=30.0,
+        help="how often rows are written (%(default)s)",
+    )
     parser.add_argument(
         "--max-offsets-per-trigger",
         type=positive,
@@ -70,7 +85,11 @@ def _options() -> ArchiveOptions:
         action="store_true",
         help="begin also where topics have lost their ends since they were read",
     )
-    given = parser.parse_args()
+    return parser
+
+
+def _options() -> ArchiveOptions:
+    given = archive_parser(sys.argv[1:]).parse_args()
     require_places(given)
     kafka = KafkaOptions.parse(given.kafka, file=given.kafka_file)
     kafka.spark()  # a certificate that cannot be read is a wrong argument

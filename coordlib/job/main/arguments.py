@@ -35,8 +35,8 @@ class Parser(argparse.ArgumentParser):
         super().error(without(message, secrets_of(self._given)))
 
 
-def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Read the coordination job's arguments; exits with 2 and usage when they are wrong."""
+def coordinate_parser(arguments: Sequence[str] = ()) -> Parser:
+    """Of the job `coordinate`."""
     parser = Parser(arguments, prog="coordinate", description="Run the coordinator.")
     _add_common(parser)
     parser.add_argument("--tables", help="folder or URI of the Delta tables")
@@ -60,13 +60,19 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--shards",
         metavar="FIRST-LAST",
-        help="be a cell: have these shards of the prefix, and leave the others to other jobs",
+        help="judge these shards of the prefix alone, and leave the others to other jobs",
     )
     parser.add_argument(
         "--rebuild-claims",
         action="store_true",
         help="begin a new checkpoint of the claims query (beside the other: -claims)",
     )
+    return parser
+
+
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Read the coordination job's arguments; exits with 2 and usage when they are wrong."""
+    parser = coordinate_parser(arguments)
     parsed = parser.parse_args(arguments)
     if not parsed.without_archive and parsed.tables is None:
         parser.error("--tables is needed, or --without-archive")
@@ -75,8 +81,8 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     return parsed
 
 
-def parse_claims_arguments(arguments: list[str]) -> argparse.Namespace:
-    """Read the arguments of the job `claims`; exits with 2 and usage when they are wrong."""
+def claims_parser(arguments: Sequence[str] = ()) -> Parser:
+    """Of the job `claims`."""
     parser = Parser(
         arguments, prog="claims", description="Follow a coordination topic of claims, alone."
     )
@@ -85,13 +91,22 @@ def parse_claims_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--rebuild", action="store_true", help="begin a new checkpoint from the snapshots"
     )
-    return parser.parse_args(arguments)
+    return parser
+
+
+def parse_claims_arguments(arguments: list[str]) -> argparse.Namespace:
+    """Read the arguments of the job `claims`; exits with 2 and usage when they are wrong."""
+    return claims_parser(arguments).parse_args(arguments)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     settings = settings_file()
-    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
-    parser.add_argument("--prefix", default="coord", help="of every topic (default: coord)")
+    parser.add_argument(
+        "--bootstrap-servers", required=True, metavar="HOST:PORT,…", help="of the Kafka cluster"
+    )
+    parser.add_argument(
+        "--prefix", default="coord", help="first part of the topics' names (default: coord)"
+    )
     parser.add_argument(
         "--checkpoint", required=True, help="folder or URI of the checkpoint; fixed for its life"
     )
