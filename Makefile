@@ -56,7 +56,7 @@ check: $(INSTALLED)  ## lint, format, types, direction of imports, links of the 
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(MKDOCS) build --quiet --config-file conf/mkdocs.yml
+	$(MKDOCS) build --config-file conf/mkdocs.yml
 	$(PYTEST) --quiet tests/architecture/test_house.py
 
 # What shares one job runs in one process, what shares one Spark in another (tests/conftest.py): these wait more than they
