@@ -214,7 +214,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr("coordlib.local.stack.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.local.job.belonging_to", lambda *_: [])
     monkeypatch.setattr("coordlib.local.broker.belonging_to", lambda *_: [])
-    for runs in ("commands.run", "commands_entities.run", "claims_commands._run"):
+    for runs in ("commands.run", "commands_entities.run"):
         monkeypatch.setattr(f"tests.tools.bench.{runs}", start("a benchmark"))
     monkeypatch.setattr("coordlib.demo.run", start("a demo"))
     monkeypatch.setattr("coordlib.local.stack.find_java", lambda: None)

@@ -1,12 +1,7 @@
 """The core's figures: what is timed is the work that it says, and percentiles are seen values."""
 
-import json
-from pathlib import Path
-
 import pytest
 
-from coordlib.errors import CoordError
-from tests.tools.bench import core_against, core_transactions
 from tests.tools.bench.core import (
     SETTINGS,
     Group,
@@ -17,7 +12,6 @@ from tests.tools.bench.core import (
     settled,
 )
 from tests.tools.bench.figures import percentile, spread
-from tests.tools.commands import main
 from tests.tools.core import Shard
 
 
@@ -79,64 +73,6 @@ def test_member_ids_follow_from_where_the_joins_stand() -> None:
         assert isinstance(group, Group)
         assert cell is not None
         assert sorted(cell.members) == sorted(group.ids)
-
-
-def test_the_command_prints_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--groups=2", "--members=2", "--batch=5", "--rebalance=3", "--transactions=4"]
-    code = main(["bench", "core", *sizes, "--repeats=1"])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert code == 0
-    assert [line["what"] for line in lines] == [
-        "machine",
-        "heartbeats",
-        "refused joins",
-        "rebalance",
-        "commits",
-        "transactions",
-        "transactions",
-    ]
-    assert lines[1]["batch"] == 5
-
-
-@pytest.mark.parametrize("way", core_transactions.WAYS)
-def test_the_transactions_that_are_timed_are_committed(way: str) -> None:
-    """The timing itself asserts it, for each batch: as many offsets as there should be."""
-    found = core_transactions.WAYS[way](3, 2)
-
-    assert 0 < found["transactions_per_s"] <= found["best_per_s"]
-
-
-def test_both_checkouts_have_their_turn_first_and_last() -> None:
-    """Load that grows or falls during a run would else be one side's."""
-    speeds = iter([100.0, 90.0, 95.0, 110.0])
-    found = core_against.compare(lambda _side: {"heartbeats_per_s": next(speeds)}, 2)
-
-    assert core_against.order(2) == ["ours", "theirs", "theirs", "ours"]
-    assert found["turns"] == {"ours": [100.0, 110.0], "theirs": [90.0, 95.0]}
-    assert found["share"] == round(100 / 90, 3)
-
-
-def test_a_folder_without_the_code_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Python would take our own code for theirs, and both would be equally fast."""
-    assert main(["bench", "core", "--against", str(tmp_path)]) != 0
-    assert "no code to compare with" in capsys.readouterr().err
-
-
-def test_the_code_of_the_folder_is_measured(tmp_path: Path) -> None:
-    """It stands before the installed code on Python's path; if it does not, that is told."""
-    code = tmp_path / "tests/tools/bench/core.py"
-    code.parent.mkdir(parents=True)
-    code.write_text("def heartbeat_rate(*size): return {'heartbeats_per_s': sum(size)}")
-    for folder in ("tests", "tests/tools", "tests/tools/bench"):
-        (tmp_path / folder / "__init__.py").touch()
-    with pytest.raises(CoordError, match="Python took other code"):
-        core_against.heartbeats_of(tmp_path, (1, 2, 3, 4))
-    (tmp_path / "coordlib").mkdir()
-    (tmp_path / "coordlib/__init__.py").touch()
-
-    assert core_against.heartbeats_of(tmp_path, (1, 2, 3, 4)) == {"heartbeats_per_s": 10}
 
 
 def test_the_commits_that_are_timed_are_taken() -> None:

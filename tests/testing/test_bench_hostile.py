@@ -7,13 +7,15 @@ import msgspec
 import pytest
 
 from coordlib.core.engine.effects import REQUESTS
+from coordlib.core.transactions.protocol import TransactionsSettings
 from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import Refusal
+from coordlib.core.wire.stored import ControlKey
+from coordlib.core.wire.transactions import TRANSACTION
 from coordlib.job.control import ED25519
-from tests.tools.bench import core, core_transactions
+from tests.tools.bench import core
 from tests.tools.bench.crowd import Record
 from tests.tools.bench.hostile import capped, compared
-from tests.tools.bench.hostile_core import costs
 from tests.tools.bench.hostile_floods import (
     FLOODS,
     PENDING_GROUPS,
@@ -25,10 +27,15 @@ from tests.tools.bench.hostile_floods import (
 from tests.tools.core import Fold, InputRecord, fold
 
 KEYS = ("bench",)
-#: A shard that answers joins at once, and knows the job's key.
+#: A shard that answers joins at once, makes groups and ids at any rate, and has the job's key.
 SETTINGS = msgspec.structs.replace(
-    core_transactions.SETTINGS,
-    families={**core_transactions.SETTINGS.families, **core.SETTINGS.families},
+    core.SETTINGS,
+    families={
+        **core.SETTINGS.families,
+        TRANSACTION: TransactionsSettings(new_per_second_max=1_000),
+    },
+    keys=(ControlKey(key=KEYS[0], public=ED25519.public_of(bytes(range(32))), since={"0": 0}),),
+    verify=ED25519.verify,
 )
 EVERY_PART = [(kind, part) for kind, flood in FLOODS.items() for part in flood.PARTS]
 
@@ -131,11 +138,6 @@ def test_answers_of_others_are_not_taken_for_the_floods() -> None:
 
     assert error_of(codec.encode(other)) is None
     assert error_of(notice) == ""
-
-
-@pytest.mark.parametrize(("kind", "part"), EVERY_PART)
-def test_the_core_judges_every_batch_of_a_flood(kind: str, part: str) -> None:
-    assert len(costs(kind, part, batch=20, batches=2)) == 2
 
 
 def test_a_cap_that_did_not_hold_is_told() -> None:

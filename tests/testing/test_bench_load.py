@@ -10,9 +10,8 @@ from coordlib.core.wire import api, codec
 from coordlib.core.wire.stored import Marker, ShardPosition
 from tests.tools.bench.core import SETTINGS
 from tests.tools.bench.crowd import Crowd, Record
-from tests.tools.bench.crowd_ids import Ids
 from tests.tools.bench.gauges import Costs, Pace, _read
-from tests.tools.bench.load import added, is_sustained
+from tests.tools.bench.load import is_sustained
 from tests.tools.bench.probes import GROUPS, Probes
 from tests.tools.core import InputRecord, ShardSettings, fold
 
@@ -156,35 +155,6 @@ def test_lag_grows_when_the_job_falls_back() -> None:
     assert Pace(lag_s=[0.3, 0.4, 0.9, 1.5, 2.0, 2.6]).lag_grew()
     assert not Pace(lag_s=[0.3, 0.6, 0.4, 0.5, 0.3, 0.6]).lag_grew()
     assert Pace(lag_s=[0.3, 0.3]).lag_grew()  # two batches in all that time
-
-
-def test_ids_of_which_one_was_refused_are_not_settled() -> None:
-    """A figure beside half of the ids would be of the other half."""
-    ids = Ids(ids=3, pendings=1, shards=1, reply_partitions=1, token="x")
-    (refused, *_) = ids.begin_all()
-    answer = api.InitProducerIdResponse(
-        id="0-i",
-        client="copier-x-0",
-        group="id-x-0",
-        cause="r0-1",
-        error="THROTTLING_QUOTA_EXCEEDED",
-    )
-    other = api.InitProducerIdResponse(id="0-i", client="another", group="id-x-0", cause="r0-1")
-
-    assert refused.key == b"id-x-0"
-    assert (ids.hear(answer), ids.hear(other)) == ([], [])
-    assert (ids.made, dict(ids.refused), ids.is_settled) == (
-        0,
-        {"THROTTLING_QUOTA_EXCEEDED": 1},
-        False,
-    )
-
-
-def test_what_was_added_is_of_medians() -> None:
-    before = {"batch_s": {"p50": 0.2}, "join_s": {"p50": None}}
-    after = {"batch_s": {"p50": 0.25}, "join_s": {"p50": 0.4}}
-
-    assert added(before, after) == {"batch_added_ms": 50, "join_added_ms": None}
 
 
 def test_costs_leave_out_what_has_ended() -> None:

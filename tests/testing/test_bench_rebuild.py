@@ -1,16 +1,10 @@
 """The rebuild benchmark's topics hold what a job would have left there."""
 
-import json
-from collections import Counter
-
 import msgspec
 
 from tests.tools.bench.crowd import Crowd
-from tests.tools.bench.crowd_ids import Ids
-from tests.tools.bench.rebuild import History, lived, told, transacted
-from tests.tools.core import Shard, ShardSettings, offsets_of, restore, restored
-
-KEPT = ("transactions", "outbox")
+from tests.tools.bench.rebuild import History, lived, told
+from tests.tools.core import Shard, ShardSettings, offsets_of, restore
 
 
 def test_the_history_restores_to_the_shards_that_lived_it() -> None:
@@ -37,27 +31,6 @@ def test_the_history_restores_to_the_shards_that_lived_it() -> None:
     assert sum(len(log) for log in history.requests.values()) == sum(
         marker.next_offsets["coord.requests"].values()
     )
-
-
-def test_ids_and_what_waits_restore_to_the_shards_that_had_them() -> None:
-    """A rebuild without the pending offsets would be quicker, and wrong."""
-    history, ids = History(2, 3, "t0"), Ids(8, 3, 2, 3, "x")
-    transacted(history, ids)
-    marker = history.marker("coord")
-    kept: Counter[str] = Counter()
-
-    for shard, fold in history.folds.items():
-        how = ShardSettings(shard=shard, shards=2, reply_partitions=3, incarnation="t0")
-        written = [each for each in history.outputs if each.partition == shard]
-        rebuilt = Shard(restored(written, marker.shards[str(shard)]), how)
-        assert rebuilt.rows.keys() == Shard(fold.blob, how).rows.keys()
-        kept += Counter(space for space, _ in rebuilt.rows)
-        newest = {each.key: each.value for each in written if each.topic in KEPT}
-        kept["pending"] += sum(b'"pending"' in key for key, value in newest.items() if value)
-        messages = [key for key in newest if newest[key] and len(json.loads(key)) == 3]
-        assert b'["pending"' in b"".join(newest), "else nothing would wait here"
-        assert not [key for key in messages if b"pending" not in key], "all are heard"
-    assert kept == {"transaction": 8, "group": 3, "pending": 3}
 
 
 def test_the_parts_of_a_start_are_read_from_the_jobs_log() -> None:

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordlib.client import ClassicMember
 from coordlib.core.wire import api
-from coordlib.errors import ErrorCode, GroupError, SetupError
+from coordlib.errors import SetupError
 from coordlib.testing.fake_log import FakeLog
-from tests.tools.bench.settle import Times, summarise
 from tests.tools.bench.settle_light import Crew, LightMember
-from tests.tools.bench.settle_sides import OURS, Work, chosen_light
+from tests.tools.bench.settle_sides import chosen_light
 from tests.tools.bench.settled import Ownership, is_settled
 
 
@@ -84,19 +82,6 @@ def test_a_state_that_does_not_stay_is_not_settled() -> None:
     assert ownership.wait(1, limit_s=30.0) is not None
 
 
-def test_what_did_not_settle_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """A side must not look fast because its slow joins were left out."""
-    times = {OURS: Times(), "kafka": Times()}
-    for took_s in (0.5, 0.7, None):
-        times[OURS].note(times[OURS].joins, took_s)
-    times["kafka"].note(times["kafka"].joins, 1.0)
-    work = Work(members=2, partitions=4, topic="t", protocol="range", peer_heartbeat_ms=None)
-    summarise(times, work)
-    out = capsys.readouterr().out
-    assert '"unsettled": 1' in out
-    assert '"join_p50_ours_to_peer": 0.5' in out
-
-
 # ---- light members ------------------------------------------------------------------------------
 
 
@@ -141,20 +126,6 @@ def test_light_members_share_as_consumers_do(log: FakeLog, crew: Crew) -> None:
     asked = {each.client for each in said if isinstance(each, api.OffsetFetch)}
     assert asked == {f"bench-{number}" for number in range(4)}
     assert [each.failure for each in members] == [None] * 4
-
-
-def test_a_light_member_that_is_refused_says_why(log: FakeLog, crew: Crew) -> None:
-    """Who waits for it to settle must not wait until time is up."""
-    ownership, transport = Ownership(12), log.transport()
-    other = ClassicMember("g", transport=transport, client="classic")
-    other.subscribe(["t"])
-    while not other.assignment:
-        other.poll()
-    refused = crew.start(0, ownership)
-    while refused.failure is None:
-        other.poll()
-    assert isinstance(refused.failure, GroupError)
-    assert refused.failure.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize(

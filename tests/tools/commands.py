@@ -8,7 +8,6 @@ from cyclopts import App
 from coordlib.cli.main import main as cli
 from coordlib.cli.main.commands import empty
 from tests.tools import sim
-from tests.tools.bench import archive_command, claims_commands
 from tests.tools.bench import commands as bench
 from tests.tools.bench import commands_entities as entities
 from tests.tools.checking.command import check
@@ -29,16 +28,13 @@ def build() -> App:
         bench.core,
         entities.hostile,
         bench.rebuild,
-        bench.batch,
         entities.brokers,
         entities.transactions,
-        entities.idle,
         entities.cells,
         bench.history,
-        archive_command.archive,
     ):
         bench_app.command(command, name=command.__name__)
-    bench_app.command(claims_commands.build())
+    bench_app.command(entities.claims_app())
     app.command(bench_app)
     return app
 

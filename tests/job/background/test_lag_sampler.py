@@ -1,6 +1,7 @@
 """Rounds of samples: what is asked, what is written, and what is left out."""
 
 import contextlib
+import tracemalloc
 from collections.abc import Iterable
 
 import pytest
@@ -14,7 +15,6 @@ from coordlib.kafka import producer
 from coordlib.kafka.lag import SAMPLES_MAX, LogEnds
 from coordlib.kafka.logs import Bounds, Place
 from tests.kafka.mortal import MortalProducer
-from tests.tools.bench.lag import sample_bytes
 
 ORDERS = Place("orders", 0)
 OTHERS = Place("others", 3)
@@ -218,6 +218,20 @@ def test_a_round_that_cannot_be_written_whole_goes_on_where_it_stopped(world: Wo
             world.sampler.turn(world.offsets)
 
     assert "".join(sample.group for sample in world.written) == "abcdea"
+
+
+def sample_bytes(samples: int) -> int:
+    """Memory per partition whose log grew in every round, when all its samples are there."""
+    weighed = 50
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kept = [LogEnds(samples) for _ in range(weighed)]
+    for turn in range(samples + 5):
+        for ends in kept:
+            ends.add(1_700_000_000_000 + turn * 30_000, 1_000_000 + 50 * turn)
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return (after - before) // weighed
 
 
 def test_samples_have_a_bound_in_bytes() -> None:

@@ -53,13 +53,6 @@ class Batches:
             "requests": self._pace.judged - self._judged_before,
         }
 
-    def lag(self) -> dict[str, Any]:
-        """How old the newest request of the last shard was in each of these, and if it grew."""
-        return {
-            "lag_s": spread(self._pace.lag_s, 0.5, 0.99),
-            "lag_grew": self._pace.lag_grew(),
-        }
-
     def close(self) -> None:
         self._consumer.close()
 

@@ -123,18 +123,6 @@ class Fleet:
             )
         )
 
-    def turn(self, count: int) -> InputRecord:
-        """The first so many partitions prefer another leader than the one that they have."""
-        turned = tuple(
-            api.Reassignment(*place, (*row.replicas[1:], row.replicas[0]))
-            for place, row in list(self.rows().items())[:count]
-        )
-        return self.write(api.AlterPartitionReassignments(**self._envelope(0), partitions=turned))
-
-    def elect(self) -> InputRecord:
-        """An operator wants all preferred leaders to lead."""
-        return self.write(api.ElectLeaders(**self._envelope(0), election="preferred"))
-
     def rows(self) -> dict[Place, Partition]:
         """All partitions."""
         shard = Shard(self.blob, SETTINGS)
@@ -208,9 +196,6 @@ def run(brokers: int, partitions: int, replicas: int, repeats: int) -> int:
     for dead in (1, min(LEADERS, brokers // 3)):
         tell(BENCH, "deaths", **size, dead=dead, **_deaths(fleet, dead, repeats))
     tell(BENCH, "alter partition", **size, **_alter(fleet, min(LEADERS, brokers), repeats))
-    tell(
-        BENCH, "elect leaders", **size, **_elect(fleet, min(ROWS_PER_REQUEST, partitions), repeats)
-    )
     for what, ids in (("one id", 1), ("new ids", FLOOD)):
         tell(BENCH, f"registrations of {what}", **size, **flooded(fleet, ids, FLOOD, repeats))
     bare = Fleet(brokers, 0, replicas)
@@ -251,17 +236,6 @@ def _alter(fleet: Fleet, leaders: int, repeats: int) -> dict[str, float]:
     rates = [round(len(records) / each.cpu_ms * 1_000) for each in took]
     rate = percentile(rates, 0.5)
     return {**summary(took), "rows": len(records), "rows_per_s": rate, "best_per_s": max(rates)}
-
-
-def _elect(fleet: Fleet, rows: int, repeats: int) -> dict[str, float]:
-    """Each time from the same blob: leaders of so many partitions are asked to let go."""
-    fleet.fold([fleet.turn(rows), fleet.tick()])
-    outcome, took = repeated(fleet.stored, [fleet.elect()], repeats)
-    said = [each.value or b"" for each in outcome.outputs if each.topic == RESPONSES]
-    asked = sum(b'"LeadershipDemanded"' in each for each in said)
-    changed = sum(b'"partition"' in each.key for each in outcome.outputs)
-    assert changed == rows, f"{changed} of {rows} rows were asked for"
-    return {**summary(took), "rows": rows, "leaders": asked}
 
 
 def flooded(fleet: Fleet, ids: int, count: int, repeats: int) -> dict[str, float]:

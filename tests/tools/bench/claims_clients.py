@@ -1,4 +1,4 @@
-"""How quick consumers of claims are, on a broker of its own, without a job or beside one.
+"""How quick consumers of claims are, on a broker of its own, without a job.
 
 `judged` is the time from produce() of an attempt until its sender has judged it; `handed_over` from
 the call of close() until the next owner's first message; `killed` from a SIGKILL of the owner until
@@ -26,14 +26,9 @@ from coordlib.client.claims.transport import LogView
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.slots import Judgement
 from coordlib.core.wire import claims
-from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import open_admin
 from coordlib.kafka.cluster import create_topic
-from coordlib.kafka.coordination import PARTITIONS
-from coordlib.kafka.logs import Place
-from coordlib.local.stack import Stack
 from tests.tools.bench.figures import spread, tell, tell_machine
-from tests.tools.bench.stand import JOB_ARGS, fresh_stack
+from tests.tools.bench.stand import fresh_stack
 
 BENCH: Final = "claims"
 COORDINATION: Final = "__marshal.6s"
@@ -52,45 +47,25 @@ while True:
 """
 
 
-def run(repeats: int, kills: int, with_job: bool = False) -> int:
+def run(repeats: int, kills: int) -> int:
     """Measure all three, and tell them."""
     tell_machine(BENCH)
     with fresh_stack("bench-claims", COORDINATION) as stack:
-        if with_job:
-            stack.up(job_args=JOB_ARGS)
-        else:
-            stack.start_broker()
+        stack.start_broker()
         options = {"bootstrap.servers": stack.bootstrap_servers, "log_level": "0"}
         took = {
             "judged": judged(options, 10 * repeats),
             "handed_over": [handed_over(options) for _ in range(repeats)],
             "killed": [killed(options, number) for number in range(kills)],
         }
-        if with_job:
-            _follows(stack)
     for what, seconds in took.items():
-        _tell(what, seconds, with_job)
+        _tell(what, seconds)
     return 0
 
 
-def _follows(stack: Stack) -> None:
-    """The job was there all along: it has judged the log up to its end."""
-    places = [Place(COORDINATION, shard) for shard in range(PARTITIONS)]
-    admin = open_admin({"bootstrap.servers": stack.bootstrap_servers})
-    ends = {str(at.partition): to.end for at, to in log_bounds(admin, places).items() if to}
-
-    def is_at_end() -> bool:
-        told = stack.job.last_status()["claims"] or {}
-        reached = told.get("next_offsets", {})
-        return all(reached.get(shard, 0) >= end for shard, end in ends.items())
-
-    _until(is_at_end)
-    assert not stack.job.last_status().get("watches_failing"), "the claims query has failed"
-
-
-def _tell(what: str, seconds: Sequence[float], with_job: bool) -> None:
+def _tell(what: str, seconds: Sequence[float]) -> None:
     found = {"times": len(seconds), "unit": "s", **spread(seconds, 0.5, 0.99)}
-    tell(BENCH, what, with_job=with_job, **found, most=round(max(seconds), 3))
+    tell(BENCH, what, **found, most=round(max(seconds), 3))
 
 
 class _Prober:

@@ -1,7 +1,7 @@
 """Claims by arithmetic, and what their owners write: the bytes of Marshal's wire, with true epochs.
 
-The mix is that of `claims_fold`: signs of all claims in turn, with positions that move, and in ten
-messages an attempt of somebody who waits. Pure; `claims_writer` puts it into a log.
+Signs of all claims in turn, with positions that move, and in ten messages an attempt of somebody
+who waits. Pure; `claims_writer` puts it into a log.
 """
 
 from typing import Final, NamedTuple

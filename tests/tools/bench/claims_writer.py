@@ -1,4 +1,4 @@
-"""The clients of the claims benchmarks, a process of its own: `-m tests.tools.bench.claims_writer`.
+"""The clients of the claims benchmark, a process of its own: `-m tests.tools.bench.claims_writer`.
 
 Arguments: the broker, the coordination topic, how many claims. Orders are JSON lines on stdin,
 answers JSON lines on stdout; it ends with its stdin, so that it outlives nobody:
@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from select import select
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -50,38 +49,33 @@ class Writer:
         self._next = 0
         self.errors: Counter[str] = Counter()
 
-    def claim(self) -> dict[str, Any]:
+    def claim(self) -> None:
         """Attempt to claim everything; the offsets of the attempts are the epochs."""
         now_s, claims = int(time.time()), self._owners.claims
         for number, held in enumerate(claims):
             value = self._owners.attempt(number, now_s)
             self._write(held.shard, value, partial(self._won, number))
-        return {"sent": len(claims), **self._flushed()}
+        self._flush()
 
-    def beat(self, seconds: float, rate: float) -> dict[str, Any]:
-        """Messages at this rate; how late the worst round was."""
-        began_s, began, sent, late_s = time.time(), time.monotonic(), 0, 0.0
+    def beat(self, seconds: float, rate: float) -> None:
+        """Messages at this rate."""
+        began, sent = time.monotonic(), 0
         while (spent_s := time.monotonic() - began) < seconds:
             due = min(int(spent_s * rate) - sent, PER_ROUND)
             if due > 0:
-                late_s = max(late_s, spent_s - sent / rate)
                 self._send(due)
                 sent += due
             self._producer.poll(0)
             if due < PER_ROUND:
                 time.sleep(PAUSE_S)
-        spent_s, ended_s = time.monotonic() - began, time.time()
-        rates = {"sent": sent, "sent_per_s": round(sent / spent_s), "late_s": round(late_s, 3)}
-        return {**rates, **self._flushed(), "from_s": began_s, "to_s": ended_s}
+        self._flush()
 
-    def burst(self, messages: int) -> dict[str, Any]:
+    def burst(self, messages: int) -> None:
         """So many messages at once."""
-        began_s = time.time()
         for left in range(messages, 0, -PER_ROUND):
             self._send(min(left, PER_ROUND))
             self._producer.poll(0)
-        found = self._flushed()
-        return {"sent": messages, **found, "from_s": began_s, "to_s": time.time()}
+        self._flush()
 
     def _send(self, count: int) -> None:
         now_s, first = int(time.time()), self._next
@@ -108,25 +102,25 @@ class Writer:
         if error is not None:
             self.errors[error.name()] += 1
 
-    def _flushed(self) -> dict[str, Any]:
+    def _flush(self) -> None:
         """Raises CannotReach: the broker has not taken everything."""
         left = self._producer.flush(FLUSH_S)
         if left or self.errors:
             raise CannotReach("The claims' messages are not written.", f"{left}, {self.errors}")
-        return {}
 
 
 def answers(lines: Iterable[str], writer: Writer) -> Iterator[dict[str, Any]]:
-    """An answer to each order; `failed` says what went wrong."""
+    """An answer to each order: `failed` says what went wrong."""
     for line in lines:
         order = json.loads(line)
         try:
             if order["do"] == "claim":
-                yield writer.claim()
+                writer.claim()
             elif order["do"] == "beat":
-                yield writer.beat(order["seconds"], order["rate"])
+                writer.beat(order["seconds"], order["rate"])
             else:
-                yield writer.burst(order["messages"])
+                writer.burst(order["messages"])
+            yield {}
         except CoordError as problem:
             yield {"failed": str(problem)}
 
@@ -140,35 +134,16 @@ class Clients:
             [*command, str(claims)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def begin(self, **order: Any) -> None:
-        """Give an order; `ended` has its answer."""
+    def do(self, **order: Any) -> None:
+        """Give an order and wait until it is carried out. Raises NotReady."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether there is an answer."""
-        assert self._process.stdout is not None
-        return bool(select([self._process.stdout], [], [], 0)[0])
-
-    def ended(self) -> dict[str, Any]:
-        """Wait for the answer. Raises NotReady."""
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line else {"failed": "it has ended"}
         if "failed" in answer:
             raise NotReady("The clients do not go on.", answer["failed"])
-        return answer
-
-    def do(self, **order: Any) -> dict[str, Any]:
-        """Give an order and wait for its answer. Raises NotReady."""
-        self.begin(**order)
-        return self.ended()
 
     def close(self) -> None:
         assert self._process.stdin is not None

@@ -1,16 +1,22 @@
-"""Commands that measure what is no consumer group, clusters and transactions, and hostile clients.
+"""Commands that measure what is no consumer group: clusters, transactions, claims; hostile clients.
 
 As in `commands`, what starts a stack of its own deletes it.
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from coordlib.cli.kit.options import Count, Rate, Seconds
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from coordlib.cli.kit.options import Count, Rate, Seconds, whole
 from coordlib.cli.kit.where import HERE, Where
+from coordlib.errors import SetupError
 from tests.tools.bench.commands import Peer, run
 
-Way = Literal["kafka", "coordinator", "delta"]
+Way = Literal["kafka", "coordinator"]
 Kind = Literal["joins", "ids", "pendings", "messages", "registrations"]
+#: Marshal's clients read up to five million at their start: 100,000 of each of 50 partitions.
+Messages = Annotated[int, Parameter(converter=whole, validator=Number(gte=1, lte=10_000_000))]
 #: (brokers, partitions) without a word: of the pure core, and of a stack.
 CORE_SIZE: Final = (1_000, 100_000)
 STACK_SIZE: Final = (20, 2_000)
@@ -65,7 +71,7 @@ def transactions(
     Parameters
     ----------
     way
-        Who decides: the transaction of Kafka, the transaction coordinator, or a Delta table.
+        Who decides: the transaction of Kafka, or the transaction coordinator.
     producers
         At work at once, each with a group of its own.
     records
@@ -79,9 +85,9 @@ def transactions(
         kafka: the same with the broker's own groups, in the same run.
     """
     return run(
-        "transactions_delta" if way == "delta" else "transactions",
+        "transactions",
         where=where,
-        **({} if way == "delta" else {"way": way}),
+        way=way,
         producers=producers,
         records=records,
         seconds=seconds,
@@ -125,17 +131,6 @@ def brokers(
     return run("brokers", where=where, **size, replicas=replicas, repeats=repeats, seconds=seconds)
 
 
-def idle(*, seconds: Seconds = 30.0, where: Where = HERE) -> int:
-    """What an idle prefix pays for transactions: records and batches, before and after some.
-
-    Parameters
-    ----------
-    seconds
-        How long it is looked at, each time.
-    """
-    return run("idle", where=where, seconds=seconds)
-
-
 def cells(
     *, groups: Count = 300, members: Count = 10, seconds: Count = 40, rounds: Count = 2
 ) -> int:
@@ -153,3 +148,56 @@ def cells(
         How often each way comes.
     """
     return run("cells", groups=groups, members=members, seconds=seconds, rounds=rounds)
+
+
+def claims(*, repeats: Count = 20, kills: Count = 5) -> int:
+    """How quickly consumers of claims claim, hand over and take over, on a broker of its own.
+
+    Parameters
+    ----------
+    repeats
+        Hand-overs that are timed, and ten times as many attempts.
+    kills
+        Owners that are killed; each costs a quarter of a minute.
+    """
+    return run("claims_clients", repeats=repeats, kills=kills)
+
+
+def claims_start(
+    *,
+    messages: Messages = 300_000,
+    late: Messages = 400_000,
+    claimed: Count = 10_000,
+    repeats: Count = 3,
+) -> int:
+    """How soon a client is ready: from the log's start, late, and from a snapshot; no job.
+
+    Parameters
+    ----------
+    messages
+        In the log that is read from its start.
+    late
+        In what a client that begins late has to read.
+    claimed
+        Claims in each log.
+    repeats
+        Starts of each kind.
+    """
+    size = {"messages": _more_than(claimed, messages), "claims": claimed}
+    return run("claims_start", **size, late=late, repeats=repeats)
+
+
+def claims_app() -> App:
+    """The command, and those below it."""
+    app = App(name="claims", help=(claims.__doc__ or "").splitlines()[0])
+    app.default(claims)
+    app.command(claims_start, name="start")
+    return app
+
+
+def _more_than(claimed: int, messages: int) -> int:
+    """Each claim is one message at least. Raises SetupError."""
+    if messages <= claimed:
+        what = f"--messages {messages} --claimed {claimed}"
+        raise SetupError("There are more claims than messages.", what, "Say more --messages.")
+    return messages

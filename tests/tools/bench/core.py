@@ -11,7 +11,6 @@ from typing import Any
 
 from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.wire import api, codec
-from tests.tools.bench import core_against, core_transactions
 from tests.tools.bench.figures import percentile, tell, tell_machine
 from tests.tools.core import Fold, InputRecord, ShardSettings, fold, of_groups
 
@@ -228,23 +227,9 @@ def _timed(blob: bytes, records: Sequence[InputRecord]) -> tuple[float, Fold]:
     return time.process_time() - began, outcome
 
 
-def run(
-    *,
-    groups: int,
-    members: int,
-    batches: Sequence[int],
-    rebalance: int,
-    transactions: int,
-    repeats: int,
-    against: str | None = None,
-    turns: int = 4,
-) -> int:
-    """All figures of the core, as JSON lines; or its heartbeats beside another checkout's."""
+def run(*, groups: int, members: int, batches: Sequence[int], rebalance: int, repeats: int) -> int:
+    """All figures of the core, as JSON lines."""
     tell_machine("core")
-    if against is not None:
-        for batch in batches:
-            core_against.run(against, (groups, members, batch, repeats), turns)
-        return 0
     for batch in batches:
         found = heartbeat_rate(groups, members, batch, repeats)
         tell("core", "heartbeats", groups=groups, members=members, batch=batch, **found)
@@ -252,6 +237,4 @@ def run(
     tell("core", "rebalance", members=rebalance, **rebalance_time(rebalance, repeats))
     found = commit_time(COMMITTERS, OFFSETS, repeats)
     tell("core", "commits", members=COMMITTERS, partitions=OFFSETS, **found)
-    for way, measure in core_transactions.WAYS.items():
-        tell("core", "transactions", way=way, batch=transactions, **measure(transactions, repeats))
     return 0

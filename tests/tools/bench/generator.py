@@ -18,7 +18,6 @@ from coordlib.core.wire.stored import Marker, decode_marker
 from coordlib.errors import CannotReach
 from coordlib.kafka.layout import find_place
 from tests.tools.bench.crowd import Crowd, Record
-from tests.tools.bench.crowd_ids import Ids
 from tests.tools.bench.gauges import Pace
 from tests.tools.bench.probes import Probes
 
@@ -39,8 +38,6 @@ class Generator:
         token = uuid4().hex[:6]
         self.crowd = Crowd(groups, members, shards, replies, token)
         self.probes = Probes(shards, replies, token)
-        #: Transactional ids, if there are any.
-        self.ids: Ids | None = None
         self.pace = Pace()
         self.sent = self.commits = 0
         #: Commits of one partition, each by another member in turn.
@@ -75,17 +72,6 @@ class Generator:
         if not self.crowd.is_settled:
             missing = len(self.crowd) - self.crowd.settled
             raise CannotReach(f"{missing} members of the load never got their share")
-        return time.monotonic() - began
-
-    def begin_ids(self, ids: int, pendings: int) -> float:
-        """Let transactional ids begin; seconds until all are there. Raises CannotReach."""
-        began = time.monotonic()
-        shards, replies = self.place.shards, self.place.reply_partitions
-        made = self.ids = Ids(ids, pendings, shards, replies, self.probes.token)
-        self._write(made.begin_all())
-        self._run(lambda: made.is_settled, SETTLE_TIMEOUT_S, rate=0, probes_per_second=0)
-        if not made.is_settled:
-            raise CannotReach(f"{made.made} of {ids} ids have begun", str(dict(made.refused)))
         return time.monotonic() - began
 
     def load(self, seconds: float, rate: float, probes_per_second: float) -> None:
@@ -188,8 +174,6 @@ class Generator:
             return  # Progress
         heard = codec.decode_response(message.value() or b"")
         self._write(self.crowd.hear(heard))
-        if self.ids is not None:
-            self._write(self.ids.hear(heard))
         self._write(self.probes.hear(heard, time.monotonic()))
 
     # -- Kafka -------------------------------------------------------------------------------

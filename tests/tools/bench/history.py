@@ -1,9 +1,10 @@
-"""How long questions to a long history take, and what maintaining it takes.
+"""How long questions to a long history take.
 
-A history is made by arithmetic and written once into a folder, as the archive leaves it (files in
-order of time, a snapshot for each commit) or as `coord history maintain` does. Then each question
-is asked several times, each in a connection of its own, as a command does. With another number of
-days a smaller history is made beside it, and each question is asked of the two by turns.
+A history is made by arithmetic and written once into a folder, as `coord history maintain` leaves
+it; tests also have it as the archive does, with files in order of time and a snapshot for each
+commit. Then each question is asked several times, each in a connection of its own, as a command
+does. With another number of days a smaller history is made beside it, and each question is asked of
+the two by turns.
 
 In a folder that is named each history has a folder of its own, by its shape. What was written there
 is not written again: a run that was ended goes on where it stood.
@@ -22,11 +23,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from coordlib.cli.main.main import main
-from coordlib.errors import SetupError
 from coordlib.history.delta_files import quoted
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import (
@@ -40,13 +40,11 @@ from coordlib.history.tables import (
     TABLES,
     path_of,
 )
-from coordlib.history.upkeep import ORDER, ROW_GROUP, engine, maintain
+from coordlib.history.upkeep import ORDER, ROW_GROUP, engine
 from tests.tools.bench.figures import Took, tell, tell_machine, timed
 from tests.tools.bench.history_rows import START, Shape, commits, group_name, lag, snapshots, turns
 
 BENCH: Final = "history"
-ARCHIVED: Final = "as archived"
-MAINTAINED: Final = "maintained"
 _ARROW: Final = {
     "STRING": pa.string(),
     "INT": pa.int32(),
@@ -59,67 +57,38 @@ _ARROW: Final = {
 _AT: Final = "TIMESTAMPTZ '2026-01-02 12:00:00Z'"
 
 
-def run(
-    *, shape: Shape, beside: int | None, folder: str | None, is_archived: bool, repeats: int
-) -> int:
-    """Make the histories that are not there, and ask them; as archived, maintain and ask again.
+def run(*, shape: Shape, beside: int | None, folder: str | None, repeats: int) -> int:
+    """Make the histories that are not there, and ask them.
 
     Args:
         beside: days of the smaller history; None: there is none.
-
-    Raises:
-        SetupError: the history that is there was maintained, and the one as archived is asked for.
     """
     shapes = [*([replace(shape, days=beside)] if beside else []), shape]
     with _place(folder) as home:
         tell_machine(BENCH)
-        places = [(home / name_of(each, is_archived), each) for each in shapes]
+        places = [(home / name_of(each), each) for each in shapes]
         for place, each in places:
-            _have(place, each, is_archived)
-        ask(places, repeats, ARCHIVED if is_archived else MAINTAINED)
-        if is_archived:
-            for place, each in places:
-                done, took = timed(partial(maintain, str(place), {}))
-                figures = {"cpu_ms": took.cpu_ms, "wall_ms": took.wall_ms, **_size(place)}
-                tell(BENCH, "maintain", days=each.days, **figures)
-                tell(BENCH, "maintained", tables=[repr(table) for table in done])
-            ask(places, repeats, MAINTAINED)
+            _have(place, each)
+        ask(places, repeats)
     return 0
 
 
-def name_of(shape: Shape, is_archived: bool) -> str:
+def name_of(shape: Shape) -> str:
     """The folder of a history: another shape is another folder."""
-    state = "archived" if is_archived else "maintained"
-    return f"{shape.days}-days-{shape.groups}-groups-{shape.commits_per_day}-commits-{state}"
+    return f"{shape.days}-days-{shape.groups}-groups-{shape.commits_per_day}-commits-maintained"
 
 
-def _have(place: Path, shape: Shape, is_archived: bool) -> None:
+def _have(place: Path, shape: Shape) -> None:
     """Make the history there, if it is not there whole."""
     if not all((place / table / "_delta_log").exists() for table in TABLES):
-        took = timed(lambda: make(place, shape, is_archived))[1]
+        took = timed(lambda: make(place, shape, is_archived=False))[1]
         times = {"cpu_ms": took.cpu_ms, "wall_ms": took.wall_ms}
         tell(BENCH, "made", days=shape.days, **times)
-    if is_archived and state_of(place) == MAINTAINED:
-        raise SetupError(
-            "This history is maintained: nobody can ask it as the archive left it.",
-            f"--folder {place}",
-            "Name an empty folder, or leave out --archived.",
-        )
     commits = shape.days * shape.commits_per_day
     tell(BENCH, "history", days=shape.days, groups=shape.groups, commits=commits, **_size(place))
 
 
-def state_of(place: Path) -> str:
-    """What the names of the files say; a maintained history may have dates that go on."""
-    names = [
-        Path(uri).name
-        for table in (EVENTS, SNAPSHOTS, LAG)
-        for uri in DeltaTable(path_of(str(place), table)).file_uris()
-    ]
-    return MAINTAINED if any(name.startswith(ORDERED) for name in names) else ARCHIVED
-
-
-def ask(places: Sequence[tuple[Path, Shape]], repeats: int, state: str) -> None:
+def ask(places: Sequence[tuple[Path, Shape]], repeats: int) -> None:
     """Time every question, of the histories by turns; the figures of one beside the other's."""
     asked = [(shape, questions(str(place), shape)) for place, shape in places]
     for name in asked[0][1]:
@@ -138,7 +107,7 @@ def ask(places: Sequence[tuple[Path, Shape]], repeats: int, state: str) -> None:
             }
             for days, spent in sorted(took.items())
         }
-        tell(BENCH, name, state=state, **figures)
+        tell(BENCH, name, **figures)
 
 
 def questions(tables: str, shape: Shape) -> dict[str, Callable[[], int]]:

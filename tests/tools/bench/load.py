@@ -6,13 +6,10 @@ The archive runs, as it does in a deployment.
 """
 
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from coordlib.cli.kit.where import Where
 from coordlib.local.progress import phase, to_stderr
-from tests.tools.bench.clients import Clients
 from tests.tools.bench.figures import spread, tell, tell_machine
 from tests.tools.bench.gauges import Costs
 from tests.tools.bench.generator import Generator
@@ -96,60 +93,6 @@ def warm_up(generator: Generator, stand: Stand, rate: float) -> None:
             generator.load(WARM_SLICE_S, rate, probes_per_second=2)
 
 
-def _beside_clients(
-    generator: Generator, stand: Stand, once: Callable[..., dict[str, Any]], clients: int, each: int
-) -> None:
-    """The same load beside client processes that ask for the end always, and as they do now."""
-    for asking in ("always", "needed"):
-        with phase(to_stderr, f"{clients:,} client processes begin, asking: {asking}"):
-            place = generator.place
-            answers = place.responses, place.reply_partitions
-            bootstrap = stand.config["bootstrap.servers"]
-            beside = Clients(bootstrap, answers, clients, each, asking)
-        try:
-            generator.load(WARM_SLICE_S, 0, probes_per_second=0)
-            beside.begin()
-            once(clients=clients, asking=asking)
-            tell("load", "clients", asking=asking, **beside.figures())
-        finally:
-            beside.close()
-
-
-def _once(  # what the command line says
-    generator: Generator,
-    costs: Costs,
-    seconds: float,
-    rate: float,
-    probes_per_second: float,
-    sizes: dict[str, int],
-    **more: Any,
-) -> dict[str, Any]:
-    found = measure(generator, costs, seconds, rate, probes_per_second)
-    tell("load", "load", sustained=is_sustained(found), **sizes, **more, **found)
-    return found
-
-
-def _beside_ids(
-    generator: Generator, once: Callable[..., dict[str, Any]], ids: int, pendings: int
-) -> None:
-    """Before there are transactional ids and with them, on the same job."""
-    before = once(ids=0)
-    with phase(to_stderr, f"{ids:,} transactional ids begin"):
-        begun_s = generator.begin_ids(ids, pendings)
-    with_ids = once(ids=ids, pendings=pendings)
-    tell("load", "ids", ids=ids, begun_s=round(begun_s, 2), **added(before, with_ids))
-
-
-def added(before: dict[str, Any], after: dict[str, Any]) -> dict[str, float | None]:
-    """What the second measurement took longer than the first, of medians."""
-    return {
-        f"{name.removesuffix('_s')}_added_ms": None
-        if (was := before[name]["p50"]) is None or (became := after[name]["p50"]) is None
-        else round((became - was) * 1_000)
-        for name in ("batch_s", "join_s")
-    }
-
-
 def run(
     *,
     where: Where,
@@ -159,12 +102,9 @@ def run(
     seconds: int,
     probes_per_second: float,
     is_sweep: bool,
-    ids: int,
-    pendings: int,
     commit_ms: int,
-    clients: int,
 ) -> int:
-    """One rate, or a sweep over many; with ids once more beside them, before any sweep."""
+    """One rate, or a sweep over many."""
     tell_machine("load")
     # All groups come at once: a rate of new ones would be measured instead of the load.
     with standing(where, "--set", "group.new_groups_per_second_max=1000000") as stand:
@@ -178,16 +118,12 @@ def run(
                 settled_s = generator.settle()
             tell("load", "joined", groups=groups, members=members, settled_s=round(settled_s, 2))
             warm_up(generator, stand, rate)
-            sizes = {"groups": groups, "members": members, "heartbeat_ms": heartbeat_ms}
-            one = partial(_once, generator, costs, seconds, rate, probes_per_second, sizes)
-            if clients:
-                _beside_clients(generator, stand, one, clients, heartbeat_ms)
-            elif ids:
-                _beside_ids(generator, one, ids, pendings)
-            elif not is_sweep:
-                one()
             if is_sweep:
                 sweep(generator, costs, seconds, probes_per_second)
+            else:
+                sizes = {"groups": groups, "members": members, "heartbeat_ms": heartbeat_ms}
+                found = measure(generator, costs, seconds, rate, probes_per_second)
+                tell("load", "load", sustained=is_sustained(found), **sizes, **found)
             tell("load", "state", bytes=stand.state_bytes())
         finally:
             generator.close()

@@ -1,9 +1,8 @@
 """How long a lost checkpoint costs: from a start with --rebuild until a join is answered.
 
 The topics are written as a job would have left them: members of a crowd join, sync and commit, the
-pure core judges it in this process, and its outputs and the marker go to the broker. With
-transactional ids, some of them have left a transaction open. Then the job starts with an empty
-checkpoint folder, and a join that was there before it waits for its answer.
+pure core judges it in this process, and its outputs and the marker go to the broker. Then the job
+starts with an empty checkpoint folder, and a join that was there before it waits for its answer.
 """
 
 import json
@@ -16,18 +15,14 @@ import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from coordlib.core.engine.effects import REQUESTS, RESPONSES, Output
-from coordlib.core.transactions.protocol import TransactionsSettings
 from coordlib.core.wire import api, codec
 from coordlib.core.wire.stored import Marker
-from coordlib.core.wire.transactions import TRANSACTION
 from coordlib.errors import CannotReach, SetupError
-from coordlib.job.background.feeder import messages_of
 from coordlib.job.progress import MARKER_KEY
 from coordlib.kafka import topics
 from coordlib.local.progress import phase, to_stderr
 from coordlib.local.stack import Stack
 from tests.tools.bench.crowd import Crowd, Record
-from tests.tools.bench.crowd_ids import Ids
 from tests.tools.bench.figures import tell, tell_machine
 from tests.tools.bench.probes import Probes
 from tests.tools.bench.stand import JOB_ARGS
@@ -49,10 +44,7 @@ class History:
             reply_partitions=reply_partitions,
             incarnation=incarnation,
             # All of the crowd comes at once.
-            families={
-                **of_groups(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
-                TRANSACTION: TransactionsSettings(new_per_second_max=1_000_000),
-            },
+            families=of_groups(initial_rebalance_delay_ms=0, new_groups_per_second_max=1_000_000),
         )
         self._now_ms = time.time_ns() // 1_000_000
         #: Requests by shard: a record's place is its offset.
@@ -78,23 +70,6 @@ class History:
         said = [output for output in outputs if output.topic == RESPONSES and output.key]
         return [codec.decode_response(output.value or b"") for output in said]
 
-    def messages(self, since: int) -> list[Record]:
-        """What shards have told each other, from this output on, as the driver feeds it."""
-        return [
-            _told(to, api.FromShard(v=1, source=source, seq=number, body=msgspec.Raw(body)))
-            for (source, to), number, body in messages_of(self.outputs[since:])
-        ]
-
-    def confirmations(self) -> list[Record]:
-        """What became of all messages: without it the next driver would feed them again."""
-        return [
-            _told(
-                source, api.Tick(v=1, published=len(self.requests[source]) - 1, heard={to: number})
-            )
-            for to, each in self.folds.items()
-            for source, number in sorted(dict(each.status.heard).items())
-        ]
-
     def marker(self, prefix: str) -> Marker:
         """The marker of a job that has judged all of it."""
         ends = {str(shard): len(log) for shard, log in self.requests.items()}
@@ -116,24 +91,6 @@ def lived(history: History, crowd: Crowd, partitions: int) -> None:
     if not crowd.is_settled:
         raise SetupError("The crowd did not settle", f"{crowd.settled} of {len(crowd)}")
     history.judge(crowd.commit(number, partitions) for number in range(crowd.groups))
-
-
-def transacted(history: History, ids: Ids) -> None:
-    """Every id has a producer id, and some have offsets that wait. Raises SetupError."""
-    written = list(ids.begin_all())
-    for _ in range(ROUNDS_MAX):
-        since = len(history.outputs)
-        answers = history.judge(written)
-        written = [each for answer in answers for each in ids.hear(answer)]
-        written += history.messages(since)
-    if not ids.is_settled:
-        what = f"{ids.made} ids, {ids.pending} with pending offsets"
-        raise SetupError("The transactions did not begin", f"{what}; {dict(ids.refused)}")
-    history.judge(history.confirmations())
-
-
-def _told(shard: int, record: api.Control) -> Record:
-    return Record(codec.encode(record), b"", shard)
 
 
 def write(config: dict[str, str], prefix: str, history: History) -> None:
@@ -191,7 +148,7 @@ def told(log: str) -> tuple[list[dict[str, Any]], float]:
     return shards, msgspec.convert(done["timestamp"], type=datetime).timestamp()
 
 
-def run(*, groups: int, members: int, partitions: int, ids: int, pendings: int) -> int:
+def run(*, groups: int, members: int, partitions: int) -> int:
     """Make the topics, start the job, tell how long each part took."""
     tell_machine("rebuild")
     stack = Stack(NAME)
@@ -205,7 +162,6 @@ def run(*, groups: int, members: int, partitions: int, ids: int, pendings: int) 
             crowd = Crowd(groups, members, stack.shards, stack.responses, TOKEN)
             history = History(stack.shards, stack.responses, layout.incarnation)
             lived(history, crowd, partitions)
-            transacted(history, Ids(ids, pendings, stack.shards, stack.responses, TOKEN))
             write(config, stack.prefix, history)
         answer = Answer(config, stack)
         began_s = time.time()
@@ -219,9 +175,6 @@ def run(*, groups: int, members: int, partitions: int, ids: int, pendings: int) 
             "answered",
             groups=sum(line["groups"] for line in shards),
             members=len(crowd),
-            ids=ids,
-            pendings=min(ids, pendings),
-            transactions=sum(line["transactions"] for line in shards),
             offsets=sum(line["committed"] for line in shards),
             state_bytes=sum(line["bytes"] for line in shards),
             total_s=round(answered_s - began_s, 2),

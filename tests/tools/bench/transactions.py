@@ -100,7 +100,7 @@ class Turn:
             done = all_work(workers, seconds)
             more: dict[str, Any] = {"spent_s": time.monotonic() - began, **costs.figures()}
             if batches is not None:
-                more |= batches.figures() | batches.lag()
+                more |= batches.figures()
             return done, more
         finally:
             if batches is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools import bench_assignors, vectors
+from tests.tools import vectors
 from tests.tools.assignor_cases import Case, read_cases
 
 # What Kafka's tests say, as facts; the file's `source` names their commit.
@@ -136,20 +136,3 @@ def test_wrong_arguments_are_answered_with_the_usage(
 ) -> None:
     assert vectors.main(arguments) == 2
     assert vectors.USAGE in capsys.readouterr().err
-
-
-def test_the_benchmark_measures_what_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench_assignors.main(["large-random"]) == 0
-
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(line["what"], line.get("assignor")) for line in lines] == [
-        ("machine", None),
-        ("large-random", "sticky"),
-        ("large-random", "cooperative-sticky"),
-    ]
-    assert all(line["after_50_left_cpu_s"] < 60 for line in lines[1:])
-
-
-def test_the_benchmark_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench_assignors.main(["huge"]) == 2
-    assert "large-uniform" in capsys.readouterr().err
