@@ -56,7 +56,7 @@ class Newcomer:
     def adapted(self, text: str) -> str:
         """With this stack's address, and names of its own for topics, groups and ids."""
         text = _KAFKA.sub(self.servers, text)
-        names = r'"(orders|in|out|billing|clicks|copiers|copier-1|g)"'
+        names = r'"(orders|in|out|payments|copies|billing|clicks|copiers|copiers?-1|fleet|g)"'
         return re.sub(names, lambda found: f'"{self.named(found[1])}"', text)
 
     def start(self, *command: str) -> "subprocess.Popen[bytes]":
@@ -80,6 +80,18 @@ class Newcomer:
     def shown(self, number: int = -1) -> str:
         """What one of them has printed; the newest, unless told."""
         return self._logs[number].read_text()
+
+    def led_by(self, number: int) -> set[int]:
+        """The shards that a worker of a fleet leads, by what it has printed."""
+        shards: set[int] = set()
+        for words in map(str.split, self.shown(number).splitlines()):
+            if words[:2] == ["leads", "shard"]:
+                shards.add(int(words[2]))
+            elif words[:3] == ["resigned", "from", "shard"]:
+                shards.discard(int(words[3]))
+            elif words[:2] == ["is", "fenced:"]:
+                shards.clear()
+        return shards
 
     def must_run(self) -> None:
         """Nothing has ended that nobody has ended."""

@@ -110,18 +110,7 @@ def test_shards_of_a_fleet_are_led_by_others_when_a_worker_dies(newcomer: Newcom
         own = ("--worker", number, "--folder", folder)
         workers.append(start(newcomer, "worker_fleet", newcomer.servers, *own))
 
-    def led(number: int) -> set[int]:
-        """The shards that a worker leads by what it has printed."""
-        shards: set[int] = set()
-        for words in map(str.split, newcomer.shown(number).splitlines()):
-            if words[:2] == ["leads", "shard"]:
-                shards.add(int(words[2]))
-            elif words[:3] == ["resigned", "from", "shard"]:
-                shards.discard(int(words[3]))
-            elif words[:2] == ["is", "fenced:"]:
-                shards.clear()
-        return shards
-
+    led = newcomer.led_by
     everything = set(range(6))
     wait_until("all lead some", lambda: all(map(led, range(3))), PATIENCE_S)
     wait_until("all shards are led", lambda: set().union(*map(led, range(3))) == everything)

@@ -16,7 +16,7 @@ from tests.stack.processes import ROOT
 pytestmark = pytest.mark.stack
 
 _CODE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-DOCS = "docs/how-to"
+DOCS, TUTORIALS = "docs/how-to", "docs/tutorials"
 STORE = "python -m examples.store.server "
 
 
@@ -124,3 +124,41 @@ def test_a_store_of_three_processes_takes_a_value(newcomer: Newcomer) -> None:
     for store in stores:
         store.send_signal(signal.SIGTERM)
     assert [store.wait(120) for store in stores] == [0, 0, 0]
+
+
+def test_a_copier_that_is_killed_in_a_unit_copies_each_record_once(newcomer: Newcomer) -> None:
+    fill, copy, count = examples(f"{TUTORIALS}/first-exactly-once-copy.md")
+    copy = copy.replace("time.sleep(2)", "time.sleep(0.5)")
+    assert newcomer.run(fill, newcomer.servers).wait(60) == 0, newcomer.shown()
+    copier = newcomer.run(copy, newcomer.servers)
+    wait_until("a unit is open", lambda: "committed\ncopied" in newcomer.shown())
+    copier.kill()
+    newcomer.run(copy, newcomer.servers)
+    end = "copied up to payment 4999\ncommitted\n"
+    wait_until("all is copied", lambda: end in newcomer.shown(), 180.0)
+
+    assert newcomer.run(count, newcomer.servers).wait(60) == 0, newcomer.shown()
+    dirty, committed = newcomer.shown().splitlines()
+    assert dirty.endswith(" records, 5000 different ones")
+    assert not dirty.startswith("read_uncommitted: 5000 ")
+    assert committed == "read_committed: 5000 records, 5000 different ones"
+
+
+def test_the_others_lead_the_shards_of_a_worker_that_is_killed(newcomer: Newcomer) -> None:
+    (worker,) = examples(f"{TUTORIALS}/first-worker-fleet.md")
+    workers = [newcomer.run(worker, newcomer.servers, str(number)) for number in (1, 2, 3)]
+    wait_until(
+        "all take part", lambda: all("takes part" in newcomer.shown(each) for each in range(3))
+    )
+    shards = ("--partitions", "6", "--replication-factor", "3")
+    at = ("--bootstrap-servers", newcomer.servers)
+    fleet = newcomer.named("fleet")
+    assert main(["cluster", "create-topic", fleet, "shards", *shards, *at]) == OK
+    led, everything = newcomer.led_by, set(range(6))
+    wait_until("each leads two", lambda: [len(led(each)) for each in range(3)] == [2, 2, 2])
+    workers[2].kill()
+    wait_until("the others lead all", lambda: led(0) | led(1) == everything)
+    workers[0].send_signal(signal.SIGINT)
+    wait_until("the last one leads all", lambda: led(1) == everything)
+    assert workers[0].wait(60) == 0
+    assert newcomer.shown(0).endswith("left the fleet\n")
