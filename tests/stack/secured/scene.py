@@ -212,6 +212,8 @@ def _reader(scene: Scene, options: Options) -> None:
     of_claims = ("assignments", "committed", "events", "lag")
     for topic in ("assignments", "events", *(f"claims.{each}" for each in of_claims)):
         _read(scene, options, topic)
+    # coord status reads it where it is listed, and leaves out what it would show of claims else.
+    list(read_to_end(options, f"{scene.stack.prefix}.claims.progress", 0))
     scene.command(options, "groups", "list")
     scene.command(options, "groups", "describe", GROUP)
     scene.command(options, "cluster", "describe", CLUSTER)
