@@ -211,7 +211,7 @@ def check_coordination(admin_conf: AdminConf, topic: str) -> tuple[Finding, ...]
 def coordination_findings(topic: str, seen: Seen | None) -> Iterable[Finding]:
     """The same of a description; None: it is not there."""
     if seen is None:
-        hint = f"Name the topic that the clients use, or run: coord claims create {topic}"
+        hint = f"Name the clients' topic (--claims-topic), or run: coord claims create {topic}"
         yield Finding(topic, "does not exist", "there", hint)
         return
     for key in (_STAMP, _POLICY, _UNCLEAN):

@@ -131,7 +131,7 @@ def test_describe_names_whom_somebody_waits_for(
 
     head = dict(line.split(maxsplit=1) for line in lines[: lines.index("")])
     assert head["STATE"] == "Reconciling"
-    assert head["AS-OF"] == "r0-41 at 2026-03-01T23:59:50.000Z, 2 records to be judged"
+    assert head["AS-OF"] == "r0-41 at 2026-03-01T23:59:50.000Z, 2 records not read yet"
     member = shop.known[1].member
     awaited = [line.split(maxsplit=4) for line in lines[lines.index("") + 1 :]]
     assert awaited == [
@@ -181,7 +181,7 @@ def test_brokers_are_shown_with_what_they_lead(
         "CLIENT-ID": "b3", "RACK": "-", "ENDPOINTS": "in://host-3:9092",
         "INCARNATION": str(shop.known[3].incarnation), "SESSION": "10.0s",
     }  # fmt: skip
-    assert said == ("3 brokers as of r0-41 at 2026-03-01T23:59:50.000Z, 2 records to be judged\n")
+    assert said == ("3 brokers as of r0-41 at 2026-03-01T23:59:50.000Z, 2 records not read yet\n")
     first = objects(capsys, "brokers", "shop")["brokers"][0]
     assert {name.lower() for name in brokers_among({}).headers} <= first.keys()
     assert first["endpoints"] == [{"name": "in", "host": "host-1", "port": 9092}]

@@ -246,7 +246,7 @@ def test_describe_has_kafkas_columns(engine: Engine, capsys: pytest.CaptureFixtu
     assert facts["GENERATION"] == "3"
     assert facts["LEADER"] == "m1"
     assert facts["MEMBERS"] == "3"
-    assert facts["AS-OF"].endswith("at 2026-03-01T23:59:50.000Z, 2 records to be judged")
+    assert facts["AS-OF"].endswith("at 2026-03-01T23:59:50.000Z, 2 records not read yet")
     rows = [line.split() for line in table.splitlines()]
     end = rows[2][4]  # a transaction's marker takes an offset of its own
     assert int(end) >= 10

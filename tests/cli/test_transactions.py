@@ -126,7 +126,7 @@ def test_describe_shows_who_has_not_been_told(
     assert head["STATE"] == "PrepareCommit"
     assert head["ENDED"] == "commit by client, epoch 0"
     assert head["TIMEOUT"] == "1m00s"
-    assert head["AS-OF"] == "r0-41 at 2026-03-01T23:59:50.000Z, 2 records to be judged"
+    assert head["AS-OF"] == "r0-41 at 2026-03-01T23:59:50.000Z, 2 records not read yet"
     assert [line.split() for line in lines[first + 1 : second]] == [
         [*listings.GROUPS.headers],
         ["billing", "0", "0"],

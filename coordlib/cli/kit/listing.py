@@ -100,7 +100,7 @@ def as_of_text(as_of: AsOf | None, shard: int, asked: datetime) -> str:
     """`r0-523 at …Z, 2 requests wait`: a view is a fold of the log up to a request."""
     if as_of is None:
         return f"{time_text(asked)}, before the first batch of the job"
-    waiting = f", {counted(as_of.waiting, 'record')} to be judged" if as_of.waiting else ""
+    waiting = f", {counted(as_of.waiting, 'record')} not read yet" if as_of.waiting else ""
     return f"r{shard}-{as_of.offset} at {millis_text(as_of.clock_ms)}{waiting}"
 
 

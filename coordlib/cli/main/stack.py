@@ -213,7 +213,7 @@ def status(
         print_json("status", found.as_of_time, **found.fields)
     else:
         _print(found.fields)
-        for line in [*cell_lines(found), *added_lines(found), *trouble_lines(found)]:
+        for line in [*cell_lines(found), *added_lines(found), *trouble_lines(found, where)]:
             say(visible(line))
     for line in late_lines(found):
         say(line)

@@ -211,8 +211,12 @@ def late_lines(found: Status) -> list[str]:
     return lines
 
 
-def trouble_lines(found: Status) -> list[str]:
-    """What fails beside the job's batches, for people."""
+def trouble_lines(found: Status, where: WhereTables) -> list[str]:
+    """That the local job does not run, or what fails beside its batches; for people."""
+    state = found.fields["job"]["state"]
+    if found.is_reachable and state in ("stopped", "down"):
+        start = command_for(where.local().home, "up")
+        return [f"The job is {state}: requests wait, and groups do not rebalance. Run: {start}"]
     now_ms = found.as_of_time.timestamp() * 1000
     failing = found.fields["offsets_failing"]
     troubles = {f"mirror of {name}": each for name, each in failing.items()}
