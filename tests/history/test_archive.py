@@ -83,6 +83,7 @@ def test_a_table_that_is_begun_anew_gets_its_rows_from_the_beginning(
     assert query_tables(options.tables, "SELECT count(*) FROM lag").rows == ((5,),)
 
 
+@pytest.mark.chaos
 def test_a_new_checkpoint_reads_all_again_and_adds_only_what_is_new(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_crash_between_the_two_tables_is_made_good(
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
 
 
+@pytest.mark.chaos
 def test_what_came_last_is_current_though_its_drivers_clock_is_behind(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
@@ -224,6 +226,7 @@ def test_a_batch_without_anything_new_makes_no_commit(
     assert DeltaTable(f"{options.tables}/group_snapshots").version() == 0
 
 
+@pytest.mark.chaos
 def test_two_archives_at_once_double_nothing(
     spark: "SparkSession", options: "ArchiveOptions"
 ) -> None:
@@ -239,6 +242,7 @@ def test_two_archives_at_once_double_nothing(
     assert _counts(options) == (EVENT_COUNT, EVENT_COUNT, 2)
 
 
+@pytest.mark.chaos
 def test_archives_that_miss_each_other_double_nothing(
     spark: "SparkSession", options: "ArchiveOptions", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -672,6 +676,7 @@ def _that_has_read_six(
     return archive
 
 
+@pytest.mark.chaos
 def test_topics_that_were_made_anew_are_refused_also_under_a_running_archive(
     spark: "SparkSession", topics: Topics, tmp_path: Path
 ) -> None:

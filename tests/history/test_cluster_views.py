@@ -12,6 +12,7 @@ import pytest
 from coordlib.core.controller import states as kept
 from coordlib.core.engine.effects import METADATA, Output
 from coordlib.core.engine.tables import Place
+from coordlib.core.wire import api
 from coordlib.core.wire.stored import PartitionValue
 from coordlib.history.delta_files import declare
 from coordlib.history.engines import register_duckdb
@@ -157,8 +158,8 @@ def test_a_topic_that_is_made_anew_has_a_life_of_its_own() -> None:
         life.say(c.create(c.new_topic("t", assignment=[(1,)])))
         life.passes(2)
         row = c.partitions_of(life.talk.shard, CLUSTER)["t", 0]
-        life.say(c.about(c.rq.DeleteTopics, topics=("t",)))
-        deleted = c.rq.DeletedReplica(topic="t", topic_id=row.topic_id, partition=0)
+        life.say(c.about(api.DeleteTopics, topics=("t",)))
+        deleted = api.DeletedReplica(topic="t", topic_id=row.topic_id, partition=0)
         life.passes(1)
         life.say(c.deleted(1, life.cluster.brokers[1].incarnation, deleted))
         life.passes(1)

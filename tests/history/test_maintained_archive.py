@@ -80,6 +80,7 @@ def test_the_checkpoint_keeps_the_archives_number(spark: "SparkSession", folder:
         running(spark.createDataFrame(log.rows, KAFKA_SCHEMA), 1)
 
 
+@pytest.mark.chaos
 def test_what_is_dropped_does_not_come_back(folder: Folder) -> None:
     """The archive goes on where it was, and not where the rows end."""
     log = a_life_of_a_group()

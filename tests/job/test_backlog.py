@@ -47,6 +47,7 @@ def test_the_heaviest_part_of_a_backlog_counts(options: dict[str, str], topic: s
     assert mean_bytes_waiting(options, [topic], range(2), behind) == {topic: 150}
 
 
+@pytest.mark.chaos
 def test_few_records_are_read_whole(options: dict[str, str], topic: str) -> None:
     """A hundred requests of 1 MiB waited at a start, and none of them was in the sample: the first
     batch was planned as if they had no bytes. The large ones may be the last."""

@@ -158,7 +158,15 @@ def answers(broker, made) -> Callable[[], int]:
     return count
 
 
-@pytest.mark.parametrize("name", [plan.name for plan in read_plans()])
+@pytest.mark.parametrize(
+    "name",
+    [
+        plan.name
+        if plan.name in ("requests", "events")
+        else pytest.param(plan.name, marks=pytest.mark.chaos)
+        for plan in read_plans()
+    ],
+)
 def test_partitions_that_were_added_to_a_topic_are_not_read(
     start, made, admin, broker, answers, name
 ):
@@ -252,7 +260,7 @@ def test_a_rebuild_of_topics_without_history_is_a_plain_start(start, made):
     start(made, is_rebuild=True)
 
 
-@pytest.mark.parametrize("name", ["groups", "metadata"])
+@pytest.mark.parametrize("name", ["groups", pytest.param("metadata", marks=pytest.mark.chaos)])
 def test_a_rebuild_from_a_topic_of_which_records_were_deleted(start, made, admin, broker, name):
     """It had another cleanup policy for a week. What is missing nobody would have been told."""
     start(made)
@@ -274,6 +282,7 @@ def test_a_rebuild_from_a_topic_of_which_records_were_deleted(start, made, admin
     start(made, "lost", is_rebuild=True, accepts_loss=True)
 
 
+@pytest.mark.chaos
 def test_a_compacted_topic_that_ends_before_what_was_written(start, made, broker):
     """A marker of a longer topic says what a topic says that has lost its end. With its checkpoint
     the job goes on; a rebuild would lack what stood there, and nobody would be told.  # INV-153"""
@@ -299,6 +308,7 @@ def test_a_compacted_topic_that_ends_before_what_was_written(start, made, broker
     start(made, "again", is_rebuild=True)
 
 
+@pytest.mark.chaos
 def test_requests_that_were_removed_unread_are_skipped_on_demand(start, made, admin, broker):
     """The job was away for longer than the topics keep records, and the way out that it named ended
     in the same refusal.  # INV-104"""
@@ -342,7 +352,7 @@ def events_of(client: dict[str, str], prefix: str, shard: int, type_: str) -> li
     return [event for event in found if event["type"] == type_]
 
 
-@pytest.mark.parametrize("is_regrown", [False, True])
+@pytest.mark.parametrize("is_regrown", [pytest.param(False, marks=pytest.mark.chaos), True])
 def test_a_log_that_is_not_the_one_that_was_judged(start, made, broker, is_regrown):
     """A marker of a longer log, or of another record at the judged place, says what a log that was
     cut says. No offset below the judged place is judged.  # INV-104"""

@@ -26,6 +26,7 @@ def with_address(stack: Stack) -> Stack:
     return stack
 
 
+@pytest.mark.chaos
 def test_job_is_stopped_cleanly_killed_wholly_and_found_again(with_address: Stack) -> None:
     stack = with_address
     started: list[str] = []

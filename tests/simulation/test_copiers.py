@@ -65,6 +65,7 @@ MET = {
 }
 
 
+@pytest.mark.chaos
 def test_copiers_and_tellers_come_through() -> None:
     """INV-91, INV-92, INV-93, INV-94, INV-95, INV-96, INV-97, INV-98, INV-99.
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.tools.simulation import plan
 from tests.tools.simulation.campaign import campaign, shrink
-from tests.tools.simulation.kinds import COURIER_KINDS, KINDS
+from tests.tools.simulation.kinds import KINDS
 from tests.tools.simulation.run import run, run_seed
 from tests.tools.simulation.sometimes import SITUATIONS
 
@@ -19,11 +19,6 @@ from tests.tools.simulation.sometimes import SITUATIONS
 #: `make chaos`; `make nightly` plays as many as the night has.
 SEEDS = range(400)
 TIMES = [1, pytest.param(3, marks=pytest.mark.chaos)]
-#: Worlds of couriers take longest, and `test_couriers.py` plays small ones of most of their kinds.
-ALONE = [
-    pytest.param(kind, marks=pytest.mark.chaos) if kind in COURIER_KINDS else kind
-    for kind in sorted(KINDS)
-]
 DIGEST = """
 import hashlib, sys
 import msgspec
@@ -78,7 +73,8 @@ def test_a_seed_is_the_same_run_in_every_process(seed: int) -> None:
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize("kind", ALONE)
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.chaos
 def test_every_kind_of_fault_alone_does_no_harm(kind: str) -> None:
     """Nothing else hides what it does."""
     outcome = run_seed(1_000_000, (kind,) * 4)

@@ -35,6 +35,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     running.stop()
 
 
+@pytest.mark.chaos
 def test_where_logs_end_is_known_again_after_the_broker_was_killed(broker: Broker) -> None:
     """librdkafka's cache has the leader's former epoch for 15 minutes, and each question with it is
     refused: offsets in transactions waited as long for their decisions, and lag had no samples."""

@@ -27,6 +27,7 @@ TIMING: Final = Timing(
 )
 
 
+@pytest.mark.chaos
 def test_one_joins_and_one_dies_and_nobody_stops(
     crew: Crew, flow: Flow, wire: Wire, group: str, archived: Callable[[], Path]
 ) -> None:

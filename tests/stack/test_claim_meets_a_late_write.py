@@ -96,6 +96,7 @@ def test_a_write_that_a_claim_overtakes_fails_and_leaves_no_row(table: Table) ->
     assert table.values() == ["before"], "tried again it is skipped"
 
 
+@pytest.mark.chaos
 def test_a_claim_that_a_write_overtakes_fails_and_may_be_tried_again(table: Table) -> None:
     """The write was committed before the claim: its rows are in the table, and the successor,
     whose claim did not succeed, has read nothing yet."""

@@ -133,6 +133,7 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
     assert settings == (ROOT / "conf" / "coordinator.toml").read_bytes()
 
 
+@pytest.mark.chaos
 def test_every_command_has_help_without_pyspark(for_commands: Installed) -> None:
     commands = list(_commands(build()))
     assert ("topics", "create") in commands

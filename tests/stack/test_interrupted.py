@@ -21,6 +21,7 @@ COUNT = 6_000
 
 
 @pytest.mark.parametrize("kind", ["classic", "assigned", "claims", "reader"])
+@pytest.mark.chaos
 def test_every_record_is_handed_out_whatever_interrupts_the_calls(
     shared_stack: Stack, kind: str
 ) -> None:

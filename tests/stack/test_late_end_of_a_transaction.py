@@ -90,6 +90,7 @@ def committed(broker: Broker, topic: str) -> list[bytes]:
     return [message.value() or b"" for message in read_to_end(options, topic, 0)]
 
 
+@pytest.mark.chaos
 def test_it_ends_the_next_transaction_of_a_plain_producer(
     proxied: ProxiedBroker, proxy: Proxy, through: dict[str, str], prefix: str
 ) -> None:

@@ -100,6 +100,7 @@ def table(spark: "SparkSession", tmp_path: Path) -> Iterator[Table]:
         query.stop()
 
 
+@pytest.mark.chaos
 def test_a_former_owner_writes_nothing_late_and_progress_shows(
     shared_stack: Stack,
     spark: "SparkSession",

@@ -27,6 +27,7 @@ STACKS: Final = Path(__file__).parent / "stacks"
 PROGRESS: Final = "coord.progress"
 
 
+@pytest.mark.chaos
 def test_a_stack_of_another_version_is_refused(tmp_path: Path) -> None:
     """INV-08: its marker, a marker of code to come, then its checkpoint, before a state is read."""
     with tarfile.open(STACKS / "state-version-1.tgz") as packed:

@@ -131,6 +131,7 @@ def test_one_that_was_suspended_finds_its_twin_at_work_and_stops(
     assert not read_twice(crew)
 
 
+@pytest.mark.chaos
 def test_of_two_living_twins_the_newer_stays(
     crew: Crew, flow: Flow, wire: Wire, group: str
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_group_reads_all_of_the_new_topic(
 
 @pytest.mark.fault
 @pytest.mark.timeout(900)
+@pytest.mark.chaos
 def test_a_rebuild_remembers_which_topic_was_replaced(
     own_stack: Stack, start_job: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def copying(
 @pytest.mark.parametrize(
     "copying", [ONE, pytest.param(TWO, marks=pytest.mark.chaos)], indirect=True
 )
+@pytest.mark.chaos
 def test_a_copier_that_dies_behind_the_decision_has_copied_all_or_nothing(
     copying: Copying,
 ) -> None:

@@ -85,6 +85,7 @@ def copiers(own_stack: Stack, start_job: Callable[..., None], tmp_path: Path) ->
     made.stop()
 
 
+@pytest.mark.chaos
 def test_every_record_is_copied_once_whatever_is_killed(
     copiers: Copiers, own_stack: Stack, start_job: Callable[..., None]
 ) -> None:

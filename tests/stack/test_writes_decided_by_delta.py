@@ -249,6 +249,7 @@ def test_a_batch_does_not_go_into_another_table(spark: "SparkSession", table: Ta
 
 
 @pytest.mark.parametrize("is_older", [False, True])
+@pytest.mark.chaos
 def test_the_true_table_comes_back_behind_the_look(
     spark: "SparkSession", table: Table, is_older: bool
 ) -> None:
@@ -339,6 +340,7 @@ def test_a_table_that_is_away_is_waited_for_and_never_made(
 
 
 @pytest.mark.parametrize("is_staged", [False, True])
+@pytest.mark.chaos
 def test_a_full_disk_commits_nothing(
     spark: "SparkSession", tmp_path: Path, is_staged: bool
 ) -> None:
@@ -380,6 +382,7 @@ def test_a_batch_is_staged_anew_where_somebody_changes_the_table(
     assert writer.app_version(writer.newest()) == 12
 
 
+@pytest.mark.chaos
 def test_options_of_the_writer_are_taken(
     spark: "SparkSession", table: Table, tmp_path: Path
 ) -> None:
@@ -413,6 +416,7 @@ class MakesSlowly:
         return getattr(self._spark, name)
 
 
+@pytest.mark.chaos
 def test_two_members_that_make_the_table_at_once_both_go_on(
     spark: "SparkSession", table: Table, tmp_path: Path
 ) -> None:
@@ -431,6 +435,7 @@ def test_two_members_that_make_the_table_at_once_both_go_on(
     assert late.app_version(late.newest()) == 10
 
 
+@pytest.mark.chaos
 def test_a_table_that_forgets_too_soon_is_refused(spark: "SparkSession", table: Table) -> None:
     """Delta would forget which batches it has, and they would be written again."""
     spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('{RETENTION}' = '1 days')")
@@ -535,6 +540,7 @@ def test_every_record_is_in_the_table_once_wherever_a_member_is_killed(
     assert [record for record, count in lake.written(spark).items() if count != 1] == []
 
 
+@pytest.mark.chaos
 def test_a_member_without_spark_finds_out_what_a_killed_one_has_written(
     lake: Lake, spark: "SparkSession"
 ) -> None:

@@ -43,6 +43,7 @@ def of_id(name: str, prefix: str) -> Right:
 
 
 @pytest.mark.parametrize("name", [OF_CELLS, pytest.param(WHOLE, marks=pytest.mark.chaos)])
+@pytest.mark.chaos
 def test_a_cell_needs_its_id_and_that_of_a_job_over_all_shards(scene: Scene, name: str) -> None:
     """A job over all shards may run, and may not have registered: a cell takes its id in any case.
     Whoever grants the row of cells alone is told which other one is missing."""

@@ -38,6 +38,7 @@ def claiming(options: Options, group: str, **more: bool) -> Iterator[MarshalCons
         yield consumer
 
 
+@pytest.mark.chaos
 def test_a_secured_stack_follows_claims_with_the_rights_of_its_job(
     secured_stack: Stack, scene: Scene
 ) -> None:
