@@ -6,6 +6,7 @@ down, a transport may be cut off. The driver's duties (ticks, time-and-fencing.m
 played in their simplest form: outputs are visible as soon as a batch is done.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
@@ -199,6 +200,8 @@ class _Shard:
         )
         self._signer = driver.signer(self._settings)
         self._blob: bytes | None = None
+        #: A test's thread may write while another one judges.
+        self._lock = threading.Lock()
         self._unjudged: list[InputRecord] = []
         self._end = 0
         self._newest_ms = 0
@@ -207,19 +210,22 @@ class _Shard:
         self._heard: dict[int, int] = {}
 
     def append(self, value: bytes, now_ms: int) -> int:
-        self._unjudged.append(InputRecord(REQUESTS, self._end, EPOCH_MS + now_ms, value))
-        self._end, self._newest_ms = self._end + 1, now_ms
-        return self._end - 1
+        with self._lock:
+            offset, self._end, self._newest_ms = self._end, self._end + 1, now_ms
+            self._unjudged.append(InputRecord(REQUESTS, offset, EPOCH_MS + now_ms, value))
+        return offset
 
     def tell(self, record: api.Control, now_ms: int) -> int:
         """Write what only the driver may."""
         return self.append(self._signer.value(self._settings.shard, record), now_ms)
 
     def judge(self, now_ms: int) -> list[Output]:
-        if not self._unjudged:
+        with self._lock:
+            records, self._unjudged = self._unjudged, []
+        if not records:
             return []
-        done = fold(self._blob, self._unjudged, self._settings, REGISTRY)
-        self._blob, self._status, self._unjudged = done.blob, done.status, []
+        done = fold(self._blob, records, self._settings, REGISTRY)
+        self._blob, self._status = done.blob, done.status
         if done.status.owed > done.status.position.published:  # rule 6
             self._tick(now_ms)
         return done.outputs
