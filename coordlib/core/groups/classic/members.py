@@ -68,7 +68,7 @@ def _record_delay(step: Step, owner: Member, guard: Guard, reason: str) -> None:
         detail={
             "client": owner.client,
             "successor": guard.successor,
-            "wait_ms": min(guard.due_ms - step.at.clock_ms, wait_max_ms),
+            "wait_ms": min(max(guard.due_ms - step.at.clock_ms, 0), wait_max_ms),
             "wait_max_ms": wait_max_ms,
         },
     )
