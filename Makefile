@@ -97,11 +97,13 @@ SEEDS ?= 20000
 .PHONY: nightly
 nightly: $(INSTALLED)  ## simulated worlds for hours: each situation must have been met (SEEDS=20000), 500 at a time, a cut run goes on; all examples of properties
 	COORD_ALL_EXAMPLES=1 $(PYTEST) -m "hypothesis and not chaos" tests/core
-	@mkdir -p build; touch build/nightly.txt; commit=$$(git describe --always --dirty --abbrev=40); \
+	@mkdir -p build; touch build/nightly.txt; commit=$$($(BIN)/python -m tests.tools.results); \
 	for seed in $$(seq 0 500 $$(($(SEEDS) - 1))); do \
-	  grep -qx "$$commit $$seed" build/nightly.txt && continue; \
-	  $(BIN)/python -m tests.tools.sim --seed $$seed --seeds 500; echo "$$commit $$seed" >> build/nightly.txt; \
-	done
+	  count=$$(($(SEEDS) - seed < 500 ? $(SEEDS) - seed : 500)); \
+	  grep -qx "$$commit $$seed $$count" build/nightly.txt && continue; \
+	  $(BIN)/python -m tests.tools.sim --seed $$seed --seeds $$count; \
+	  echo "$$commit $$seed $$count" >> build/nightly.txt; \
+	done; rm build/nightly.txt
 
 .PHONY: bench
 bench: setup  ## measure latency and throughput on this machine
@@ -126,7 +128,7 @@ journey: $(INSTALLED)  ## which files a request passes (OF=heartbeat, commit, jo
 
 .PHONY: mutants
 mutants: $(INSTALLED)  ## known bugs, one after another: the simulation must still find each (ONLY=name); a cut run goes on
-	@$(BIN)/python -m tests.tools.mutants --results build/mutants.jsonl $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python -m tests.tools.mutants $(if $(ONLY),--only $(ONLY),--results build/mutants.jsonl)
 
 EVERY ?= 20
 .PHONY: mutation

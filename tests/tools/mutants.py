@@ -16,7 +16,7 @@ place of faults and seeds.
 
 One that survives means that simulation or checks have become too weak: it is they that are fixed.
 The code as it is must pass the same seeds, so first it runs them. A run that was cut goes on where
-its file of results ends, if the commit is the same.
+its file of results ends, if the commit is the same; one that has ended leaves no file.
 """
 
 import argparse
@@ -256,6 +256,11 @@ class Results:
                 file.write(json.dumps(row) + "\n")
         return verdict
 
+    def forget(self) -> None:
+        """The run has ended: the next begins anew."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
 
 def judged(some: list[Mutant], is_json: bool, known: Results) -> list[Verdict]:
     """One after another as they end, in the order of the list."""
@@ -287,6 +292,7 @@ def main() -> int:
     except Unusable as problem:
         print(problem, file=sys.stderr)
         return 1
+    known.forget()
     broken = [each for each in sound if each.violation is not None]
     survived = [each.name for each in found if each.violation is None]
     tell(f"{len(found) - len(survived)} of {len(found)} caught")

@@ -1,4 +1,7 @@
-"""What a long run has found so far, by commit: one that was cut goes on where its file ends."""
+"""What a long run has found so far, by commit: one that was cut goes on where its file ends.
+
+One that has ended well leaves no file, so that the next begins anew.
+"""
 
 import subprocess
 import time
@@ -41,3 +44,11 @@ class PassedTests:
         if report.when == "call" and report.passed:
             with self._path.open("a") as file:
                 file.write(f"{commit()} {report.nodeid}\n")
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus == pytest.ExitCode.OK:
+            self._path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    print(commit())
