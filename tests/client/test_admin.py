@@ -282,6 +282,6 @@ def test_a_question_that_has_to_wait_is_asked_again(
     assert [row.topic for row in admin.committed("g")] == ["t"]
     assert len(set(refused)) == 2  # ids are never used twice
     refused.clear()
-    with pytest.raises(GroupError) as throttle_request:
+    with pytest.raises(GroupError) as throttled:
         admin.committed("g", timeout_s=0.1)
-    assert throttle_request.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert throttled.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED

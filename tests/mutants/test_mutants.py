@@ -58,7 +58,7 @@ def test_many_bugs_are_kept_and_numbered() -> None:
 
 @pytest.mark.parametrize("mutant", KEPT, ids=lambda mutant: mutant.name)
 def test_a_mutant_applies_and_says_what_it_breaks(mutant: Mutant) -> None:
-    """Somebody changed the line that it changes: hint the mutant, the bug is still possible."""
+    """Somebody changed the line that it changes: fix the mutant, the bug is still possible."""
     assert mutant.patch is not None
     must_apply(mutant.patch)
 

@@ -196,16 +196,16 @@ def _read_plain(value: bytes) -> AnyMessage | None:
     extra, is_attempt = b"0", what is ClaimingPartition
     if not is_attempt:
         rest, _, extra = rest.rpartition(b"/")
-    kind, body = _VERSIONS.get(version), _BODIES.get(rest) or _keep_body(rest)
-    if kind is None or body is None or not (time_s.isdigit() and extra.isdigit()):
+    known, body = _VERSIONS.get(version), _BODIES.get(rest) or _keep_body(rest)
+    if known is None or body is None or not (time_s.isdigit() and extra.isdigit()):
         return None
     now_s, number = int(time_s), int(extra)
     if now_s >= _PLAIN_END or number >= _PLAIN_END:
         return None
     instance, client, group, topic, partition = body
     if is_attempt:
-        return what(kind, now_s, instance, client, group, topic, partition)
-    return what(kind, now_s, instance, client, group, topic, partition, number)
+        return what(known, now_s, instance, client, group, topic, partition)
+    return what(known, now_s, instance, client, group, topic, partition, number)
 
 
 def _keep_body(part: bytes) -> _Body | None:

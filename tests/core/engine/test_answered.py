@@ -681,7 +681,7 @@ def drawn(seed: int) -> tuple[list[InputRecord], ShardSettings]:
 @pytest.mark.usefixtures("tiny")
 def test_the_cut_of_a_random_log_shows_nowhere() -> None:
     """INV-02, INV-15: with refusals, deadlines that wait, and everything else that happens."""
-    throttle_request, refused = Counter[bool](), 0
+    throttled, refused = Counter[bool](), 0
     for seed in range(6):
         records, how = drawn(seed)
         luck = Random(seed)
@@ -693,9 +693,9 @@ def test_the_cut_of_a_random_log_shows_nowhere() -> None:
         assert compacted(outputs) == compacted(other_outputs)
         assert blob == other_blob
         refused += sum(THROTTLED.encode() in (o.value or b"") for o in outputs)
-        throttle_request[any_is_put_off(records, how)] += 1
+        throttled[any_is_put_off(records, how)] += 1
     assert refused > 30
-    assert throttle_request[True] > 0
+    assert throttled[True] > 0
 
 
 def any_is_put_off(records: list[InputRecord], how: ShardSettings) -> bool:
