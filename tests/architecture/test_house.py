@@ -1,5 +1,7 @@
 """How the product is cut into files and folders, and which words its identifiers do not have."""
 
+import re
+
 import pytest
 
 from tests.tools import size
@@ -44,6 +46,18 @@ def test_no_files_and_no_folders_import_each_other_in_a_circle() -> None:
     assert size.circles(graph) == []
     assert size.circles(size.folded(graph, 2)) == []
     assert len(size.arrows(size.folded(graph, 1))) <= ARROWS_MAX
+
+
+def test_no_test_replaces_the_clock_of_every_thread() -> None:
+    """A thread that an earlier test left ran a stand-in of `sleep`, once in some twenty runs."""
+    replaced = re.compile(r"setattr\(\s*(time,|\"[\w.]*time\.(sleep|monotonic|time)\")")
+    found = [
+        path
+        for path in sorted(size.ROOT.glob("tests/**/*.py"))
+        if replaced.search(path.read_text())
+    ]
+
+    assert found == [], "use tests/tools/own_time.py"
 
 
 def test_banned_words_become_fewer() -> None:

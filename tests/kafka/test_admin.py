@@ -25,6 +25,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.kafka.admin import EACH_MAX, KEPT_S, Admin
+from tests.tools import own_time
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker
@@ -129,7 +130,7 @@ def test_leaders_are_asked_for_once_in_a_while(
     """Kafka's client forgets them in the end; and a partition may move without a word."""
     kafka.leaders = {"t": [1]}
     now_s = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    own_time.give(monkeypatch, "coordlib.kafka.admin", monotonic=lambda: now_s)
     for after_s in (0.0, KEPT_S - 1, KEPT_S + 1):
         now_s += after_s
         assert ends(admin, at("t")) == {at("t"): 7}
@@ -143,7 +144,7 @@ def test_one_topic_that_is_asked_again_makes_no_other_one_vanish(
     """A sampler's topics grow old one after the other: "gone" would be told as the group's loss."""
     kafka.leaders = {"t": [1], "u": [1]}
     now_s = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    own_time.give(monkeypatch, "coordlib.kafka.admin", monotonic=lambda: now_s)
     for topic in kafka.leaders:
         ends(admin, at(topic))
         now_s += 1
@@ -183,7 +184,7 @@ def test_a_client_that_forgets_sooner_is_asked_sooner(
     admin = Admin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "metadata.max.age.ms": 6000})
     kafka.leaders = {"t": [1]}
     now_s = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    own_time.give(monkeypatch, "coordlib.kafka.admin", monotonic=lambda: now_s)
     ends(admin, at("t"))
     now_s += 2.5
     ends(admin, at("t"))

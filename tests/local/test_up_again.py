@@ -13,6 +13,7 @@ from coordlib.local.broker import Broker
 from coordlib.local.job import Job
 from coordlib.local.processes import Program
 from coordlib.local.stack import Stack
+from tests.tools import own_time
 
 LAUNCHER = Program(1, 0.0)
 
@@ -73,9 +74,10 @@ def test_job_that_another_command_has_launched_may_begin(
 ) -> None:
     """`coord up` was killed while it made the topics: its job waits for the word to begin, and no
     later `coord up` gave it."""
-    monkeypatch.setattr(
-        "coordlib.local.job.time.sleep",
-        lambda _: (
+    own_time.give(
+        monkeypatch,
+        "coordlib.local.job",
+        sleep=lambda _: (
             (home / "begin").exists() and (home / "job.json").write_text('{"state": "running"}')
         ),
     )
@@ -97,7 +99,7 @@ def test_job_that_ends_before_it_is_ready_is_told_by_whoever_waits(
         (home / "exit-code").write_text("4\n")
         monkeypatch.setattr(Job, "launcher", None)
 
-    monkeypatch.setattr("coordlib.local.job.time.sleep", end)
+    own_time.give(monkeypatch, "coordlib.local.job", sleep=end)
 
     assert up(home) == FAILED
     assert "The job ended with exit code 4" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MS
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program
 from tests.client.transactions.data import PATIENCE_S
+from tests.tools import own_time
 
 GROUP = "orders"
 FENCED = KafkaException(KafkaError(KafkaError._FENCED, "newer", True, False, False))
@@ -388,7 +389,7 @@ def test_a_successor_waits_until_a_dead_copier_s_transaction_is_decided(
 def test_a_doubtful_transaction_is_followed_by_a_new_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end may be under way still, and would end the next one (KIP-890)."""
     now = [0.0]
-    monkeypatch.setattr("coordlib.client.transactions.by_kafka.time.monotonic", lambda: now[0])
+    own_time.give(monkeypatch, "coordlib.client.transactions.by_kafka", monotonic=lambda: now[0])
     one = copier(FakeLog({"t": 1}))
     one.unit(1)
     one.unit(1)
@@ -601,7 +602,7 @@ def test_who_is_not_answered_aborts_before_kafka_does() -> None:
 
 def test_who_took_longer_than_kafka_allows_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("coordlib.client.transactions.by_kafka.time.monotonic", lambda: now[0])
+    own_time.give(monkeypatch, "coordlib.client.transactions.by_kafka", monotonic=lambda: now[0])
     one = copier(FakeLog({"t": 1}))
     one.opened[-1].fails["commit"] = FENCED
     one.producer.begin_transaction()

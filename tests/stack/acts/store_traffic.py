@@ -7,6 +7,7 @@ In the end every key is read that was put.
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -72,7 +73,12 @@ class Traffic(AbstractContextManager["Traffic"]):
         self.check()
 
     def read_everything(self) -> None:
-        """Every key that was put, once."""
+        """Every key that was put, once.
+
+        A read that begins in the millisecond in which a put has ended is not known to begin after
+        it (`stores.unread_puts`), so this one waits for the next.
+        """
+        time.sleep(0.002)
         for partition in range(self._partitions):
             where = f"{self._topic}-{partition}"
             puts = {each.key: None for each in self.happened if where in each.partitions}
