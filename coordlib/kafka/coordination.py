@@ -15,6 +15,7 @@ from coordlib.kafka.clients import open_admin
 from coordlib.kafka.layout import recorded_counts, recorded_layout
 from coordlib.kafka.plans import (
     CLAIMS_TABLE,
+    REPLICATION_SAFE,
     Counts,
     Finding,
     Seen,
@@ -28,6 +29,7 @@ from coordlib.kafka.plans import (
     safety_findings,
 )
 from coordlib.kafka.topics import (
+    REACH_TIMEOUT_S,
     AdminConf,
     Checked,
     Layout,
@@ -184,9 +186,12 @@ def require(admin_conf: AdminConf, prefix: str, topic: str) -> tuple[Layout, tup
 
 
 def create_coordination(
-    admin_conf: AdminConf, topic: str, partitions: int, replication: int
+    admin_conf: AdminConf, topic: str, partitions: int, replication: int | None = None
 ) -> bool:
     """Create a coordination topic; returns whether it was not there. One that is stays as it is.
+
+    Args:
+        replication: of each partition; None: `REPLICATION_SAFE`, or as many as there are brokers.
 
     Raises:
         CannotReach: no broker answers.
@@ -195,6 +200,9 @@ def create_coordination(
     admin = open_admin(admin_conf)
     if topic in present_topics(admin, admin_conf):
         return False
+    if replication is None:
+        brokers = admin.list_topics(timeout=REACH_TIMEOUT_S).brokers
+        replication = min(REPLICATION_SAFE, len(brokers))
     plan = TopicPlan(topic, partitions, _CONFIG)
     return bool(create_planned(admin, admin_conf, {topic: plan}, (partitions, 0), replication))
 

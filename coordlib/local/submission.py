@@ -75,6 +75,13 @@ class Submission:
         return next((value for flag, value in reversed(self.flags) if flag == name), None)
 
     @property
+    def helped(self) -> str | None:
+        """The job of ours whose help is asked for; None: the job is to run."""
+        script, *given = self.application or ("",)
+        name = next((each for each in JOBS if _script(each) == script), None)
+        return name if {"-h", "--help"} & {*given} else None
+
+    @property
     def master(self) -> str:
         """Where it runs: --master, else --conf spark.master, else a properties file, else here."""
         given = self._named("--master", "spark.master")

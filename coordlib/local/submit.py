@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -19,6 +20,7 @@ from typing import Final
 from coordlib import exit_codes, limits
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.installation import require_job_modules
+from coordlib.job.main.arguments import claims_parser, coordinate_parser
 from coordlib.job.process import LAUNCHED_VARIABLE
 from coordlib.local import class_archive, environment_archive, submission
 from coordlib.local.home import coord_home
@@ -169,13 +171,18 @@ def _exists(group: int) -> bool:
 def submit(arguments: Sequence[str]) -> int:
     """Compose the command, show it on stderr without secrets, and run it.
 
+    If the help of one of our jobs is asked for, print it; nothing is started for it.
+
     Raises:
         CoordError: the machine lacks something, or the command line is wrong.
     """
+    job = submission.Submission.parse(arguments)
     if not os.environ.get("COORD_SPARK_HOME"):  # which brings a pyspark of its own
         require_job_modules()
+    if job.helped is not None:
+        _parser(job.helped).print_help()
+        return exit_codes.OK
     find_java()
-    job = submission.Submission.parse(arguments)
     _refuse_driver_elsewhere(job)
     require_answer(job.master)
     jars = ensure_jars().spark
@@ -194,6 +201,17 @@ def submit(arguments: Sequence[str]) -> int:
         pid_file = Path(os.environ.get(PID_FILE_VARIABLE) or Path(folder) / "driver.pid")
         environment = submission.python_environment(job.is_local, os.environ)
         return Supervisor(command, environment, pid_file).run()
+
+
+def _parser(job: str) -> ArgumentParser:
+    """Of the arguments of a job, whose help needs neither Java nor Spark's start."""
+    if job == submission.COORDINATE:
+        return coordinate_parser()
+    if job == submission.CLAIMS:
+        return claims_parser()
+    from coordlib.job.main.archive import archive_parser
+
+    return archive_parser()
 
 
 def _refuse_driver_elsewhere(job: submission.Submission) -> None:

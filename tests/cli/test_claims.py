@@ -406,7 +406,7 @@ def test_topics_are_created_once_and_checked(
 ) -> None:
     servers = ["--bootstrap-servers", place.options["bootstrap.servers"]]
     name = f"{place.coordination}-2"
-    create = ["claims", "create", name, "--replication", "1", *servers]
+    create = ["claims", "create", name, *servers]  # which has one broker
     assert main(create) == OK
     assert main(create) == OK
     assert "left as it is" in capsys.readouterr().err

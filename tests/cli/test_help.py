@@ -73,3 +73,46 @@ def test_entries_are_seen(
     found = entries(help_of(("groups", "remove-members"), capsys, monkeypatch))
     assert {"GROUP", "--member STR...", "--format CHOICE"} <= found.keys()
     assert ("groups", "remove-members") in COMMANDS
+
+
+ONE_OF = {
+    ("transactions", "decide"): "(--commit | --abort)",
+    ("groups", "remove-members"): "(--member ID... | --instance ID... | --all)",
+    ("cluster", "elect"): "(--preferred | --unclean)",
+    ("cluster", "reassign"): "(--plan FILE | --cancel)",
+    ("claims", "set-position"): "(--to-earliest | --to-latest | --to-datetime TIME | --shift-by N",
+}
+
+
+@pytest.mark.parametrize("command", ONE_OF, ids=" ".join)
+def test_options_of_which_one_is_needed_are_in_the_usage_line(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copied the usage line of `decide` was refused. The line names what it did before."""
+    text = help_of(command, capsys, monkeypatch)
+    usage = " ".join(text.partition("\n\n")[0].split())
+
+    assert usage.startswith(f"Usage: coord {' '.join(command)} {ONE_OF[command]}")
+    required = [name for name in entries(text) if "[required]" in " ".join(entries(text)[name])]
+    assert all(name in usage for name in required)
+
+
+@pytest.mark.parametrize(
+    ("command", "explained"),
+    [
+        (("claims", "list"), "SIGN-AGE: time since"),
+        (("claims", "list"), "m0-12: partition 0 of the coordination topic, offset 12"),
+        (("claims", "describe"), "SIGN-AGE: time since"),
+        (("groups", "describe"), "r0-42: shard 0 of the requests topic, offset 42"),
+        (("transactions", "describe"), "r0-42: shard 0 of the requests topic, offset 42"),
+        (("transactions", "pending"), "r0-42: shard 0 of the requests topic, offset 42"),
+        (("transactions", "list"), "`coord transactions pending` shows their offsets"),
+    ],
+)
+def test_what_a_column_and_a_coordinate_mean_is_in_the_help(
+    command: tuple[str, ...],
+    explained: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert explained in " ".join(help_of(command, capsys, monkeypatch).split())

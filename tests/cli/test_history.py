@@ -39,7 +39,7 @@ def test_history_tells_generations_with_their_causes(
     assert told.out.splitlines() == [
         "TIME                      GENERATION  CAUSE                       MEMBERS  DURATION",
         "2026-03-01T23:59:53.000Z  1           member joined               2        2.9s",
-        "2026-03-02T00:00:23.000Z  2           session expired             1        3.0s",
+        "2026-03-02T00:00:23.000Z  2           session expired: m2         1        3.0s",
         "2026-03-02T00:00:50.000Z  3           group emptied: member left  0        -",
         "",
         "NEWEST                    TIMES  REQUEST       ERROR                        CLIENT  "
@@ -131,6 +131,34 @@ def test_owners_are_those_of_one_life_of_the_group(
     assert second.split()[-1] == "m2=orders:0,1"
 
 
+def test_a_generation_names_who_was_removed_since_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`session expired`, and nobody could say whose: of those that are gone for another reason
+    that one is given. What happened to an earlier generation is not told again."""
+    log = Log()
+    expired = "session expired"
+    log.event("MemberRemoved", 5, member="m0", reason=expired)
+    log.event("GenerationStarted", 10, reason=expired, generation=1)
+    for second, name in enumerate(("m1", "m2", "m3", "m4")):
+        log.event("MemberRemoved", 20 + second, member=name, reason=expired)
+    log.event("MemberRemoved", 25, member="m5", reason="removed by ops: INC-512")
+    log.event("HandOverDelayed", 26, member="m5", reason="removed by ops: INC-512")
+    log.event("GenerationStarted", 30, reason=expired, generation=2)
+    log.event("MemberRemoved", 40, member="m6", reason="left")
+    log.event("GroupEmptied", 40, reason="member left", generation=3)
+    write_events(log, tmp_path)
+    assert main(["groups", "history", "payments", "--tables", str(tmp_path)]) == OK
+
+    causes = [line[38:].rsplit("  0  ", 1)[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [cause.strip() for cause in causes] == [
+        "session expired: m0",
+        "waits until m5 has stopped: removed by ops: INC-512",
+        "session expired: m1, m2, m3 and 1 more; m5 (removed by ops: INC-512)",
+        "group emptied: member left: m6",
+    ]
+
+
 def test_what_one_record_has_caused_is_told_in_its_order(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +187,7 @@ def test_history_as_json(tables: str, capsys: pytest.CaptureFixture[str]) -> Non
         "cause": "session expired",
         "members": ["m1"],
         "duration_ms": 3000,
+        "removed": [{"consumer-id": "m2", "reason": "session expired"}],
         "owners": {"m1": {"a.b": [0], "orders": [0, 1, 2]}},
     }
     assert len(told["generations"]) == 2

@@ -1,5 +1,6 @@
 """`coord submit`: what follows is for spark-submit and the job, and the exit code is the job's."""
 
+import subprocess
 from collections.abc import Sequence
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK, REFUSED, USAGE
 from coordlib.local import submit
+from coordlib.local.submission import Submission
 
 
 @pytest.fixture
@@ -48,6 +50,32 @@ def test_without_a_job_it_prints_its_own_help(
     assert main(["submit", *arguments]) == OK
     assert capsys.readouterr().out.startswith("Usage: coord submit [SPARK-SUBMIT FLAGS] coordinate")
     assert submitted == []
+
+
+@pytest.mark.parametrize("job", ["coordinate", "archive", "claims"])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_the_help_of_a_job_starts_nothing(
+    job: str, flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It took spark-submit and Java, and ten seconds."""
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("something was started")
+
+    for started in ("find_java", "ensure_jars", "require_answer"):
+        monkeypatch.setattr(submit, started, never)
+    monkeypatch.setattr(subprocess, "Popen", never)
+    assert main(["submit", "--master", "spark://a:1", job, "--prefix", "x", flag]) == OK
+
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"usage: {job} ")
+    assert "--checkpoint" in printed.out
+    assert printed.err == ""
+
+
+def test_the_help_of_another_script_is_its_own() -> None:
+    assert Submission.parse(["script.py", "--help"]).helped is None
+    assert Submission.parse(["coordinate", "--prefix", "x"]).helped is None
 
 
 def test_a_secret_in_clear_is_warned_of_once(

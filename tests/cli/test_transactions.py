@@ -76,6 +76,20 @@ def test_list_shows_how_each_id_stands(till: Till, capsys: pytest.CaptureFixture
     assert [row["started"] for row in ids] == ["2023-11-14T22:13:20.000Z", None, ids[0]["started"]]
 
 
+def test_an_empty_list_names_what_shows_transactions_of_kafka(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copier hung in a transaction of Kafka: the list was empty, and did not say why."""
+    with open_till(monkeypatch) as made:
+        made.pend("billing", 5)
+        _, said = told(capsys, "list")
+
+    assert said.splitlines()[1] == (
+        "Transactions that Kafka decides are not listed: coord transactions pending shows their "
+        "offsets, coord transactions find-hanging those that do not end."
+    )
+
+
 @pytest.mark.parametrize(
     ("given", "names"),
     [

@@ -88,6 +88,7 @@ def test_kafka_is_not_forestalled(till: Till, capsys: pytest.CaptureFixture[str]
     assert "INVALID_REQUEST" in what
     assert where == f"group billing, key {key}"
     assert hint.startswith("Kafka decides it")
+    assert "find-hanging (it takes no id" in hint
     assert waiting() == [key]
 
 

@@ -40,7 +40,7 @@ def create(
     /,
     *,
     partitions: Partitions = 4,
-    replication: Replication = 3,
+    replication: Replication | None = None,
     where: Where = HERE,
 ) -> int:
     """Create a coordination topic; one that exists is left as it is.
@@ -52,7 +52,7 @@ def create(
     partitions
         Topics are spread over them; fixed for the topic's life.
     replication
-        Replicas of each partition; 1 for a single broker.
+        Replicas of each partition; by default 3, or as many as there are brokers.
     """
     from coordlib.kafka.coordination import create_coordination
 

@@ -114,6 +114,9 @@ def list_claims(
 ) -> int:
     """List the partitions that groups claim, with owner, fencing token and position.
 
+    SIGN-AGE: time since the owner's last accepted message. EPOCH: the fencing token, the offset of
+    the record that won the claim. As of m0-12: partition 0 of the coordination topic, offset 12.
+
     Parameters
     ----------
     group
@@ -141,8 +144,8 @@ def list_claims(
 def describe(group: GroupName, /, *, where: WhereClaims = CLAIMS_HERE) -> int:
     """Show a group's claims, and how far it is behind the ends of its partitions' logs.
 
-    SINCE is known where the winning record was read: with a job, records before its newest
-    snapshot are not.
+    SIGN-AGE: time since the owner's last accepted message. SINCE is known where the winning record
+    was read: with a job, records before its newest snapshot are not.
 
     Parameters
     ----------
@@ -520,7 +523,12 @@ def build() -> App:
     app.command(decode, name="decode")
     app.command(admin.pause, name="pause")
     app.command(admin.resume, name="resume")
-    app.command(admin.set_position, name="set-position")
+    app.command(
+        admin.set_position,
+        name="set-position",
+        usage="Usage: coord claims set-position (--to-earliest | --to-latest | "
+        "--to-datetime TIME | --shift-by N | --to TOPIC:PARTITION=OFFSET,...) [OPTIONS] GROUP",
+    )
     app.command(admin.create, name="create")
     app.command(admin.check, name="check")
     app.command(verify, name="verify")

@@ -360,8 +360,16 @@ def build() -> App:
     app.command(admin.create_topic, name="create-topic")
     app.command(admin.create_partitions, name="create-partitions")
     app.command(admin.delete_topic, name="delete-topic")
-    app.command(admin.elect, name="elect")
-    app.command(admin.reassign, name="reassign")
+    app.command(
+        admin.elect,
+        name="elect",
+        usage="Usage: coord cluster elect (--preferred | --unclean) [OPTIONS] CLUSTER",
+    )
+    app.command(
+        admin.reassign,
+        name="reassign",
+        usage="Usage: coord cluster reassign (--plan FILE | --cancel) [OPTIONS] CLUSTER",
+    )
     app.command(admin.remove_broker, name="remove-broker")
     app.command(admin.unregister, name="unregister")
     app.command(admin.release, name="release")

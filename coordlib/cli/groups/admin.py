@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Group, Parameter
 
 from coordlib.cli.kit.listing import of_rows
-from coordlib.cli.kit.options import GroupName, Instances, Members, require_name
+from coordlib.cli.kit.options import GroupName, Instances, Members, exactly_one, require_name
 from coordlib.cli.kit.output import counted, now, print_json, say
 from coordlib.cli.kit.where import HERE, Where, agreed, asking, is_a_cluster, of_a_group, pointer
 from coordlib.errors import CoordError, ErrorCode, SetupError
@@ -21,12 +21,7 @@ REFUSED: Final = of_rows("GROUP", "CONSUMER-ID", "INSTANCE", "ERROR")
 UNDELETED: Final = of_rows("GROUP", "TOPIC", "PARTITION", "ERROR")
 
 
-def _exactly_one(whom: Any) -> None:
-    if len(whom.filter_by(value_set=True)) != 1:
-        raise ValueError("Name the members by one of --member ID …, --instance ID … and --all.")
-
-
-WHOM = Group("Members", validator=_exactly_one)
+WHOM: Final = Group("Members", validator=exactly_one("--member ID …", "--instance ID …", "--all"))
 
 
 def remove_members(

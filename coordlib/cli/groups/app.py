@@ -1,7 +1,7 @@
 """`coord groups`: how groups stand, read from Kafka alone, and their history from the tables."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -129,10 +129,11 @@ def describe(group: GroupName, /, *, where: Where = HERE) -> int:
     """Show a group: kind, state, owners, committed offsets, lag, and members it waits for.
 
     The group is read from the topics, so this works while the job is down; AS-OF gives the last
-    request that is included. Log ends are read now. LAG-SECONDS: age of the group's position,
+    request that is included, as r0-42: shard 0 of the requests topic, offset 42. Log ends are read
+    now. LAG-SECONDS: age of the group's position,
     estimated from samples. A leading ">" means at least. LOST: messages that retention removed
     before they were committed; LAG does not count them. PENDING, where there are any: the record of
-    the oldest offset that waits for the end of a transaction.
+    the oldest offset that waits for the end of a transaction, as r0-42.
 
     Parameters
     ----------
@@ -287,16 +288,26 @@ def _as_json(view: "GroupView") -> dict[str, object]:
     }
 
 
-#: A group's turning points. MEMBERS and DURATION are those of generations only.
+#: A group's turning points. MEMBERS and DURATION are those of generations only. `removed`: pairs of
+#: member and reason, since the generation before, or since the group was empty or deleted.
 _TURNS: Final = f"""
-    SELECT e.time, e.generation, e.type, e.reason, e.member_id, g.members, g.duration_ms
-    FROM (SELECT *, {JUDGED} AS judged FROM group_turns
-          WHERE group_id = ?
-          AND type IN ('GenerationStarted', 'GroupEmptied', 'GroupDeleted', 'GroupQuarantined',
-                       'GroupReleased', 'HandOverDelayed', 'AssignmentFailed')) AS e
+    SELECT e.time, e.generation, e.type, e.reason, e.member_id, g.members, g.duration_ms,
+           CASE WHEN e.type IN ('GenerationStarted', 'GroupEmptied') THEN e.removed END AS removed
+    FROM (SELECT *, list([member_id, reason] ORDER BY log_offset, n)
+                    FILTER (type = 'MemberRemoved') OVER (PARTITION BY begun) AS removed
+          FROM (SELECT *, {JUDGED} AS judged, {ORDINAL} AS n,
+                       COUNT(*) FILTER (type IN ('GenerationStarted', 'GroupEmptied',
+                                                 'GroupDeleted'))
+                       OVER (ORDER BY log_offset, {ORDINAL}
+                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS begun
+                FROM group_turns WHERE group_id = ?
+                AND type IN ('GenerationStarted', 'GroupEmptied', 'GroupDeleted',
+                             'GroupQuarantined', 'GroupReleased', 'HandOverDelayed',
+                             'AssignmentFailed', 'MemberRemoved'))) AS e
     LEFT JOIN generations AS g
     ON g.group_id = e.group_id AND g.started = e.time AND g.generation = e.generation
        AND e.type = 'GenerationStarted'
+    WHERE e.type <> 'MemberRemoved'
     ORDER BY e.judged DESC, e.log_offset DESC, {ORDINAL} DESC LIMIT ?"""
 #: A group that was deleted and is there again counts its generations anew: hence the times.
 _OWNERS: Final = f"""
@@ -325,8 +336,11 @@ _Began = tuple[int, datetime]
 
 REFUSED: Final = of_rows("NEWEST", "TIMES", "REQUEST", "ERROR", "CLIENT", "REASON")
 LOST: Final = of_rows("FOUND", "TOPIC", "PARTITION", "FROM_OFFSET", "TO_OFFSET")
-#: What JSON has of a turn; the table has the number of members, and of owners a text.
-TURNS: Final = of_rows("TIME", "GENERATION", "CAUSE", "MEMBERS", "DURATION_MS")
+#: What JSON has of a turn; the table has the number of members, the removed ones behind the cause,
+#: and of owners a text.
+TURNS: Final = of_rows("TIME", "GENERATION", "CAUSE", "MEMBERS", "DURATION_MS", "REMOVED")
+#: Removed members that are named; the others are counted.
+REMOVED_MAX: Final = 3
 
 #: What a turn that is no generation is called in the column CAUSE.
 _CAUSES: Final = {
@@ -350,6 +364,7 @@ def history(
 ) -> int:
     """Show why a group rebalanced: its generations with their causes, oldest first.
 
+    CAUSE names the members that were removed since the generation before, as "session expired: m2".
     Then refused requests, counted by type; the view `rejected` has each of them. Last, records that
     Kafka deleted from the group's shard before they were archived. The history's tables follow
     within the archive's interval (30 s).
@@ -413,26 +428,45 @@ def _hint(group: str, tables: str) -> str:
 
 
 def _turn_row(turn: tuple[Any, ...], owned: dict[_Began, dict[str, Any]]) -> tuple[Any, ...]:
-    time, generation, kind, reason, member, members, duration_ms = turn
+    time, generation, kind, reason, member, members, duration_ms, removed = turn
     cause, owners = reason, None
     if kind == "GenerationStarted":
         owners = owned.get((generation, time))
     else:
         cause = ": ".join(filter(None, (_CAUSES[kind].format(member=member), reason)))
-    return time, generation, cause, json.loads(members or "[]"), duration_ms, jsonable(owners)
+    gone = [{"consumer-id": name, "reason": why} for name, why in removed or ()]
+    return time, generation, cause, json.loads(members or "[]"), duration_ms, gone, jsonable(owners)
 
 
 def _print_turns(rows: list[tuple[Any, ...]], with_owners: bool) -> None:
     headers = ["TIME", "GENERATION", "CAUSE", "MEMBERS", "DURATION"]
     shown = [
-        [time, generation, cause, len(members), duration_text(duration_ms)]
-        for time, generation, cause, members, duration_ms, _ in rows
+        [time, generation, _cause_text(cause, gone), len(members), duration_text(duration_ms)]
+        for time, generation, cause, members, duration_ms, gone, _ in rows
     ]
     if with_owners:
         headers.append("OWNERS")
         for line, row in zip(shown, rows, strict=True):
-            line.append(_owners_text(row[5]))
+            line.append(_owners_text(row[-1]))
     print_table(headers, shown)
+
+
+def _cause_text(cause: str, removed: Sequence[Mapping[str, str]]) -> str:
+    """`session expired: m2`; a member that was removed for another reason has it in brackets."""
+    alike, others = [], []
+    for each in removed:
+        name, reason = each["consumer-id"], each["reason"]
+        if cause.endswith(reason):  # "group emptied: session expired", "member left"
+            alike.append(name)
+        else:
+            others.append(f"{name} ({reason})")
+    parts = [": ".join(filter(None, (cause, _first_of(alike)))), _first_of(others)]
+    return "; ".join(filter(None, parts))
+
+
+def _first_of(names: Sequence[str]) -> str:
+    more = f" and {len(names) - REMOVED_MAX} more" if len(names) > REMOVED_MAX else ""
+    return ", ".join(names[:REMOVED_MAX]) + more
 
 
 def _owners_text(owners: dict[str, dict[str, list[int]]] | None) -> str | None:
@@ -474,7 +508,12 @@ def build() -> App:
     app.command(history, name="history")
     app.command(admin.release, name="release")
     app.command(admin.delete, name="delete")
-    app.command(admin.remove_members, name="remove-members")
+    app.command(
+        admin.remove_members,
+        name="remove-members",
+        usage="Usage: coord groups remove-members (--member ID... | --instance ID... | --all) "
+        "[OPTIONS] GROUP",
+    )
     return app
 
 

@@ -181,7 +181,7 @@ def exactly_one(*options: str) -> Callable[[Any], None]:
 
     def validate(given: Any) -> None:
         if len(given.filter_by(value_set=True)) != 1:
-            raise ValueError(f"Give one of {' and '.join(options)}.")
+            raise ValueError(f"Give one of {', '.join(options[:-1])} and {options[-1]}.")
 
     return validate
 

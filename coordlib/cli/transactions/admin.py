@@ -255,8 +255,8 @@ def _require_undecidable(where: Where, found: "SeenPending") -> None:
         starts = log_starts(where.client(), where.topic_prefix(), {found.shard})
         if not is_record_gone(found, starts):
             hint = (
-                "Kafka decides it, and the job finds out: coord transactions find-hanging names "
-                "what holds it up."
+                "Kafka decides it, and the job finds out. If an open transaction holds it up, this "
+                "names it: coord transactions find-hanging (it takes no id; it looks at all)."
             )
             raise GroupError(ErrorCode.INVALID_REQUEST, at, hint)
 

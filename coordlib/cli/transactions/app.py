@@ -57,7 +57,8 @@ def list_ids(
     States: Empty (nothing was begun), Ongoing, PrepareCommit and PrepareAbort (decided, and some
     groups or partitions lack the decision), CompleteCommit, CompleteAbort. UNWRITTEN: partitions
     that lack the marker of the transaction that ended. Transactions that Kafka itself decides are
-    not here; their offsets are in `coord transactions pending`.
+    not here: `coord transactions pending` shows their offsets, `coord transactions find-hanging`
+    those that do not end.
 
     Parameters
     ----------
@@ -86,6 +87,11 @@ def list_ids(
         return 0
     lines.print(ids)
     say(f"{counted(len(ids), 'transactional id')} as of {time_text(as_of_time)}")
+    if not found.ids:
+        say(
+            "Transactions that Kafka decides are not listed: coord transactions pending shows "
+            "their offsets, coord transactions find-hanging those that do not end."
+        )
     return 0
 
 
@@ -94,7 +100,8 @@ def describe(transactional_id: TransactionalId, /, *, where: Where = HERE) -> in
 
     PENDING: partitions of the group whose offsets wait for this transaction. MARKER: open, while
     the transaction is; missing, where its end is not written. Read from the topics, so this works
-    while the job is down; AS-OF gives the last request that is included.
+    while the job is down; AS-OF gives the last request that is included, as r0-42: shard 0 of the
+    requests topic, offset 42.
 
     Parameters
     ----------
@@ -122,9 +129,10 @@ def describe(transactional_id: TransactionalId, /, *, where: Where = HERE) -> in
 def pending(group: GroupName | None = None, /, *, where: Where = HERE) -> int:
     """Show offsets that wait for a decision: of Kafka, of a Delta table, or of the coordinator.
 
-    WAITS-FOR: how long they have waited. DECISION: what was decided while the group was
-    quarantined; it is carried out when the group is released. With a group its offsets are shown,
-    too.
+    KEY: what they wait under; of offsets that Kafka decides the record that sent them, as r0-42:
+    shard 0 of the requests topic, offset 42. WAITS-FOR: how long they have waited. DECISION: what
+    was decided while the group was quarantined; it is carried out when the group is released. With
+    a group its offsets are shown, too.
 
     Parameters
     ----------
@@ -291,7 +299,12 @@ def build() -> App:
     app.command(history, name="history")
     app.command(find_hanging, name="find-hanging")
     app.command(admin.abort, name="abort")
-    app.command(admin.decide, name="decide")
+    app.command(
+        admin.decide,
+        name="decide",
+        usage="Usage: coord transactions decide (--commit | --abort) --reason STR [OPTIONS] "
+        "GROUP KEY",
+    )
     app.command(admin.finish, name="finish")
     app.command(admin.release, name="release")
     return app
