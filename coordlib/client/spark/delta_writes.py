@@ -63,7 +63,7 @@ from coordlib.core.wire.transactions import ABORT, COMMIT, Result
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError, SetupError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _LOOK_EVERY_S: Final = 0.05
 
@@ -317,7 +317,8 @@ class Share:
             raise SetupError("This reader commits its progress by itself.", self.where, hint)
         how = How(options or {}, tuple(partition_by), replaces).checked()
         with _kept(source):
-            self.writes.write(self, source, rows, path, how)
+            spark, ends = source.sparkSession, partial(self.writes.positions, self, source)
+            self.writes.write(self, spark, ends, rows, path, how)
 
     @property
     def where(self) -> str:
@@ -354,6 +355,8 @@ class Share:
 
 
 _log = structlog.get_logger()
+#: Where each partition of a batch ends, once the batch may be looked at.
+Ends = Callable[[], Mapping[TopicPartition, int]]
 #: What a reader commits: the batches that are finished, or none but those of `write_once`.
 PROGRESS: Final = "progress"
 WITH_WRITES: Final = "with-writes"
@@ -387,11 +390,20 @@ class Writes:
 
     # ---- in foreachBatch ------------------------------------------------------------------------
 
-    def write(
-        self, share: Share, source: "DataFrame", rows: "DataFrame", path: str, how: How
+    def write(  # of one caller for each kind of reader
+        self,
+        share: Share,
+        spark: "SparkSession",
+        ends: Ends,
+        rows: "DataFrame",
+        path: str,
+        how: How,
     ) -> None:
         """See `Share.write_once`. Once it has raised, so do all later calls of the same run: else
         the positions of a later batch would pass over one that is not written.
+
+        Args:
+            ends: where each partition of the batch ends; empty: there is nothing to write.
         """
         if share.checkpoint in self._ended or not share.may_work():
             self._shut_out(share)
@@ -399,16 +411,22 @@ class Writes:
             hint = "Let the exception go through foreachBatch, and start the reader again."
             raise CoordError("A batch before this one is not written.", share.where, hint)
         try:
-            self._write(share, source, rows, path, how)
+            self._write(share, spark, ends, rows, path, how)
         except BaseException:
             self._broken.add(share.checkpoint)
             raise
 
     def _write(
-        self, share: Share, source: "DataFrame", rows: "DataFrame", path: str, how: How
+        self,
+        share: Share,
+        spark: "SparkSession",
+        ends: Ends,
+        rows: "DataFrame",
+        path: str,
+        how: How,
     ) -> None:
         try:
-            table = self._open(share, source, path)
+            table = self._open(share, spark, path)
             table.prepare(rows, how)
         except CannotReach as problem:
             if share.may_work():
@@ -416,7 +434,7 @@ class Writes:
             self._shut_out(share, problem)
         assert table.written is not None
         self._tables.saw(table.uri, table.written)
-        positions = self._positions(share, source)
+        positions = ends()
         if not positions:
             return
         self._refuse_made_anew(share, positions)
@@ -433,14 +451,14 @@ class Writes:
         self._commit(share, table, staged, offset_of(key))
         self._tables.saw(table.uri, table.written)
         self.on_written()
-        self._written = share.checkpoint, self._written_by(share) | positions
+        self._written = share.checkpoint, {**self._written_by(share), **positions}
         self._say(share, key, COMMIT)
 
-    def _open(self, share: Share, source: "DataFrame", path: str) -> SparkTable:
+    def _open(self, share: Share, spark: "SparkSession", path: str) -> SparkTable:
         """What is known of the table from the batch before is kept."""
         app = app_id(self._member.identity, share.member)
         if self._table is None or self._table[:2] != (app, path):
-            table = SparkTable(source.sparkSession, path, app)
+            table = SparkTable(spark, path, app)
             table.written = self._tables.of(table.uri, share.may_work)
             self._table = app, path, table
         self._table[2].may_wait = share.may_work
@@ -461,7 +479,7 @@ class Writes:
         if not is_written:
             self._shut_out(share)
 
-    def _positions(self, share: Share, source: "DataFrame") -> dict[TopicPartition, int]:
+    def positions(self, share: Share, source: "DataFrame") -> dict[TopicPartition, int]:
         """Where each partition of the batch ends; those without records are left out."""
         greatest = source.groupBy("topic", "partition").agg({"offset": "max"})
         found = {
@@ -531,28 +549,32 @@ class Writes:
         """Whether others decide about the partitions of this run."""
         return share.checkpoint in self._ended
 
-    def hear(self, share: Share | None) -> None:
-        """Take the answers that have come.
+    def hear(self, share: Share | None) -> bool:
+        """Take the answers that have come; whether one of this reader's words came too late.
 
         A batch that was given up before its commit was accepted is not written: that is said. A
         word that came too late means that somebody else has decided: the run of now begins again
         from what is committed.
         """
+        is_late = False
         with self._lock:
             words, self._words = self._words, []
             given_up, self._given_up = self._given_up, []
         for future in words:
             if not future.done():
                 self._keep(future)
-            elif (error := future.result(0).error) is not None and share is not None:
-                _log.warning("a batch's word was not taken", where=share.where, error=str(error))
-                if isinstance(error, GroupError):
-                    self._ended.add(share.checkpoint)
+            elif (error := future.result(0).error) is not None:
+                group = self._member.identity.group
+                _log.warning("a batch's word was not taken", group=group, error=str(error))
+                is_late = is_late or isinstance(error, GroupError)
+        if is_late and share is not None:
+            self._ended.add(share.checkpoint)
         for of, future in given_up:
             if not future.done():
                 self._give_up(of, future)
             elif key := future.result(0).pending:
                 self._say(of, key, ABORT)
+        return is_late
 
     def _keep(self, word: "Future[sg.Answer]") -> None:
         with self._lock:

@@ -1,53 +1,22 @@
-"""The queries of one `SparkGroupReader`, one after another: starts, positions, commits, ends.
-
-A query begins at committed offsets, checked against the log:
-
-    committed           the query begins
-    nothing             at the log's start; with `latest` at its end, which is committed first
-    within the log      at that offset
-    below its start     at its start: the records between them are deleted for every reader
-    beyond its end      as if nothing were committed: the topic was deleted and created again
-    of another topic    the same: Kafka's id of the topic tells, where it is known  # INV-130
-
-Partitions that do not exist, or have no leader now, are left out and looked for again; the
-coordinator demands them back when it finds that their topic is gone. The others are read meanwhile,
-which one query over all of them could not do.
-
-Commits are written without waiting, and looked at when answered.
-"""
+"""The queries of one `SparkGroupReader`, one after another: starts, positions, ends."""
 
 import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import structlog
-from confluent_kafka import KafkaException
 
 from coordlib.client.groups.member import AssignedMember
-from coordlib.client.groups.reading import COMMITS_MS, Start, TopicIds
-from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.spark.delta_writes import Share, Tables, Writes
-from coordlib.client.spark.positions import (
-    Otherwise,
-    finished,
-    spark_offsets,
-    spark_partitions,
-    unreachable,
-)
-from coordlib.errors import CannotReach, CoordError, SetupError
-from coordlib.kafka.admin import Admin
-from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import open_admin, reading, refusing
-from coordlib.kafka.logs import Bounds, Place
-from coordlib.kafka.options import KafkaOptions
+from coordlib.client.spark.group_offsets import Begin, CommittedPositions
+from coordlib.client.spark.positions import finished, spark_offsets, spark_partitions
+from coordlib.errors import CoordError, SetupError
 from coordlib.spark_stopping import LOOK_EVERY_S, Gap
 
 if TYPE_CHECKING:
@@ -56,163 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _log = structlog.get_logger()
-#: The reader's thread waits for it, and releases nothing meanwhile.
-_TIMEOUT_S: Final = 5.0
-_LOOK_EVERY_S: Final = 5.0
-
-Offsets = dict[TopicPartition, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """The partitions that a query is to read."""
-
-    #: The first offset of each partition.
-    offsets: Offsets
-    #: The log's bounds of each partition.
-    committed: Offsets
-
-
-class Beginnings:
-    """Finds where the next query begins, and whether a query failed because of the log.
-
-    Args:
-        group: named in errors and logs.
-        config: confluent-kafka's keys of the brokers that have the topics.
-        otherwise: where partitions without a committed offset begin.
-        is_strict: records that were deleted before they were read are an error, not a warning; a
-            topic that is deleted as a whole is no error.
-        ask: the committed offsets of these partitions, and perhaps of others before them.
-        ids: of the topics that are read.
-        note: takes the metadata of all that were answered.
-        settle: commits where partitions begin; not answered here.
-    """
-
-    def __init__(  # noqa: PLR0913  # most by keyword
-        self,
-        group: str,
-        config: Mapping[str, Any],
-        otherwise: Otherwise,
-        *,
-        is_strict: bool,
-        ask: Callable[[Sequence[TopicPartition]], "Future[sg.Answer]"],
-        ids: TopicIds,
-        note: Callable[[Iterable[str]], None],
-        settle: Callable[[Offsets], None],
-    ) -> None:
-        self._group, self._config = group, dict(config)
-        self._otherwise, self._is_strict = otherwise, is_strict
-        self._ask, self._ids, self._note, self._settle = ask, ids, note, settle
-        self._admin: Admin | None = None
-        #: The committed offsets of these fences, asked for and perhaps answered.
-        self._asked: tuple[Mapping[TopicPartition, int], Start] | None = None
-        #: Those of the newest look that could not be read.
-        self.absent: frozenset[TopicPartition] = frozenset()
-        self._looked_s = 0.0
-
-    def find(self, fences: Mapping[TopicPartition, int]) -> Begin | None:
-        """Where these begin, without those that are `absent`; None: ask again, answers are due.
-
-        Raises:
-            CannotReach: broker or coordinator do not answer.
-            CoordError: records are gone, and the reader is strict.
-        """
-        if self._asked is None or self._asked[0] != fences:
-            places = tuple(sorted(fences))
-            ids = self._ids.ask_later({each.topic for each in places})
-            self._asked = fences, Start(places, self._ask(places), ids)
-        if not self._asked[1].is_ready(self._ids):
-            return None
-        start, self._asked = self._asked[1], None
-        answer = start.answer.result(0)
-        if answer.error is not None:
-            what = f"Committed offsets are not known: {answer.error}"
-            raise CannotReach(what, f"group {self._group}") from answer.error
-        self._note(row.metadata for row in answer.offsets)
-        self._ids.take_in()
-        committed = {place: at for place, at in start.begin(self._ids).items() if at >= 0}
-        return self._within(fences, committed)
-
-    def are_back(self, held: Iterable[TopicPartition]) -> bool:
-        """Whether some of those held that were absent can be read now; looks now and then."""
-        self.absent = self.absent.intersection(held)
-        if not self.absent or time.monotonic() - self._looked_s < _LOOK_EVERY_S:
-            return False
-        try:
-            back = self._bounds(self.absent).keys()
-        except CannotReach as problem:
-            _log.warning("absent partitions are not known", group=self._group, error=str(problem))
-            return False
-        self.absent -= back
-        return bool(back)
-
-    def explain(self, positions: Offsets) -> bool:
-        """Whether a query that has read up to there failed because of the log: partitions, or their
-        next records, are gone, or a topic is another one. Then another query may go on."""
-        topics = {each.topic for each in positions}
-        if self._ids.refused(topics) or self._ids.made_anew(topics):
-            return True
-        try:
-            bounds = self._bounds(positions)
-        except CannotReach:
-            return False  # reported as the query's own failure
-        if bounds.keys() != positions.keys():
-            return True
-        return not self._is_strict and any(
-            not bounds[place].start <= at <= bounds[place].end for place, at in positions.items()
-        )
-
-    def _within(self, fences: Mapping[TopicPartition, int], committed: Offsets) -> Begin | None:
-        bounds = self._bounds(fences)
-        self.absent = frozenset(fences.keys() - bounds.keys())
-        if self.absent:
-            names = _named(sorted(self.absent))
-            _log.warning("partitions that are not there", group=self._group, partitions=names)
-        offsets = {place: self._first(place, committed, bounds[place]) for place in sorted(bounds)}
-        known = {place: at for place, at in offsets.items() if at is not None}
-        unsettled = offsets.keys() - known.keys()
-        if unsettled and self._otherwise == "latest":
-            # The next look finds them committed, before any record is read.
-            self._settle({place: bounds[place].end for place in sorted(unsettled)})
-            return None
-        known |= {place: bounds[place].start for place in unsettled}
-        return Begin(known, {place: at for place, at in committed.items() if place in known})
-
-    def _first(self, place: TopicPartition, committed: Offsets, bounds: Bounds) -> int | None:
-        """The first offset of a partition; None: no usable offset is committed."""
-        at = committed.get(place)
-        if at is None or bounds.start <= at <= bounds.end:
-            return at
-        begins = bounds.start if at < bounds.start else None
-        bounds_now = {"committed": at, "log_start": bounds.start, "log_end": bounds.end}
-        if self._is_strict:
-            what = f"Records are gone before they were read: {_named([place])}, {bounds_now}."
-            hint = "Commit where the group is to go on, or read with failOnDataLoss=false."
-            raise CoordError(what, f"group {self._group}", hint)
-        partition = _named([place])
-        _log.warning(
-            "committed outside the log", group=self._group, partition=partition, **bounds_now
-        )
-        return begins
-
-    def _bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        """The log's bounds of the readable partitions. Raises CannotReach."""
-        self._looked_s = time.monotonic()
-        if self._admin is None:
-            self._admin = open_admin(self._config)
-        asked = [Place(*each) for each in sorted(places)]
-        try:
-            found = log_bounds(
-                self._admin, asked, _TIMEOUT_S, on_denied=refusing(self._config, reading)
-            )
-        except (KafkaException, TimeoutError) as problem:
-            what = "The broker does not tell where logs begin and end"
-            raise unreachable(self._config, problem, what) from problem
-        return {TopicPartition(*at): bounds for at, bounds in found.items() if bounds is not None}
-
-
-def _named(places: Iterable[TopicPartition]) -> str:
-    return ", ".join(f"{each.topic}-{each.partition}" for each in places)
 
 
 class Run:
@@ -232,8 +44,7 @@ class Run:
     ) -> None:
         self.query, self.share = query, share
         self._ended, self._begin = ended, begin
-        #: The newest offset of each partition that was written to the log, and not refused so far.
-        self._committed = dict(begin.committed)
+        self.committed = CommittedPositions(begin.committed)
         self._stopper: threading.Thread | None = None
         #: Whether its batch may be as long as any other once it was stopped, as no member waits for
         #: its partitions.
@@ -247,25 +58,13 @@ class Run:
 
     def unsaid(self) -> dict[TopicPartition, int]:
         """Positions of finished batches that are not written to the log yet."""
-        return {
-            each: offset
-            for each, offset in finished(self.query).items()
-            if each in self.share.fences and offset != self._committed.get(each)
-        }
+        read = {each: at for each, at in finished(self.query).items() if each in self.share.fences}
+        return self.committed.uncommitted(read)
 
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to read of each partition."""
         read = finished(self.query)
         return {each: read.get(each, at) for each, at in self._begin.offsets.items()}
-
-    def note_committed(self, offsets: dict[TopicPartition, int]) -> None:
-        self._committed.update(offsets)
-
-    def refused(self, offsets: dict[TopicPartition, int]) -> None:
-        """Write these again, unless a newer position was written meanwhile."""
-        for each, offset in offsets.items():
-            if self._committed.get(each) == offset:
-                del self._committed[each]
 
     @property
     def numbers_used(self) -> int:
@@ -449,83 +248,3 @@ class Queries:
             .option("startingOffsets", spark_offsets(begin.offsets))
             .load()
         )
-
-
-def source_options(config: Mapping[str, Any]) -> dict[str, str]:
-    """Options by which Spark's source reaches the same brokers as coordlib. Raises SetupError."""
-    own = ("bootstrap.servers", "group.id", "client.id", "auto.offset.reset")
-    values = {key: str(value) for key, value in config.items() if key not in own}
-    if not (servers := config.get("bootstrap.servers")):
-        hint = 'For example config={"bootstrap.servers": "localhost:9092"}.'
-        raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", hint)
-    return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": str(servers)}
-
-
-def is_true(options: Mapping[str, str], name: str) -> bool:
-    """Whether an option of Spark's is set; Spark does not look at the case of names."""
-    return any(
-        key.lower() == name.lower() and value.lower() == "true" for key, value in options.items()
-    )
-
-
-class Commits:
-    """Commits that were written to the log and have no answer yet.
-
-    Args:
-        group: named in errors and logs.
-        tables: commits offsets, with the tables that the group has written to.
-        writes: commits the batches of runs in the place of this; None: this does.
-    """
-
-    def __init__(
-        self,
-        group: str,
-        tables: Tables,
-        writes: Writes | None = None,
-    ) -> None:
-        self._group, self._tables, self._writes = group, tables, writes
-        self._open: list[tuple[Run | None, Offsets, Future[sg.Answer]]] = []
-
-    def say(self, run: Run | None, offsets: Offsets) -> None:
-        """Commit positions of `run`; None: they are the beginnings of partitions.
-
-        Those of topics that were made anew are left out: what was read may be of either topic.
-        """
-        if not offsets or (run is not None and self._writes is not None):
-            return
-        anew = self._tables.ids.made_anew({each.topic for each in offsets}, COMMITS_MS)
-        if good := {each: at for each, at in offsets.items() if each.topic not in anew}:
-            if run is not None:
-                run.note_committed(good)
-            self._open.append((run, good, self._tables.commit(good)))
-
-    def are_others(self, run: Run) -> bool:
-        """Whether others decide about a run's partitions, as it has found out by writing."""
-        return self._writes is not None and self._writes.has_ended(run.share)
-
-    def hear(self, now: Run | None) -> bool:
-        """Take the answers that have come; return whether all beginnings among them were accepted.
-
-        The refused offsets of a run are written again with its next commit.
-
-        Args:
-            now: the run that reads.
-        """
-        if self._writes is not None:
-            self._writes.hear(None if now is None else now.share)
-        answered = [each for each in self._open if each[2].done()]
-        self._open = [each for each in self._open if not each[2].done()]
-        is_well = True
-        for run, offsets, future in answered:
-            answer = future.result(0)
-            refused = offsets
-            if answer.error is None:
-                rows = {TopicPartition(row.topic, row.partition) for row in answer.failed}
-                refused = {each: at for each, at in offsets.items() if each in rows}
-            if refused:
-                why = answer.error or ", ".join(sorted({row.error for row in answer.failed}))
-                _log.warning("not committed", group=self._group, error=str(why))
-                if run is not None:
-                    run.refused(refused)
-                is_well = is_well and run is not None
-        return is_well

@@ -39,8 +39,9 @@ from coordlib.client.kit.requests import Timing
 from coordlib.client.kit.transport import Transport
 from coordlib.client.spark.delta import SparkTable
 from coordlib.client.spark.delta_writes import WITH_WRITES, Tables, Writes, refuse_unknown
+from coordlib.client.spark.group_offsets import Beginnings, Commits, is_true, source_options
 from coordlib.client.spark.positions import Otherwise
-from coordlib.client.spark.queries import Beginnings, Commits, Queries, Run, is_true, source_options
+from coordlib.client.spark.queries import Queries, Run
 from coordlib.client.spark.queries import StartQuery as Start
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.spark_reasons import DISK_FULL, reason_of
@@ -138,15 +139,16 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             capacity=capacity,
         )
         self._tables = Tables(self._member, TopicIds.of(self._member))
-        writes = Writes(self._member, self._tables) if commits == WITH_WRITES else None
+        #: Commits the batches of queries; None: this reader does.
+        self._writes = Writes(self._member, self._tables) if commits == WITH_WRITES else None
         self._member.commit_checker.opener = partial(SparkTable, spark)
-        self._queries = Queries(spark, start, source, kept_in, writes, self._tables)
+        self._queries = Queries(spark, start, source, kept_in, self._writes, self._tables)
         self._held: set[TopicPartition] = set()
         #: The query that reads; None: there is nothing to read, or one is to be started.
         self._run: Run | None = None
         #: Not before that a query is started, or stopped to be given more.
         self._settled_s = 0.0
-        self._commits = Commits(group, self._tables, writes)
+        self._commits = Commits(group, self._tables)
         self._beginnings = Beginnings(
             group,
             config,
@@ -155,7 +157,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             ask=self._tables.committed,
             ids=self._tables.ids,
             note=self._tables.noted,
-            settle=lambda ends: self._commits.say(None, ends),
+            settle=lambda ends: self._commits.send(None, ends),
         )
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"reader of {group}", daemon=True)
@@ -182,7 +184,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             Exception: what `start` raised, or Spark when it started the query.
         """
         self._member.poll(timeout_s)
-        if not self._commits.hear(self._run):
+        if not self._take_answers():
             self._settled_s = time.monotonic() + _AGAIN_S
         self._check_query()
         self._check_topics()
@@ -264,12 +266,13 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         finally:
             self._give_up("ended")
             self._queries.end(self._batch_timeout_s)
-            self._commits.hear(None)
+            self._run = None
+            self._take_answers()
 
     def _check_query(self) -> None:
         """Raises CoordError when the query has ended by itself, unless another one may go on."""
         run = self._run
-        if run is not None and self._commits.are_others(run):
+        if run is not None and self._writes is not None and self._writes.has_ended(run.share):
             self._give_up("others decide about its batch")
             self._settle()
             return
@@ -327,7 +330,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             going = {each: at for each, at in run.unsaid().items() if each in partitions}
             # First the others: the Release carries only the last commit.
             self._commit(leave_out=partitions)
-            self._commits.say(run, going)
+            self._send(run, going)
             self._forget(run)
         self._held.difference_update(partitions)
         self._settle()
@@ -407,7 +410,17 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         """Commit the positions of finished batches, without waiting for the answer."""
         if (run := self._run) is not None:
             offsets = {each: at for each, at in run.unsaid().items() if each not in leave_out}
-            self._commits.say(run, offsets)
+            self._send(run, offsets)
+
+    def _send(self, run: Run, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._writes is None:
+            self._commits.send(run.committed, dict(offsets))
+
+    def _take_answers(self) -> bool:
+        """Whether all beginnings of partitions that were committed were accepted."""
+        if self._writes is not None:
+            self._writes.hear(None if self._run is None else self._run.share)
+        return self._commits.take_answers()
 
 
 def _refuse_wrong(topics: Sequence[str], pattern: str | None, commits: str) -> None:

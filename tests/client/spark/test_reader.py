@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coordlib.client.kit.events import TopicPartition
-from coordlib.client.spark import queries as spark_beginnings
+from coordlib.client.spark import group_offsets as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.core.wire import api

@@ -10,7 +10,7 @@ import pytest
 
 from coordlib import spark_stopping as stopping
 from coordlib.client.kit.events import TopicPartition
-from coordlib.client.spark import queries
+from coordlib.client.spark import group_offsets, queries
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.reader import SparkGroupReader
@@ -148,14 +148,14 @@ class ReaderWorld(AssignedWorld):
         self.spark, self.folder = FakeSpark(), folder
         self.readers: list[SparkGroupReader] = []
         clock = SimpleNamespace(monotonic=lambda: self.log.now_ms / 1000, sleep=self._sleep)
-        for module in (queries, spark_reader, stopping):
+        for module in (group_offsets, queries, spark_reader, stopping):
             monkeypatch.setattr(module, "time", clock)
         #: Where the logs of partitions begin and end; those that are not here are nowhere.
         self.bounds = {each: Bounds(0, 1_000) for each in range(4)}
         #: Times of looks at them, and how many more get no answer.
         self.looks_ms, self.looks_to_fail = list[int](), 0
-        monkeypatch.setattr(queries, "open_admin", lambda config: config)
-        monkeypatch.setattr(queries, "log_bounds", self._log_bounds)
+        monkeypatch.setattr(group_offsets, "open_admin", lambda config: config)
+        monkeypatch.setattr(group_offsets, "log_bounds", self._log_bounds)
         monkeypatch.setattr(spark_reader, "_LEAVE_S", 0.0)  # the log moves only when it is pumped
 
     def _sleep(self, for_s: float) -> None:

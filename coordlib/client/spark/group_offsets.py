@@ -1,0 +1,287 @@
+"""The offsets of a group that Spark reads: where its partitions begin, and commits of positions.
+
+A partition begins at its committed offset, checked against the log:
+
+    committed           the partition begins there
+    nothing             at the log's start; with `latest` at its end, which is committed first
+    within the log      at that offset
+    below its start     at its start: the records between them are deleted for every reader
+    beyond its end      as if nothing were committed: the topic was deleted and created again
+    of another topic    the same: Kafka's id of the topic tells, where it is known  # INV-130
+
+Partitions that do not exist, or have no leader now, are left out and looked for again; the
+coordinator demands them back when it finds that their topic is gone. The others are read meanwhile.
+
+Commits are written without waiting, and looked at when answered.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import KafkaException
+
+from coordlib.client.groups.reading import COMMITS_MS, Start, TopicIds
+from coordlib.client.kit import events as sg
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.spark.delta_writes import Tables
+from coordlib.client.spark.positions import Otherwise, unreachable
+from coordlib.errors import CannotReach, CoordError, SetupError
+from coordlib.kafka.admin import Admin
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reading, refusing
+from coordlib.kafka.logs import Bounds, Place
+from coordlib.kafka.options import KafkaOptions
+
+_log = structlog.get_logger()
+#: The reader's thread waits for it, and releases nothing meanwhile.
+_TIMEOUT_S: Final = 5.0
+_LOOK_EVERY_S: Final = 5.0
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The partitions that are to be read."""
+
+    #: The first offset of each partition.
+    offsets: Offsets
+    #: The committed offset of each partition that has one.
+    committed: Offsets
+
+
+class Beginnings:
+    """Finds where partitions begin, and whether a query failed because of the log.
+
+    Args:
+        group: named in errors and logs.
+        config: confluent-kafka's keys of the brokers that have the topics.
+        otherwise: where partitions without a committed offset begin.
+        is_strict: records that were deleted before they were read are an error, not a warning; a
+            topic that is deleted as a whole is no error.
+        ask: the committed offsets of these partitions, and perhaps of others before them.
+        ids: of the topics that are read.
+        note: takes the metadata of all that were answered.
+        settle: commits where partitions begin; not answered here.
+    """
+
+    def __init__(  # noqa: PLR0913  # most by keyword
+        self,
+        group: str,
+        config: Mapping[str, Any],
+        otherwise: Otherwise,
+        *,
+        is_strict: bool,
+        ask: Callable[[Sequence[TopicPartition]], "Future[sg.Answer]"],
+        ids: TopicIds,
+        note: Callable[[Iterable[str]], None],
+        settle: Callable[[Offsets], None],
+    ) -> None:
+        self._group, self._config = group, dict(config)
+        self._otherwise, self._is_strict = otherwise, is_strict
+        self._ask, self._ids, self._note, self._settle = ask, ids, note, settle
+        self._admin: Admin | None = None
+        #: The committed offsets of these fences, asked for and perhaps answered.
+        self._asked: tuple[Mapping[TopicPartition, int], Start] | None = None
+        #: Those of the newest look that could not be read.
+        self.absent: frozenset[TopicPartition] = frozenset()
+        self._looked_s = 0.0
+
+    def find(self, fences: Mapping[TopicPartition, int]) -> Begin | None:
+        """Where these begin, without those that are `absent`; None: ask again, answers are due.
+
+        Raises:
+            CannotReach: broker or coordinator do not answer.
+            CoordError: records are gone, and the reader is strict.
+        """
+        if self._asked is None or self._asked[0] != fences:
+            places = tuple(sorted(fences))
+            ids = self._ids.ask_later({each.topic for each in places})
+            self._asked = fences, Start(places, self._ask(places), ids)
+        if not self._asked[1].is_ready(self._ids):
+            return None
+        start, self._asked = self._asked[1], None
+        answer = start.answer.result(0)
+        if answer.error is not None:
+            what = f"Committed offsets are not known: {answer.error}"
+            raise CannotReach(what, f"group {self._group}") from answer.error
+        self._note(row.metadata for row in answer.offsets)
+        self._ids.take_in()
+        committed = {place: at for place, at in start.begin(self._ids).items() if at >= 0}
+        return self._within(fences, committed)
+
+    def are_back(self, held: Iterable[TopicPartition]) -> bool:
+        """Whether some of those held that were absent can be read now; looks now and then."""
+        self.absent = self.absent.intersection(held)
+        if not self.absent or time.monotonic() - self._looked_s < _LOOK_EVERY_S:
+            return False
+        try:
+            back = self._bounds(self.absent).keys()
+        except CannotReach as problem:
+            _log.warning("absent partitions are not known", group=self._group, error=str(problem))
+            return False
+        self.absent -= back
+        return bool(back)
+
+    def explain(self, positions: Offsets) -> bool:
+        """Whether a query that has read up to there failed because of the log: partitions, or their
+        next records, are gone, or a topic is another one. Then another query may go on."""
+        topics = {each.topic for each in positions}
+        if self._ids.refused(topics) or self._ids.made_anew(topics):
+            return True
+        try:
+            bounds = self._bounds(positions)
+        except CannotReach:
+            return False  # reported as the query's own failure
+        if bounds.keys() != positions.keys():
+            return True
+        return not self._is_strict and any(
+            not bounds[place].start <= at <= bounds[place].end for place, at in positions.items()
+        )
+
+    def _within(self, fences: Mapping[TopicPartition, int], committed: Offsets) -> Begin | None:
+        bounds = self._bounds(fences)
+        self.absent = frozenset(fences.keys() - bounds.keys())
+        if self.absent:
+            names = _named(sorted(self.absent))
+            _log.warning("partitions that are not there", group=self._group, partitions=names)
+        offsets = {place: self._first(place, committed, bounds[place]) for place in sorted(bounds)}
+        known = {place: at for place, at in offsets.items() if at is not None}
+        unsettled = offsets.keys() - known.keys()
+        if unsettled and self._otherwise == "latest":
+            # The next look finds them committed, before any record is read.
+            self._settle({place: bounds[place].end for place in sorted(unsettled)})
+            return None
+        known |= {place: bounds[place].start for place in unsettled}
+        return Begin(known, {place: at for place, at in committed.items() if place in known})
+
+    def _first(self, place: TopicPartition, committed: Offsets, bounds: Bounds) -> int | None:
+        """The first offset of a partition; None: no usable offset is committed."""
+        at = committed.get(place)
+        if at is None or bounds.start <= at <= bounds.end:
+            return at
+        begins = bounds.start if at < bounds.start else None
+        bounds_now = {"committed": at, "log_start": bounds.start, "log_end": bounds.end}
+        if self._is_strict:
+            what = f"Records are gone before they were read: {_named([place])}, {bounds_now}."
+            hint = "Commit where the group is to go on, or read with failOnDataLoss=false."
+            raise CoordError(what, f"group {self._group}", hint)
+        partition = _named([place])
+        _log.warning(
+            "committed outside the log", group=self._group, partition=partition, **bounds_now
+        )
+        return begins
+
+    def _bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """The log's bounds of the readable partitions. Raises CannotReach."""
+        self._looked_s = time.monotonic()
+        if self._admin is None:
+            self._admin = open_admin(self._config)
+        asked = [Place(*each) for each in sorted(places)]
+        try:
+            found = log_bounds(
+                self._admin, asked, _TIMEOUT_S, on_denied=refusing(self._config, reading)
+            )
+        except (KafkaException, TimeoutError) as problem:
+            what = "The broker does not tell where logs begin and end"
+            raise unreachable(self._config, problem, what) from problem
+        return {TopicPartition(*at): bounds for at, bounds in found.items() if bounds is not None}
+
+
+def _named(places: Iterable[TopicPartition]) -> str:
+    return ", ".join(f"{each.topic}-{each.partition}" for each in places)
+
+
+class CommittedPositions:
+    """What was committed last of each partition, as far as it was not refused."""
+
+    def __init__(self, committed: Mapping[TopicPartition, int]) -> None:
+        self._newest = dict(committed)
+
+    def uncommitted(self, positions: Mapping[TopicPartition, int]) -> Offsets:
+        """Those of the positions that are not written to the log yet."""
+        return {each: at for each, at in positions.items() if at != self._newest.get(each)}
+
+    def note(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """These were written."""
+        self._newest.update(offsets)
+
+    def refused(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """These count as not written, unless a newer position was written meanwhile."""
+        for each, offset in offsets.items():
+            if self._newest.get(each) == offset:
+                del self._newest[each]
+
+
+class Commits:
+    """Commits that were written to the log and have no answer yet. Any thread may write one.
+
+    Args:
+        group: named in errors and logs.
+        tables: commits offsets, with the tables that the group has written to.
+    """
+
+    def __init__(self, group: str, tables: Tables) -> None:
+        self._group, self._tables = group, tables
+        self._open: list[tuple[CommittedPositions | None, Offsets, Future[sg.Answer]]] = []
+        self._lock = threading.Lock()
+
+    def send(self, positions: CommittedPositions | None, offsets: Offsets) -> None:
+        """Commit offsets; `positions` notes them. None: they are the beginnings of partitions.
+
+        Those of topics that were made anew are left out: what was read may be of either topic.
+        """
+        if not offsets:
+            return
+        anew = self._tables.ids.made_anew({each.topic for each in offsets}, COMMITS_MS)
+        if good := {each: at for each, at in offsets.items() if each.topic not in anew}:
+            if positions is not None:
+                positions.note(good)
+            commit = positions, good, self._tables.commit(good)
+            with self._lock:
+                self._open.append(commit)
+
+    def take_answers(self) -> bool:
+        """Take the answers that have come; return whether all beginnings among them were accepted.
+
+        Positions that were refused are to be written again.
+        """
+        with self._lock:
+            answered = [each for each in self._open if each[2].done()]
+            self._open = [each for each in self._open if not each[2].done()]
+        is_well = True
+        for positions, offsets, future in answered:
+            answer = future.result(0)
+            refused = offsets
+            if answer.error is None:
+                rows = {TopicPartition(row.topic, row.partition) for row in answer.failed}
+                refused = {each: at for each, at in offsets.items() if each in rows}
+            if refused:
+                why = answer.error or ", ".join(sorted({row.error for row in answer.failed}))
+                _log.warning("not committed", group=self._group, error=str(why))
+                if positions is not None:
+                    positions.refused(refused)
+                is_well = is_well and positions is not None
+        return is_well
+
+
+def source_options(config: Mapping[str, Any]) -> dict[str, str]:
+    """Options by which Spark's source reaches the same brokers as coordlib. Raises SetupError."""
+    own = ("bootstrap.servers", "group.id", "client.id", "auto.offset.reset")
+    values = {key: str(value) for key, value in config.items() if key not in own}
+    if not (servers := config.get("bootstrap.servers")):
+        hint = 'For example config={"bootstrap.servers": "localhost:9092"}.'
+        raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", hint)
+    return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": str(servers)}
+
+
+def is_true(options: Mapping[str, str], name: str) -> bool:
+    """Whether an option of Spark's is set; Spark does not look at the case of names."""
+    return any(
+        key.lower() == name.lower() and value.lower() == "true" for key, value in options.items()
+    )
