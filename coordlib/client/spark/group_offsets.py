@@ -68,6 +68,7 @@ class Beginnings:
         ids: of the topics that are read.
         note: takes the metadata of all that were answered.
         settle: commits where partitions begin; not answered here.
+        is_committed: logs end where a reader of committed records comes to an end.
     """
 
     def __init__(  # noqa: PLR0913  # most by keyword
@@ -81,8 +82,9 @@ class Beginnings:
         ids: TopicIds,
         note: Callable[[Iterable[str]], None],
         settle: Callable[[Offsets], None],
+        is_committed: bool = False,
     ) -> None:
-        self._group, self._config = group, dict(config)
+        self._group, self._config, self._is_committed = group, dict(config), is_committed
         self._otherwise, self._is_strict = otherwise, is_strict
         self._ask, self._ids, self._note, self._settle = ask, ids, note, settle
         self._admin: Admin | None = None
@@ -120,8 +122,9 @@ class Beginnings:
         self.absent = self.absent.intersection(held)
         if not self.absent or time.monotonic() - self._looked_s < _LOOK_EVERY_S:
             return False
+        self._looked_s = time.monotonic()
         try:
-            back = self._bounds(self.absent).keys()
+            back = self.bounds(self.absent).keys()
         except CannotReach as problem:
             _log.warning("absent partitions are not known", group=self._group, error=str(problem))
             return False
@@ -135,7 +138,7 @@ class Beginnings:
         if self._ids.refused(topics) or self._ids.made_anew(topics):
             return True
         try:
-            bounds = self._bounds(positions)
+            bounds = self.bounds(positions)
         except CannotReach:
             return False  # reported as the query's own failure
         if bounds.keys() != positions.keys():
@@ -145,12 +148,16 @@ class Beginnings:
         )
 
     def _within(self, fences: Mapping[TopicPartition, int], committed: Offsets) -> Begin | None:
-        bounds = self._bounds(fences)
+        self._looked_s = time.monotonic()
+        bounds = self.bounds(fences)
         self.absent = frozenset(fences.keys() - bounds.keys())
         if self.absent:
             names = _named(sorted(self.absent))
             _log.warning("partitions that are not there", group=self._group, partitions=names)
-        offsets = {place: self._first(place, committed, bounds[place]) for place in sorted(bounds)}
+        offsets = {
+            place: self.first(place, committed.get(place), bounds[place])
+            for place in sorted(bounds)
+        }
         known = {place: at for place, at in offsets.items() if at is not None}
         unsettled = offsets.keys() - known.keys()
         if unsettled and self._otherwise == "latest":
@@ -160,9 +167,11 @@ class Beginnings:
         known |= {place: bounds[place].start for place in unsettled}
         return Begin(known, {place: at for place, at in committed.items() if place in known})
 
-    def _first(self, place: TopicPartition, committed: Offsets, bounds: Bounds) -> int | None:
-        """The first offset of a partition; None: no usable offset is committed."""
-        at = committed.get(place)
+    def first(self, place: TopicPartition, at: int | None, bounds: Bounds) -> int | None:
+        """The first offset of a partition that is at `at`; None: that is no offset of its log.
+
+        Raises CoordError: records are gone, and that is an error.
+        """
         if at is None or bounds.start <= at <= bounds.end:
             return at
         begins = bounds.start if at < bounds.start else None
@@ -177,15 +186,18 @@ class Beginnings:
         )
         return begins
 
-    def _bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+    def bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """The log's bounds of the readable partitions. Raises CannotReach."""
-        self._looked_s = time.monotonic()
         if self._admin is None:
             self._admin = open_admin(self._config)
         asked = [Place(*each) for each in sorted(places)]
         try:
             found = log_bounds(
-                self._admin, asked, _TIMEOUT_S, on_denied=refusing(self._config, reading)
+                self._admin,
+                asked,
+                _TIMEOUT_S,
+                is_committed=self._is_committed,
+                on_denied=refusing(self._config, reading),
             )
         except (KafkaException, TimeoutError) as problem:
             what = "The broker does not tell where logs begin and end"
@@ -210,6 +222,11 @@ class CommittedPositions:
     def note(self, offsets: Mapping[TopicPartition, int]) -> None:
         """These were written."""
         self._newest.update(offsets)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing is known of these any more."""
+        for each in partitions:
+            self._newest.pop(each, None)
 
     def refused(self, offsets: Mapping[TopicPartition, int]) -> None:
         """These count as not written, unless a newer position was written meanwhile."""
@@ -285,3 +302,55 @@ def is_true(options: Mapping[str, str], name: str) -> bool:
     return any(
         key.lower() == name.lower() and value.lower() == "true" for key, value in options.items()
     )
+
+
+#: Of Spark's Kafka source, for batches; all that begin with `kafka.` are its consumers'.
+_BATCH_OPTIONS: Final = frozenset(
+    {
+        *("failOnDataLoss", "includeHeaders", "minPartitions", "maxRecordsPerPartition"),
+        *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
+    }
+)
+_ITS_OWN: Final = "Leave it out: the group says what is read, and from where."
+#: Those that have no meaning in a group, and what to do.
+_NO_MEANING: Final = {
+    **dict.fromkeys(("assign", "subscribe", "subscribePattern"), "Name topics: topics=[…]."),
+    **dict.fromkeys(
+        ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+        "Set auto.offset.reset in config; or commit where the group is to begin.",
+    ),
+    **dict.fromkeys(("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"), _ITS_OWN),
+    **dict.fromkeys(("maxOffsetsPerTrigger", "minOffsetsPerTrigger"), "Set max_records."),
+    "maxTriggerDelay": "Set max_records.",
+    **dict.fromkeys(("kafka.group.id", "groupIdPrefix"), "The group is the loop's: group=…."),
+    "kafka.bootstrap.servers": "Set bootstrap.servers in config.",
+    "kafka.auto.offset.reset": "Set auto.offset.reset in config.",
+    "kafka.enable.auto.commit": "Call commit, or write_once.",
+}
+
+
+def batch_options(config: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
+    """All options by which Spark reads a batch, but the partitions and their offsets.
+
+    Args:
+        config: confluent-kafka's keys.
+        given: of Spark's source; Spark does not look at the case of names.
+
+    Raises:
+        SetupError: an option is not known, or has no meaning in a group.
+    """
+    hints = {name.lower(): (name, hint) for name, hint in _NO_MEANING.items()}
+    known = {name.lower(): name for name in _BATCH_OPTIONS}
+    found = {"failOnDataLoss": "false"} | source_options(config)
+    for key, value in given.items():
+        name = key.lower()
+        if name in hints:
+            spelled, hint = hints[name]
+            raise SetupError(f"{spelled} has no meaning in a group.", key, hint)
+        if name not in known and not name.startswith("kafka."):
+            hint = f"Known are kafka.* and {', '.join(sorted(_BATCH_OPTIONS))}."
+            raise SetupError("Spark's Kafka source has no such option of a batch.", key, hint)
+        found[known.get(name, key)] = str(value)
+    if (strict := found["failOnDataLoss"].lower()) not in ("true", "false"):
+        raise SetupError("failOnDataLoss is true or false.", repr(strict))
+    return found | {"failOnDataLoss": strict}

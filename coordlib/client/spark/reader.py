@@ -139,7 +139,6 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             capacity=capacity,
         )
         self._tables = Tables(self._member, TopicIds.of(self._member))
-        #: Commits the batches of queries; None: this reader does.
         self._writes = Writes(self._member, self._tables) if commits == WITH_WRITES else None
         self._member.commit_checker.opener = partial(SparkTable, spark)
         self._queries = Queries(spark, start, source, kept_in, self._writes, self._tables)

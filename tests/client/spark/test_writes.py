@@ -17,6 +17,7 @@ from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.transactions.delta_commits import Written, metadata_of
 from coordlib.core.wire import api
 from coordlib.errors import AnotherTable, CoordError, SetupError
+from coordlib.testing.fake_log import FakeLog
 from tests.client.spark.test_share import share as share_of
 from tests.client.spark.world import ReaderWorld
 from tests.client.transactions.test_in_doubt import FakeTable
@@ -132,7 +133,7 @@ class LakeReaders(ReaderWorld):
     def write(self, share: Share, replaces: str = "", **greatest: int) -> Exception | None:
         """foreachBatch in Spark's thread, while all others go on; what it raised."""
         doing = self.begin_write(share, replaces, **greatest)
-        self.wait_for(doing)
+        wait_for(self.log, doing)
         return doing.problem
 
     def begin_write(self, share: Share, replaces: str = "", **greatest: int) -> "Doing":
@@ -142,23 +143,10 @@ class LakeReaders(ReaderWorld):
         doing.start()
         return doing
 
-    def wait_for(self, doing: "Doing") -> None:
-        for _ in range(500):
-            self.log.pump()
-            doing.join(0.02)
-            if not doing.is_alive():
-                return
-        raise AssertionError("the write does not end")
-
     @property
     def committed_now(self) -> dict[int, int]:
         """What the group has committed, partition -> offset."""
-        found: dict[int, int] = {}
-        for output in self.log.outputs:
-            if output.topic == "committed" and output.value:
-                key, value = map(json.loads, (output.key, output.value))
-                found[key[2]] = value["offset"]
-        return found
+        return committed_in(self.log)
 
 
 class Doing(threading.Thread):
@@ -174,6 +162,26 @@ class Doing(threading.Thread):
             self._function()
         except Exception as problem:  # noqa: BLE001  for the test
             self.problem = problem
+
+
+def wait_for(log: FakeLog, doing: Doing) -> None:
+    """Until it ends, while the log goes on."""
+    for _ in range(500):
+        log.pump()
+        doing.join(0.02)
+        if not doing.is_alive():
+            return
+    raise AssertionError("the write does not end")
+
+
+def committed_in(log: FakeLog) -> dict[int, int]:
+    """What the group has committed, partition -> offset."""
+    found: dict[int, int] = {}
+    for output in log.outputs:
+        if output.topic == "committed" and output.value:
+            key, value = map(json.loads, (output.key, output.value))
+            found[key[2]] = value["offset"]
+    return found
 
 
 def app_of(world: LakeReaders) -> str:
@@ -400,7 +408,7 @@ def test_a_batch_waits_for_the_job_and_is_given_up_with_its_run(
     assert doing.is_alive()
 
     reader._give_up("a test")
-    world.wait_for(doing)
+    wait_for(world.log, doing)
     world.log.job_is_up = True
     world.run(20_000)
 
