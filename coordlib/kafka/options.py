@@ -98,6 +98,27 @@ _PEM = {
     "ssl.key.location": ("ssl.keystore.key", True),
     "ssl.key.pem": ("ssl.keystore.key", False),
 }
+_JAAS = "sasl.jaas.config"
+#: Java's key to librdkafka's, where the value is the same.
+_FROM_JAVA = {java: key for key, (java, is_file) in _PEM.items() if not is_file} | {
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "request.timeout.ms": "socket.timeout.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+}
+_STORES = {"ssl.truststore.location": "ssl.truststore", "ssl.keystore.location": "ssl.keystore"}
+_STORE_TYPES = frozenset(f"{each}.type" for each in _STORES.values())
+#: One PEM file of Java's has the certificate chain and the key.
+_OF_STORE = {
+    "ssl.truststore.location": ("ssl.ca.location",),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+}
+_PEM_HINT = (
+    "Use PEM: ssl.truststore.type=PEM with ssl.truststore.location, or "
+    "ssl.truststore.certificates; ssl.keystore.* in the same way."
+)
+_JAAS_LINE = re.compile(r"\s*(?P<module>[\w.]+)\s+required\b(?P<options>.*?);?\s*", re.DOTALL)
+_JAAS_OPTION = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;]+))')
 _LOGIN = frozenset(
     {
         *("sasl.username", "sasl.password", "sasl.mechanism", "sasl.mechanisms"),
@@ -145,6 +166,34 @@ class KafkaOptions:
         _refuse_bootstrap(bare)
         refuse_transactional(bare)  # each of the job's producers would have it
         return cls({key: _from_environment(key, value) for key, value in bare.items()})
+
+    @classmethod
+    def from_java(cls, java: Mapping[str, str]) -> Self:
+        """From the options of Kafka's Java clients, without their prefix in Spark.
+
+        Raises:
+            SetupError: librdkafka has nothing like a key or value, such as a JKS store.
+        """
+        values: dict[str, str] = {}
+        for key, value in java.items():
+            if key == _JAAS:
+                values |= _from_jaas(value)
+            elif key == "ssl.endpoint.identification.algorithm":
+                values[key] = value or "none"
+            elif key in _FROM_JAVA:
+                values[_FROM_JAVA[key]] = value
+            elif key in _STORE_TYPES:
+                if value.upper() != "PEM":
+                    raise SetupError("Only PEM stores are read.", f"{key}={value}", _PEM_HINT)
+            elif key in _STORES:
+                if java.get(f"{_STORES[key]}.type", "JKS").upper() != "PEM":
+                    raise SetupError("Only PEM stores are read.", key, _PEM_HINT)
+                values |= dict.fromkeys(_OF_STORE[key], value)
+            elif key.startswith(_JAVA_ONLY):
+                raise SetupError("librdkafka has no such option.", f"kafka.{key}", _PEM_HINT)
+            else:
+                values[key] = value
+        return cls(values)
 
     def librdkafka(self) -> dict[str, str]:
         """For confluent_kafka's Producer, Consumer and AdminClient."""
@@ -302,6 +351,20 @@ def _login(values: Mapping[str, str]) -> dict[str, str]:
             password=values.get("sasl.password", ""),
         )
     return java
+
+
+def _from_jaas(line: str) -> dict[str, str]:
+    """User and password of Java's JAAS line, which is in no text of an error."""
+    found = _JAAS_LINE.fullmatch(line)
+    if found is None or found["module"] not in (_PLAIN, _SCRAM):
+        hint = f"Use {_PLAIN} or {_SCRAM} with username and password."
+        raise SetupError("This login is not known here.", f"kafka.{_JAAS}", hint)
+    options = {
+        key: re.sub(r"\\(.)", r"\1", quoted) if quoted else bare
+        for key, quoted, bare in _JAAS_OPTION.findall(found["options"])
+    }
+    names = {"username": "sasl.username", "password": "sasl.password"}
+    return {names[key]: value for key, value in options.items() if key in names}
 
 
 def _jaas(module: str, **options: str) -> str:

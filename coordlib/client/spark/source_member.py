@@ -1,0 +1,465 @@
+"""The member of one query of `format("coord")`, in the planner's process.
+
+    latestOffset(start)     the batch that ends at `start` is through: commit it, release what was
+                            demanded of it, plan the next batch
+    a demand                waits for the batch in flight if that reads the partition; else the
+                            partition is released at once
+    lost                    nothing more is planned of it, and nothing committed
+    SIGTERM, or the JVM     the member leaves the group, and the process ends
+    has ended
+
+Spark ends this process with SIGTERM when a query stops, and does not call `stop`. The member has a
+thread of its own, in which its callbacks run; `plan` runs in the main thread.
+
+A batch is planned from its own offset alone, which names ranges, group and query: it runs again the
+same, whoever owns its partitions by then. Commits carry `coord-spark/1 QUERY N` as metadata: N is
+the number of the newest batch whose records lie below the offset. So a query that starts from its
+checkpoint knows whether its last batch was committed to the group.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from uuid import uuid4
+
+import structlog
+from confluent_kafka import KafkaException
+
+from coordlib.client.groups.member import AssignedMember
+from coordlib.client.groups.reading import Start, TopicIds
+from coordlib.client.kit.events import Partitions, TopicPartition
+from coordlib.client.kit.offsets import under_ids
+from coordlib.client.spark.source_options import SourceOptions
+from coordlib.core.wire import api
+from coordlib.errors import CannotReach, CoordError
+from coordlib.kafka.bounds import log_bounds
+from coordlib.kafka.clients import open_admin, reading, refusing
+from coordlib.kafka.logs import Bounds, Place
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from coordlib.client.kit import events as sg
+
+_log = structlog.get_logger()
+VERSION: Final = 1
+#: Seconds between two looks for new records while there are none.
+LOOK_S: Final = 0.05
+_POLL_S: Final = 0.1
+_LEAVE_S: Final = 3.0
+_ASK_S: Final = 5.0
+_COMMIT_S: Final = 60.0
+METADATA: Final = "coord-spark/1"
+
+
+class PlannedRange(NamedTuple):
+    """The records of one partition that one batch reads."""
+
+    begin: int
+    end: int
+    #: The fencing token under which the partition was owned.
+    fence: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The end of a batch, as Spark's checkpoint has it."""
+
+    group: str
+    #: Drawn when the query was new.
+    query: str
+    #: The number of the batch; 0: nothing was read.
+    n: int
+    read: Mapping[TopicPartition, PlannedRange]
+
+    @classmethod
+    def first(cls, group: str) -> Self:
+        return cls(group, uuid4().hex, 0, {})
+
+    @classmethod
+    def parse(cls, text: Mapping[str, Any], group: str) -> Self:
+        """Raises CoordError: the checkpoint is of another version or group."""
+        if text.get("v") != VERSION:
+            what = "The checkpoint is of another version of this source."
+            raise CoordError(what, f"version {text.get('v')}", "Start with another checkpoint.")
+        if text["group"] != group:
+            what = "The checkpoint is of another group."
+            hint = f"Set group.id to {text['group']}, or start with another checkpoint."
+            raise CoordError(what, f"{text['group']}, not {group}", hint)
+        read = {
+            TopicPartition(topic, int(number)): PlannedRange(*each)
+            for topic, rows in text["read"].items()
+            for number, each in rows.items()
+        }
+        return cls(group, text["query"], text["n"], read)
+
+    def json(self) -> dict[str, Any]:
+        read: dict[str, dict[str, list[int]]] = {}
+        for place, each in sorted(self.read.items()):
+            read.setdefault(place.topic, {})[str(place.partition)] = list(each)
+        return {"v": VERSION, "group": self.group, "query": self.query, "n": self.n, "read": read}
+
+    @property
+    def metadata(self) -> str:
+        """Of commits whose offsets are behind this batch."""
+        return f"{METADATA} {self.query} {self.n}"
+
+    def was_committed_before(self, metadata: str) -> bool:
+        """Whether a commit with this metadata was made by this query, before this batch."""
+        kind, _, rest = metadata.rpartition(" ")[0].partition(" ")
+        number = metadata.rpartition(" ")[2]
+        return (
+            (kind, rest) == (METADATA, self.query) and number.isdecimal() and int(number) < self.n
+        )
+
+
+class SourceMember:
+    """See the module."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._changed = threading.Condition()
+        self._member = AssignedMember(
+            options.group,
+            options.coordinator,
+            on_assigned=self._assigned,
+            on_revoked=self._revoked,
+            on_lost=self._lost,
+            prefix=options.prefix,
+            timing=options.timing,
+            strategy=options.strategy,
+            capacity=options.capacity,
+        )
+        self._ids = TopicIds.of(self._member)
+        self._admin = open_admin(options.data)
+        #: The partitions that may be planned, with their fences.
+        self._owned: dict[TopicPartition, int] = {}
+        #: The next offset to plan of those of them that were begun.
+        self._positions: dict[TopicPartition, int] = {}
+        #: Those whose committed offsets were asked for.
+        self._starts: list[Start] = []
+        #: The batch that was planned last, until it is known to be through.
+        self._in_flight: Offset | None = None
+        #: Those that were asked back and not released yet: nothing more is planned of them.
+        self._leaving: set[TopicPartition] = set()
+        #: The commit without an answer, and its rows.
+        self._committing: tuple[Future[sg.Answer], list[api.CommittedOffset]] | None = None
+        #: Offsets to commit with the next commit.
+        self._uncommitted: dict[TopicPartition, api.CommittedOffset] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._until: dict[TopicPartition, int] | None = None
+        self._looked_s = self._planned_s = 0.0
+        self._failure: Exception | None = None
+        self._stopping = threading.Event()
+        self._has_left = threading.Event()
+        self._is_signalled = False
+        self._parent = os.getppid()
+        self._thread = threading.Thread(target=self._work, name="coord-source", daemon=True)
+
+    def start(self) -> None:
+        """Join the group. In the main thread: it takes SIGTERM."""
+        signal.signal(signal.SIGTERM, self._signalled)
+        self._member.subscribe(self._options.topics, self._options.pattern)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the group; waits a moment for it."""
+        self._stopping.set()
+        self._has_left.wait(_LEAVE_S + 1)
+
+    # ---- the main thread ------------------------------------------------------------------------
+
+    def plan(self, start: Offset, rows_max: int | None) -> Offset:
+        """The end of the next batch; `start` itself: there is nothing to read.
+
+        Raises:
+            CoordError: the member was refused for good, or records are gone.
+        """
+        self._through(start)
+        self._begin(start)
+        self._wait_a_moment()
+        bounds = self._look()
+        with self._changed:
+            self._raise_failure()
+            ranges = self._ranges(bounds, rows_max)
+            if not ranges:
+                return start
+            planned = replace(start, n=start.n + 1, read=ranges)
+            for place, each in ranges.items():
+                self._positions[place] = each.end
+            self._in_flight = planned
+            self._planned_s = time.monotonic()
+        return planned
+
+    def newest_ends(self) -> dict[str, Any] | None:
+        """By topic and partition, at the newest look."""
+        found: dict[str, dict[str, int]] = {}
+        for place, end in sorted(self._ends.items()):
+            found.setdefault(place.topic, {})[str(place.partition)] = end
+        return found or None
+
+    def read_only_until_now(self) -> None:
+        """Plan nothing beyond the present ends of the subscribed topics."""
+        self._until = {}
+
+    def _through(self, batch: Offset) -> None:
+        """The batch is through: commit its ends, unless its partitions were lost meanwhile."""
+        with self._changed:
+            self._in_flight = None
+            self._raise_failure()
+            ends = {
+                place: each.end
+                for place, each in batch.read.items()
+                if self._owned.get(place) == each.fence and self._positions.get(place) == each.end
+            }
+            self._uncommitted.update(self._rows(ends, batch.metadata))
+            self._commit()
+            self._changed.notify_all()  # a demand waits for it
+
+    def _begin(self, last: Offset) -> None:
+        """Begin the partitions whose committed offsets have come."""
+        with self._changed:
+            ready = [each for each in self._starts if each.is_ready(self._ids)]
+            self._starts = [each for each in self._starts if each not in ready]
+            if ready:
+                self._ids.take_in()
+            for each in ready:
+                self._begin_at(each, last)
+            self._commit()
+
+    def _begin_at(self, start: Start, last: Offset) -> None:
+        answer = start.answer.result()
+        if answer.error is not None:
+            _log.warning("committed offsets are not known", error=str(answer.error))
+            self._ask(start.partitions)
+            return
+        metadata = {(row.topic, row.partition): row.metadata for row in answer.offsets}
+        found = start.begin(self._ids)
+        for place in start.partitions:
+            if place not in self._owned:
+                continue
+            at, text = found.get(place, -1), metadata.get(place, "")
+            read = last.read.get(place)
+            if read is not None and at >= 0 and last.was_committed_before(text):
+                at, text = read.end, ""
+            if at >= 0:
+                self._positions[place] = at
+                if not text.startswith(f"{METADATA} {last.query} "):
+                    self._uncommitted.update(self._rows({place: at}, last.metadata))
+            else:
+                self._unsettled(place, last)
+
+    def _unsettled(self, place: TopicPartition, last: Offset) -> None:
+        """Nothing is committed: commit where it begins, before anything is read."""
+        try:
+            bounds = self._bounds([place]).get(place)
+        except CannotReach:
+            bounds = None
+        if bounds is None:
+            self._ask([place])
+            return
+        at = bounds.start if self._options.otherwise == "earliest" else bounds.end
+        self._positions[place] = at
+        self._uncommitted.update(self._rows({place: at}, last.metadata))
+
+    def _wait_a_moment(self) -> None:
+        """Between two looks: Spark asks again at once when there was nothing."""
+        with self._changed:
+            left_s = self._looked_s + LOOK_S - time.monotonic()
+            if left_s > 0:
+                self._changed.wait(left_s)
+
+    def _look(self) -> dict[TopicPartition, Bounds]:
+        with self._changed:
+            wanted = [each for each in self._positions if each in self._owned]
+        if not wanted:
+            self._looked_s = time.monotonic()
+            return {}
+        try:
+            found = self._bounds(wanted)
+        except CannotReach as problem:
+            _log.warning("the brokers do not answer", error=str(problem))
+            found = {}
+        self._looked_s = time.monotonic()
+        return found
+
+    def _ranges(
+        self, bounds: Mapping[TopicPartition, Bounds], rows_max: int | None
+    ) -> dict[TopicPartition, PlannedRange]:
+        """What the next batch reads of the partitions that may be planned at this moment."""
+        if not self._member.may_work():
+            return {}
+        there: dict[TopicPartition, tuple[int, int]] = {}
+        for place, each in bounds.items():
+            self._ends[place] = each.end
+            if place in self._leaving or place not in self._owned:
+                continue
+            if (at := self._positions.get(place)) is not None:
+                at = self._checked(place, at, each)
+                if at < each.end:
+                    there[place] = at, each.end
+        total = sum(end - at for at, end in there.values())
+        if total < self._options.rows_min and (
+            time.monotonic() - self._planned_s < self._options.delay_max_ms / 1000
+        ):
+            return {}
+        ends = share(there, total if rows_max is None else rows_max)
+        return {
+            place: PlannedRange(there[place][0], end, self._owned[place])
+            for place, end in ends.items()
+        }
+
+    def _checked(self, place: TopicPartition, at: int, bounds: Bounds) -> int:
+        """Where to read on. Raises CoordError: records are gone, and the query is strict."""
+        if bounds.start <= at <= bounds.end:
+            return at
+        where = f"{place.topic}-{place.partition}: {at}, the log has {bounds.start} to {bounds.end}"
+        if self._options.is_strict:
+            hint = "Commit where the group is to go on, or set failOnDataLoss to false."
+            raise CoordError("Records are gone before they were read.", where, hint)
+        _log.warning("records are gone before they were read", where=where)
+        return bounds.start
+
+    def _bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Raises CannotReach: the brokers do not answer."""
+        is_committed = self._options.data.get("isolation.level") == "read_committed"
+        try:
+            found = log_bounds(
+                self._admin,
+                [Place(*each) for each in sorted(places)],
+                _ASK_S,
+                is_committed=is_committed,
+                on_denied=refusing(dict(self._options.data), reading),
+            )
+        except (KafkaException, TimeoutError) as problem:
+            raise CannotReach("The brokers do not answer.", str(problem)) from problem
+        return {TopicPartition(*at): each for at, each in found.items() if each is not None}
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # ---- commits; the lock is held --------------------------------------------------------------
+
+    def _rows(
+        self, offsets: Mapping[TopicPartition, int], metadata: str
+    ) -> dict[TopicPartition, api.CommittedOffset]:
+        rows = [
+            api.CommittedOffset(*place, at, metadata=metadata)
+            for place, at in sorted(offsets.items())
+        ]
+        return {
+            TopicPartition(row.topic, row.partition): row
+            for row in under_ids(rows, self._ids.begun)
+        }
+
+    def _commit(self) -> None:
+        """One commit at a time: what comes meanwhile goes with the next, the newest offsets."""
+        if self._committing is not None:
+            future, before = self._committing
+            if not future.done():
+                return
+            self._committing = None
+            answer = future.result()
+            if answer.error is not None or answer.failed:
+                _log.warning("not committed", error=str(answer.error or answer.failed))
+                again = {TopicPartition(row.topic, row.partition): row for row in before}
+                self._uncommitted = again | self._uncommitted
+        rows = [row for place, row in self._uncommitted.items() if place in self._owned]
+        if rows and self._member.may_work():
+            self._uncommitted.clear()
+            self._committing = self._member.commit_async(rows), rows
+
+    # ---- the member's thread --------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while not self._is_over():
+                self._member.poll(_POLL_S)
+        except Exception as problem:  # noqa: BLE001  # `plan` raises it
+            self._failure = problem
+        finally:
+            self._stopping.set()
+            with contextlib.suppress(Exception):
+                self._member.close(_LEAVE_S)
+            self._has_left.set()
+            if self._is_signalled or os.getppid() != self._parent:
+                os._exit(0)
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or os.getppid() != self._parent
+
+    def _signalled(self, *_: object) -> None:
+        """In the main thread, anywhere: so it takes no lock."""
+        self._is_signalled = True
+        self._stopping.set()
+        if self._has_left.is_set():
+            os._exit(0)
+
+    def _assigned(self, partitions: Partitions) -> None:
+        with self._changed:
+            fences = {each: self._member.fence_of(*each) for each in partitions}
+            self._owned.update({each: at for each, at in fences.items() if at is not None})
+            self._ask(partitions)
+
+    def _ask(self, partitions: Iterable[TopicPartition]) -> None:
+        some = tuple(partitions)
+        if some:
+            ids = self._ids.ask_later({each.topic for each in some})
+            self._starts.append(Start(some, self._member.committed_async(some), ids))
+
+    def _revoked(self, partitions: Partitions) -> None:
+        """Wait for the batch that reads one of these; its commit goes with the release."""
+        with self._changed:
+            self._leaving.update(partitions)
+            while self._reads(partitions) and not self._is_over() and self._member.may_work():
+                self._changed.wait(_POLL_S)
+            gone = set(partitions)
+            rows = [row for place, row in self._uncommitted.items() if place in gone]
+            self._drop(partitions)
+        if rows:
+            self._member.commit_async(rows)
+
+    def _reads(self, partitions: Partitions) -> bool:
+        return self._in_flight is not None and not self._in_flight.read.keys().isdisjoint(
+            partitions
+        )
+
+    def _lost(self, partitions: Partitions) -> None:
+        with self._changed:
+            self._drop(partitions)
+
+    def _drop(self, partitions: Partitions) -> None:
+        for place in partitions:
+            self._owned.pop(place, None)
+            self._positions.pop(place, None)
+            self._uncommitted.pop(place, None)
+            self._leaving.discard(place)
+
+
+def share(
+    there: Mapping[TopicPartition, tuple[int, int]], rows_max: int
+) -> dict[TopicPartition, int]:
+    """The end of each partition's range: together at most so many records, in proportion.
+
+    Args:
+        there: of each partition the next offset and the log's end.
+    """
+    left, ends = rows_max, {}
+    total = sum(end - at for at, end in there.values())
+    for place, (at, end) in sorted(there.items()):
+        size = end - at
+        wanted = size if total <= left else -(-size * left // total)
+        if taken := min(wanted, left):
+            ends[place] = at + taken
+        left, total = left - taken, total - size
+    return ends

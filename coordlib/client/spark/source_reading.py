@@ -1,0 +1,234 @@
+"""Reading the ranges of one batch on an executor, as Arrow batches.
+
+A worker process keeps one consumer per set of options: a task that follows another one in the same
+process continues with its connections. What was fetched beyond a range is dropped.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from coordlib.client.kit.events import TopicPartition
+from coordlib.client.spark.source_member import PlannedRange
+from coordlib.client.spark.source_options import SourceOptions
+from coordlib.errors import CannotReach
+
+ROWS_MAX: Final = 10_000
+BYTES_MAX: Final = 8 << 20
+#: A task that yields nothing for this long yields what it has.
+YIELD_S: Final = 1.0
+IDLE_S: Final = 60.0
+_SILENCE_S: Final = 120.0
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+
+@dataclass(frozen=True, slots=True)
+class Task(InputPartition):
+    """What one task reads."""
+
+    ranges: Mapping[TopicPartition, PlannedRange]
+
+
+def schema_of(options: SourceOptions) -> StructType:
+    """Spark's schema of its Kafka source; `fence` is added."""
+    fields = [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+    if options.include_headers:
+        fields.append(StructField("headers", ArrayType(_HEADER)))
+    if options.include_fence:
+        fields.append(StructField("fence", LongType()))
+    return StructType(fields)
+
+
+class _Consumers:
+    """The consumers of this process, by their options."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[tuple[str, str], ...], tuple[Consumer, float]] = {}
+        self._closer: threading.Thread | None = None
+
+    def take(self, config: Mapping[str, str]) -> Consumer:
+        """One that nobody else uses until it is given back."""
+        with self._lock:
+            found = self._idle.pop(tuple(sorted(config.items())), None)
+        return found[0] if found else Consumer(dict(config))
+
+    def give_back(self, config: Mapping[str, str], consumer: Consumer) -> None:
+        with self._lock:
+            before = self._idle.pop(key := tuple(sorted(config.items())), None)
+            self._idle[key] = (consumer, time.monotonic())
+            if self._closer is None:
+                self._closer = threading.Thread(target=self._close_idle, daemon=True)
+                self._closer.start()
+        if before is not None:
+            before[0].close()
+
+    def _close_idle(self) -> None:
+        while True:
+            time.sleep(IDLE_S / 4)
+            with self._lock:
+                until_s = time.monotonic() - IDLE_S
+                old = [key for key, (_, at_s) in self._idle.items() if at_s < until_s]
+                closing = [self._idle.pop(key)[0] for key in old]
+            for each in closing:
+                each.close()
+
+
+_CONSUMERS = _Consumers()
+
+
+def reader_config(options: SourceOptions) -> dict[str, str]:
+    """librdkafka's configuration of a task's consumer, which never commits."""
+    return {
+        "isolation.level": "read_uncommitted",
+        "fetch.wait.max.ms": "100",
+        "queued.min.messages": "200000",
+        **options.data,
+        "group.id": options.group,
+        "enable.auto.commit": "false",
+        "enable.auto.offset.store": "false",
+        "enable.partition.eof": "true",
+        "auto.offset.reset": "error",
+        "allow.auto.create.topics": "false",
+    }
+
+
+def read_task(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
+    """The records of a task's ranges, each partition's in order.
+
+    Raises:
+        CannotReach: the brokers send nothing.
+        KafkaException: they refuse.
+    """
+    config = reader_config(options)
+    consumer = _CONSUMERS.take(config)
+    try:
+        consumer.assign([KafkaPartition(*place, each.begin) for place, each in task.ranges.items()])
+        yield from _read(consumer, options, dict(task.ranges))
+        consumer.unassign()
+    except BaseException:
+        consumer.close()
+        raise
+    _CONSUMERS.give_back(config, consumer)
+
+
+def _read(
+    consumer: Consumer, options: SourceOptions, left: dict[TopicPartition, PlannedRange]
+) -> Iterator[pa.RecordBatch]:
+    rows = _Rows(options)
+    fences = {place: each.fence for place, each in left.items()}
+    heard_s = yielded_s = time.monotonic()
+    while left:
+        messages = consumer.consume(ROWS_MAX - len(rows), 0.1)
+        if messages:
+            heard_s = time.monotonic()
+        elif time.monotonic() - heard_s > _SILENCE_S:
+            names = ", ".join(f"{each.topic}-{each.partition}" for each in sorted(left))
+            raise CannotReach("The brokers send no records.", names, "Look whether they run.")
+        for message in messages:
+            place = TopicPartition(str(message.topic()), int(message.partition() or 0))
+            wanted = left.get(place)
+            if wanted is None:
+                continue
+            error = message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                if not error.retriable() and error.code() not in _TRANSIENT:
+                    raise KafkaException(error)
+                continue
+            offset = int(message.offset() or 0)
+            if error is None and offset < wanted.end:
+                rows.add(message, fences[place])
+            if offset >= wanted.end - (error is None):
+                del left[place]
+                consumer.incremental_unassign([KafkaPartition(*place)])
+        if (
+            len(rows) >= ROWS_MAX
+            or rows.size >= BYTES_MAX
+            or (len(rows) and time.monotonic() - yielded_s > YIELD_S)
+        ):
+            yield rows.take()
+            yielded_s = time.monotonic()
+    if len(rows):
+        yield rows.take()
+
+
+_TRANSIENT: Final = frozenset(
+    {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
+)
+
+
+class _Rows:
+    """Columns of one Arrow batch that grows."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._schema = to_arrow_schema(schema_of(options), timezone="UTC")
+        self._options = options
+        self._clear()
+
+    def _clear(self) -> None:
+        self.size = 0
+        self._messages: list[Message] = []
+        self._fences: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def add(self, message: Message, fence: int) -> None:
+        self.size += len(message)
+        self._messages.append(message)
+        self._fences.append(fence)
+
+    def take(self) -> pa.RecordBatch:
+        some = self._messages
+        times = [each.timestamp() for each in some]
+        columns: list[Any] = [
+            [each.key() for each in some],
+            [each.value() for each in some],
+            [each.topic() for each in some],
+            [each.partition() for each in some],
+            [each.offset() for each in some],
+            [at * 1000 for _, at in times],
+            [kind - 1 for kind, _ in times],
+        ]
+        if self._options.include_headers:
+            columns.append([_headers(each) for each in some])
+        if self._options.include_fence:
+            columns.append(self._fences)
+        arrays = [
+            pa.array(column, type=field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+        self._clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _headers(message: Message) -> list[dict[str, Any]] | None:
+    found = message.headers()
+    return None if found is None else [{"key": key, "value": value} for key, value in found]
