@@ -8,8 +8,8 @@ is the member (`source_member`). In the others it only carries `read` to the exe
 Schema and options are those of Spark's Kafka source, where they have a meaning in a group.
 """
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
-
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from coordlib.client.kit.events import TopicPartition
-from coordlib.client.spark.source_member import Offset, PlannedRange, SourceMember
+from coordlib.client.spark.source_member import SourceMember
+from coordlib.client.spark.source_offsets import Offset, PlannedRange
 from coordlib.client.spark.source_options import SourceOptions, parse
 from coordlib.client.spark.source_reading import Task, read_task, schema_of
 from coordlib.errors import SetupError
@@ -88,12 +89,14 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _started(self) -> SourceMember:
         if self._member is None:
             self._member = SourceMember(self._options)
+            # Spark ends this process by it, and calls no `stop`.
+            signal.signal(signal.SIGTERM, self._member.end_process)
             self._member.start()
         return self._member
 
     # ---- in a worker ----------------------------------------------------------------------------
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._options, cast(Task, partition))
 
 

@@ -19,13 +19,12 @@ checkpoint knows whether its last batch was committed to the group.
 
 import contextlib
 import os
-import signal
+import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-from uuid import uuid4
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from confluent_kafka import KafkaException
@@ -34,9 +33,12 @@ from coordlib.client.groups.member import AssignedMember
 from coordlib.client.groups.reading import Start, TopicIds
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.offsets import under_ids
+from coordlib.client.kit.transport import Transport
+from coordlib.client.spark.source_offsets import METADATA, Offset, PlannedRange, share
 from coordlib.client.spark.source_options import SourceOptions
 from coordlib.core.wire import api
 from coordlib.errors import CannotReach, CoordError
+from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reading, refusing
 from coordlib.kafka.logs import Bounds, Place
@@ -47,90 +49,29 @@ if TYPE_CHECKING:
     from coordlib.client.kit import events as sg
 
 _log = structlog.get_logger()
-VERSION: Final = 1
 #: Seconds between two looks for new records while there are none.
 LOOK_S: Final = 0.05
 _POLL_S: Final = 0.1
 _LEAVE_S: Final = 3.0
 _ASK_S: Final = 5.0
-_COMMIT_S: Final = 60.0
-METADATA: Final = "coord-spark/1"
-
-
-class PlannedRange(NamedTuple):
-    """The records of one partition that one batch reads."""
-
-    begin: int
-    end: int
-    #: The fencing token under which the partition was owned.
-    fence: int
-
-    @property
-    def size(self) -> int:
-        return self.end - self.begin
-
-
-@dataclass(frozen=True, slots=True)
-class Offset:
-    """The end of a batch, as Spark's checkpoint has it."""
-
-    group: str
-    #: Drawn when the query was new.
-    query: str
-    #: The number of the batch; 0: nothing was read.
-    n: int
-    read: Mapping[TopicPartition, PlannedRange]
-
-    @classmethod
-    def first(cls, group: str) -> Self:
-        return cls(group, uuid4().hex, 0, {})
-
-    @classmethod
-    def parse(cls, text: Mapping[str, Any], group: str) -> Self:
-        """Raises CoordError: the checkpoint is of another version or group."""
-        if text.get("v") != VERSION:
-            what = "The checkpoint is of another version of this source."
-            raise CoordError(what, f"version {text.get('v')}", "Start with another checkpoint.")
-        if text["group"] != group:
-            what = "The checkpoint is of another group."
-            hint = f"Set group.id to {text['group']}, or start with another checkpoint."
-            raise CoordError(what, f"{text['group']}, not {group}", hint)
-        read = {
-            TopicPartition(topic, int(number)): PlannedRange(*each)
-            for topic, rows in text["read"].items()
-            for number, each in rows.items()
-        }
-        return cls(group, text["query"], text["n"], read)
-
-    def json(self) -> dict[str, Any]:
-        read: dict[str, dict[str, list[int]]] = {}
-        for place, each in sorted(self.read.items()):
-            read.setdefault(place.topic, {})[str(place.partition)] = list(each)
-        return {"v": VERSION, "group": self.group, "query": self.query, "n": self.n, "read": read}
-
-    @property
-    def metadata(self) -> str:
-        """Of commits whose offsets are behind this batch."""
-        return f"{METADATA} {self.query} {self.n}"
-
-    def was_committed_before(self, metadata: str) -> bool:
-        """Whether a commit with this metadata was made by this query, before this batch."""
-        kind, _, rest = metadata.rpartition(" ")[0].partition(" ")
-        number = metadata.rpartition(" ")[2]
-        return (
-            (kind, rest) == (METADATA, self.query) and number.isdecimal() and int(number) < self.n
-        )
+_FIRST_S: Final = 2.0
 
 
 class SourceMember:
     """See the module."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        transport: Transport | None = None,
+        admin: Admin | None = None,
+    ) -> None:
         self._options = options
         self._changed = threading.Condition()
         self._member = AssignedMember(
             options.group,
             options.coordinator,
+            transport=transport,
             on_assigned=self._assigned,
             on_revoked=self._revoked,
             on_lost=self._lost,
@@ -140,7 +81,7 @@ class SourceMember:
             capacity=options.capacity,
         )
         self._ids = TopicIds.of(self._member)
-        self._admin = open_admin(options.data)
+        self._admin = admin or open_admin(options.data)
         #: The partitions that may be planned, with their fences.
         self._owned: dict[TopicPartition, int] = {}
         #: The next offset to plan of those of them that were begun.
@@ -157,17 +98,18 @@ class SourceMember:
         self._uncommitted: dict[TopicPartition, api.CommittedOffset] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._until: dict[TopicPartition, int] | None = None
-        self._looked_s = self._planned_s = 0.0
+        self._looked_s = self._called_s = 0.0
+        self._planned_s = time.monotonic()
         self._failure: Exception | None = None
         self._stopping = threading.Event()
         self._has_left = threading.Event()
-        self._is_signalled = False
+        self._ends_process = False
+        self._was_assigned = self._has_warned = False
         self._parent = os.getppid()
         self._thread = threading.Thread(target=self._work, name="coord-source", daemon=True)
 
     def start(self) -> None:
-        """Join the group. In the main thread: it takes SIGTERM."""
-        signal.signal(signal.SIGTERM, self._signalled)
+        """Join the group."""
         self._member.subscribe(self._options.topics, self._options.pattern)
         self._thread.start()
 
@@ -175,6 +117,13 @@ class SourceMember:
         """Leave the group; waits a moment for it."""
         self._stopping.set()
         self._has_left.wait(_LEAVE_S + 1)
+
+    def end_process(self, *_: object) -> None:
+        """The handler of SIGTERM: leave the group, then end. It takes no lock."""
+        self._ends_process = True
+        self._stopping.set()
+        if self._has_left.is_set():
+            os._exit(0)
 
     # ---- the main thread ------------------------------------------------------------------------
 
@@ -184,21 +133,50 @@ class SourceMember:
         Raises:
             CoordError: the member was refused for good, or records are gone.
         """
-        self._through(start)
-        self._begin(start)
-        self._wait_a_moment()
-        bounds = self._look()
-        with self._changed:
-            self._raise_failure()
-            ranges = self._ranges(bounds, rows_max)
-            if not ranges:
-                return start
-            planned = replace(start, n=start.n + 1, read=ranges)
-            for place, each in ranges.items():
-                self._positions[place] = each.end
-            self._in_flight = planned
-            self._planned_s = time.monotonic()
-        return planned
+        self._through()
+        self._warn_of_slow_triggers()
+        until_s = time.monotonic() + self._patience_s(start)
+        while True:
+            self._begin(start)
+            bounds = self._look()
+            with self._changed:
+                self._raise_failure()
+                if ranges := self._ranges(bounds or {}, rows_max):
+                    return self._planned(replace(start, n=start.n + 1, read=ranges))
+                is_due = time.monotonic() >= until_s
+                if self._until is None:
+                    if is_due or self._positions:
+                        return start
+                elif bounds is not None and self._has_read_all(is_due):
+                    return start
+                elif is_due:
+                    self._give_up()
+
+    def _planned(self, batch: Offset) -> Offset:
+        for place, each in batch.read.items():
+            self._positions[place] = each.end
+        self._in_flight, self._planned_s = batch, time.monotonic()
+        return batch
+
+    def _patience_s(self, start: Offset) -> float:
+        """How long a call waits where there is nothing to read."""
+        if self._until is not None:
+            return self._options.timing.rebalance_timeout_ms / 1000
+        # The first batch of a query would be an empty one.
+        return _FIRST_S if start.n == 0 else 0.0
+
+    def _warn_of_slow_triggers(self) -> None:
+        now_s, before_s = time.monotonic(), self._called_s
+        self._called_s = now_s
+        half_s = self._options.timing.rebalance_timeout_ms / 2000
+        if before_s and now_s - before_s > half_s and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "batches are further apart than half of max.poll.interval.ms: a demand that waits "
+                "for the end of one may cost this member its partitions; choose a shorter trigger "
+                "interval, or a larger max.poll.interval.ms",
+                apart_s=round(now_s - before_s, 1),
+            )
 
     def newest_ends(self) -> dict[str, Any] | None:
         """By topic and partition, at the newest look."""
@@ -208,20 +186,55 @@ class SourceMember:
         return found or None
 
     def read_only_until_now(self) -> None:
-        """Plan nothing beyond the present ends of the subscribed topics."""
-        self._until = {}
+        """Plan nothing beyond the present ends of the subscribed topics: Trigger.AvailableNow.
 
-    def _through(self, batch: Offset) -> None:
-        """The batch is through: commit its ends, unless its partitions were lost meanwhile."""
+        Raises CannotReach: the brokers do not answer.
+        """
+        try:
+            found = self._admin.list_topics(timeout=_ASK_S).topics
+        except KafkaException as problem:
+            raise CannotReach("The brokers do not answer.", str(problem)) from problem
+        wanted, pattern = self._options.topics, self._options.pattern
+        names = [
+            name
+            for name in found
+            if (name in wanted if pattern is None else re.fullmatch(pattern, name))
+        ]
+        places = [TopicPartition(name, each) for name in names for each in found[name].partitions]
+        self._until = {place: each.end for place, each in self._bounds(places).items()}
+
+    # ---- Trigger.AvailableNow; the lock is held -------------------------------------------------
+
+    def _has_read_all(self, is_due: bool) -> bool:
+        """Whether nothing that it owns is behind the noted ends, and all of it is committed."""
+        if self._starts or not (self._was_assigned or is_due):
+            return False
+        if not self._was_assigned:
+            if not self._member.member_id:
+                return False
+            _log.warning("the group has left this member no partitions until now")
+        self._commit()
+        return self._committing is None and not self._uncommitted
+
+    def _give_up(self) -> None:
+        what = "The coordinator does not answer"
+        what += " the commits of this query." if self._was_assigned else ": no partitions came."
+        where = f"group {self._options.group}"
+        raise CannotReach(what, where, "Look whether its job runs: coord status.")
+
+    # ---- steps of `plan` ------------------------------------------------------------------------
+
+    def _through(self) -> None:
+        """The batch in flight is through: commit its ends, but not of partitions lost meanwhile."""
         with self._changed:
-            self._in_flight = None
-            self._raise_failure()
-            ends = {
-                place: each.end
-                for place, each in batch.read.items()
-                if self._owned.get(place) == each.fence and self._positions.get(place) == each.end
-            }
-            self._uncommitted.update(self._rows(ends, batch.metadata))
+            batch, self._in_flight = self._in_flight, None
+            if batch is not None:
+                ends = {
+                    place: each.end
+                    for place, each in batch.read.items()
+                    if self._owned.get(place) == each.fence
+                }
+                self._uncommitted.update(self._rows(ends, batch.metadata))
             self._commit()
             self._changed.notify_all()  # a demand waits for it
 
@@ -244,53 +257,52 @@ class SourceMember:
             return
         metadata = {(row.topic, row.partition): row.metadata for row in answer.offsets}
         found = start.begin(self._ids)
-        for place in start.partitions:
-            if place not in self._owned:
+        owned = [place for place in start.partitions if place in self._owned]
+        for place in owned:
+            if (at := found.get(place, -1)) < 0:
                 continue
-            at, text = found.get(place, -1), metadata.get(place, "")
-            read = last.read.get(place)
-            if read is not None and at >= 0 and last.was_committed_before(text):
+            text, read = metadata.get(place, ""), last.read.get(place)
+            if read is not None and last.was_committed_before(text):
+                # This query ended between the end of its last batch and the commit.
                 at, text = read.end, ""
-            if at >= 0:
-                self._positions[place] = at
-                if not text.startswith(f"{METADATA} {last.query} "):
-                    self._uncommitted.update(self._rows({place: at}, last.metadata))
-            else:
-                self._unsettled(place, last)
+            self._positions[place] = at
+            if not text.startswith(f"{METADATA} {last.query} "):
+                self._uncommitted.update(self._rows({place: at}, last.metadata))
+        self._settle([place for place in owned if found.get(place, -1) < 0], last)
 
-    def _unsettled(self, place: TopicPartition, last: Offset) -> None:
-        """Nothing is committed: commit where it begins, before anything is read."""
-        try:
-            bounds = self._bounds([place]).get(place)
-        except CannotReach:
-            bounds = None
-        if bounds is None:
-            self._ask([place])
+    def _settle(self, places: list[TopicPartition], last: Offset) -> None:
+        """Commit where partitions without a committed offset begin, and ask again.
+
+        So the next owner begins there, too, and nothing that is written meanwhile is missed.
+        """
+        if not places:
             return
-        at = bounds.start if self._options.otherwise == "earliest" else bounds.end
-        self._positions[place] = at
-        self._uncommitted.update(self._rows({place: at}, last.metadata))
+        with contextlib.suppress(CannotReach):
+            is_earliest = self._options.otherwise == "earliest"
+            ends = {
+                place: each.start if is_earliest else each.end
+                for place, each in self._bounds(places).items()
+            }
+            self._uncommitted.update(self._rows(ends, last.metadata))
+        self._commit()
+        self._ask(places)
 
-    def _wait_a_moment(self) -> None:
-        """Between two looks: Spark asks again at once when there was nothing."""
+    def _look(self) -> dict[TopicPartition, Bounds] | None:
+        """The bounds of the owned partitions; None: the brokers do not answer.
+
+        Spark asks again at once where there was nothing, so this looks now and then only.
+        """
         with self._changed:
             left_s = self._looked_s + LOOK_S - time.monotonic()
             if left_s > 0:
                 self._changed.wait(left_s)
-
-    def _look(self) -> dict[TopicPartition, Bounds]:
-        with self._changed:
             wanted = [each for each in self._positions if each in self._owned]
-        if not wanted:
-            self._looked_s = time.monotonic()
-            return {}
-        try:
-            found = self._bounds(wanted)
-        except CannotReach as problem:
-            _log.warning("the brokers do not answer", error=str(problem))
-            found = {}
         self._looked_s = time.monotonic()
-        return found
+        try:
+            return self._bounds(wanted) if wanted else {}
+        except CannotReach as problem:
+            _log.warning("the query waits", error=str(problem))
+            return None
 
     def _ranges(
         self, bounds: Mapping[TopicPartition, Bounds], rows_max: int | None
@@ -305,11 +317,14 @@ class SourceMember:
                 continue
             if (at := self._positions.get(place)) is not None:
                 at = self._checked(place, at, each)
-                if at < each.end:
-                    there[place] = at, each.end
+                end = each.end if self._until is None else self._until.get(place, at)
+                if at < end:
+                    there[place] = at, end
         total = sum(end - at for at, end in there.values())
-        if total < self._options.rows_min and (
-            time.monotonic() - self._planned_s < self._options.delay_max_ms / 1000
+        if (
+            total < self._options.rows_min
+            and self._until is None
+            and (time.monotonic() - self._planned_s < self._options.delay_max_ms / 1000)
         ):
             return {}
         ends = share(there, total if rows_max is None else rows_max)
@@ -392,24 +407,19 @@ class SourceMember:
             with contextlib.suppress(Exception):
                 self._member.close(_LEAVE_S)
             self._has_left.set()
-            if self._is_signalled or os.getppid() != self._parent:
+            if self._ends_process or os.getppid() != self._parent:
                 os._exit(0)
 
     def _is_over(self) -> bool:
         return self._stopping.is_set() or os.getppid() != self._parent
 
-    def _signalled(self, *_: object) -> None:
-        """In the main thread, anywhere: so it takes no lock."""
-        self._is_signalled = True
-        self._stopping.set()
-        if self._has_left.is_set():
-            os._exit(0)
-
     def _assigned(self, partitions: Partitions) -> None:
         with self._changed:
             fences = {each: self._member.fence_of(*each) for each in partitions}
             self._owned.update({each: at for each, at in fences.items() if at is not None})
+            self._was_assigned = self._was_assigned or bool(partitions)
             self._ask(partitions)
+            self._changed.notify_all()
 
     def _ask(self, partitions: Iterable[TopicPartition]) -> None:
         some = tuple(partitions)
@@ -444,22 +454,3 @@ class SourceMember:
             self._positions.pop(place, None)
             self._uncommitted.pop(place, None)
             self._leaving.discard(place)
-
-
-def share(
-    there: Mapping[TopicPartition, tuple[int, int]], rows_max: int
-) -> dict[TopicPartition, int]:
-    """The end of each partition's range: together at most so many records, in proportion.
-
-    Args:
-        there: of each partition the next offset and the log's end.
-    """
-    left, ends = rows_max, {}
-    total = sum(end - at for at, end in there.values())
-    for place, (at, end) in sorted(there.items()):
-        size = end - at
-        wanted = size if total <= left else -(-size * left // total)
-        if taken := min(wanted, left):
-            ends[place] = at + taken
-        left, total = left - taken, total - size
-    return ends

@@ -204,6 +204,6 @@ def _config(options: _Options) -> Any:
 def _check(config: Mapping[str, Any]) -> None:
     """Raises SetupError: librdkafka has no such key or value. Nothing is connected."""
     try:
-        Consumer({**config, "group.id": "-"}).close()
+        Consumer({**config, "group.id": "-", "log_level": 0}).close()
     except KafkaException as problem:
         raise wrong_option(problem) or problem from problem

@@ -8,9 +8,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.sql.datasource import InputPartition
@@ -26,10 +27,11 @@ from pyspark.sql.types import (
 )
 
 from coordlib.client.kit.events import TopicPartition
-from coordlib.client.spark.source_member import PlannedRange
+from coordlib.client.spark.source_offsets import PlannedRange
 from coordlib.client.spark.source_options import SourceOptions
 from coordlib.errors import CannotReach
 
+_log = structlog.get_logger()
 ROWS_MAX: Final = 10_000
 BYTES_MAX: Final = 8 << 20
 #: A task that yields nothing for this long yields what it has.
@@ -129,7 +131,7 @@ def read_task(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
     consumer = _CONSUMERS.take(config)
     try:
         consumer.assign([KafkaPartition(*place, each.begin) for place, each in task.ranges.items()])
-        yield from _read(consumer, options, dict(task.ranges))
+        yield from _Reading(consumer, options, task).batches()
         consumer.unassign()
     except BaseException:
         consumer.close()
@@ -137,48 +139,75 @@ def read_task(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
     _CONSUMERS.give_back(config, consumer)
 
 
-def _read(
-    consumer: Consumer, options: SourceOptions, left: dict[TopicPartition, PlannedRange]
-) -> Iterator[pa.RecordBatch]:
-    rows = _Rows(options)
-    fences = {place: each.fence for place, each in left.items()}
-    heard_s = yielded_s = time.monotonic()
-    while left:
-        messages = consumer.consume(ROWS_MAX - len(rows), 0.1)
-        if messages:
-            heard_s = time.monotonic()
-        elif time.monotonic() - heard_s > _SILENCE_S:
-            names = ", ".join(f"{each.topic}-{each.partition}" for each in sorted(left))
-            raise CannotReach("The brokers send no records.", names, "Look whether they run.")
-        for message in messages:
-            place = TopicPartition(str(message.topic()), int(message.partition() or 0))
-            wanted = left.get(place)
-            if wanted is None:
-                continue
-            error = message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                if not error.retriable() and error.code() not in _TRANSIENT:
-                    raise KafkaException(error)
-                continue
-            offset = int(message.offset() or 0)
-            if error is None and offset < wanted.end:
-                rows.add(message, fences[place])
-            if offset >= wanted.end - (error is None):
-                del left[place]
-                consumer.incremental_unassign([KafkaPartition(*place)])
-        if (
-            len(rows) >= ROWS_MAX
-            or rows.size >= BYTES_MAX
-            or (len(rows) and time.monotonic() - yielded_s > YIELD_S)
-        ):
+class _Reading:
+    """One task: which ranges are not read to their end yet, and the rows that were read."""
+
+    def __init__(self, consumer: Consumer, options: SourceOptions, task: Task) -> None:
+        self._consumer, self._options = consumer, options
+        self._left = dict(task.ranges)
+        self._rows = _Rows(options)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        rows = self._rows
+        heard_s = yielded_s = time.monotonic()
+        while self._left:
+            messages = self._consumer.consume(ROWS_MAX - len(rows), 0.1)
+            if messages:
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > _SILENCE_S:
+                names = ", ".join(f"{each.topic}-{each.partition}" for each in sorted(self._left))
+                raise CannotReach("The brokers send no records.", names, "Look whether they run.")
+            for message in messages:
+                self._take(message)
+                if rows.size >= BYTES_MAX:
+                    yield rows.take()
+            if len(rows) >= ROWS_MAX or (len(rows) and time.monotonic() - yielded_s > YIELD_S):
+                yield rows.take()
+                yielded_s = time.monotonic()
+        if len(rows):
             yield rows.take()
-            yielded_s = time.monotonic()
-    if len(rows):
-        yield rows.take()
+
+    def _take(self, message: Message) -> None:
+        place = TopicPartition(str(message.topic()), int(message.partition() or 0))
+        if (wanted := self._left.get(place)) is None:
+            return  # fetched beyond the range's end
+        error, offset = message.error(), int(message.offset() or 0)
+        if error is None:
+            if offset < wanted.end:
+                self._rows.add(message, wanted.fence)
+            is_read = offset + 1 >= wanted.end
+        elif error.code() == KafkaError._PARTITION_EOF:
+            is_read = offset >= wanted.end
+        else:
+            is_read = self._is_gone(error, place)
+        if is_read:
+            # A range ends at a position: what lies before it may be a marker, or compacted away.
+            del self._left[place]
+            self._consumer.incremental_unassign([KafkaPartition(*place)])
+
+    def _is_gone(self, error: KafkaError, place: TopicPartition) -> bool:
+        """Whether the range's records are gone for ever. Raises KafkaException."""
+        if error.code() in _GONE and not self._options.is_strict:
+            _log.warning(
+                "records are gone before they were read", where=f"{place.topic}-{place.partition}"
+            )
+            return True
+        if error.code() in _GONE or not (error.retriable() or error.code() in _TRANSIENT):
+            raise KafkaException(error)
+        return False
 
 
 _TRANSIENT: Final = frozenset(
     {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
+)
+_GONE: Final = frozenset(
+    {
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
 )
 
 
@@ -231,4 +260,6 @@ class _Rows:
 
 def _headers(message: Message) -> list[dict[str, Any]] | None:
     found = message.headers()
-    return None if found is None else [{"key": key, "value": value} for key, value in found]
+    if found is None:
+        return None
+    return [{"key": header[0], "value": header[1]} for header in found]
