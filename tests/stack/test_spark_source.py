@@ -32,7 +32,10 @@ class Counts:
 
     def __init__(self, stack: Stack, spark: "SparkSession", group: str, folder: Path) -> None:
         self.spark, self.group, self.folder = spark, group, folder
-        self.config = {"bootstrap.servers": stack.bootstrap_servers}
+        self.config: dict[str, Any] = {
+            "bootstrap.servers": stack.bootstrap_servers,
+            "log_level": 0,
+        }
         self.topic = f"counted-{group}"
         self.admin = AdminClient(self.config)
         self.admin.create_topics([NewTopic(self.topic, 4, 1)])[self.topic].result(30)

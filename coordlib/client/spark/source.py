@@ -126,13 +126,34 @@ class GroupSource(DataSource):
 
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("coord")` known to a session."""
+    """Make `format("coord")` known to a session.
+
+    Raises:
+        SetupError: an executor lacks what reads the records.
+    """
     cores = spark.sparkContext.defaultParallelism
+    if not str(spark.sparkContext.master).startswith("local"):
+        _require_on_executors(spark, cores)
 
     class Registered(GroupSource):
         tasks = cores
 
     spark.dataSource.register(Registered)
+
+
+def _require_on_executors(spark: "SparkSession", cores: int) -> None:
+    """Before a member joins: its first batch would fail."""
+
+    def missing(_: object) -> Iterator[str]:
+        try:
+            import coordlib.client.spark.source_reading  # noqa: F401
+        except ImportError as problem:
+            yield str(problem)
+
+    found = spark.sparkContext.parallelize(range(cores), cores).mapPartitions(missing).collect()
+    if found:
+        hint = "Ship an environment with coordlib[cli,spark] to the executors (spark.archives)."
+        raise SetupError("An executor cannot read for the group.", found[0], hint)
 
 
 def _cut(

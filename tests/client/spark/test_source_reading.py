@@ -26,7 +26,7 @@ class Log:
     """A topic of two partitions, and what a task reads of it."""
 
     def __init__(self, servers: str) -> None:
-        self.config = {"bootstrap.servers": servers}
+        self.config: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
         self.topic = f"read-{uuid4().hex[:8]}"
         self.admin = AdminClient(self.config)
         config = {"max.message.bytes": str(12 << 20)}
