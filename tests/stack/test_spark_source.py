@@ -1,4 +1,7 @@
-"""`format("coord")` on a real broker, job and Spark: queries are members, and none is restarted."""
+"""`format("coord")` on a real broker, job and Spark: queries are members, and none is restarted.
+
+Shows INV-147 and INV-148.
+"""
 
 import os
 import signal

@@ -6,6 +6,8 @@ is the member (`source_member`). In the others it only carries `read` to the exe
 (`source_reading`), so a reader that was pickled has no member.
 
 Schema and options are those of Spark's Kafka source, where they have a meaning in a group.
+
+Keeps INV-147.
 """
 
 import signal

@@ -15,6 +15,8 @@ A batch is planned from its own offset alone, which names ranges, group and quer
 same, whoever owns its partitions by then. Commits carry `coord-spark/1 QUERY N` as metadata: N is
 the number of the newest batch whose records lie below the offset. So a query that starts from its
 checkpoint knows whether its last batch was committed to the group.
+
+Keeps INV-147, INV-148.
 """
 
 import contextlib
@@ -40,7 +42,7 @@ from coordlib.core.wire import api
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import open_admin, reading, refusing
+from coordlib.kafka.clients import open_admin, reading, reason_of, refusing
 from coordlib.kafka.logs import Bounds, Place
 
 if TYPE_CHECKING:
@@ -193,7 +195,7 @@ class SourceMember:
         try:
             found = self._admin.list_topics(timeout=_ASK_S).topics
         except KafkaException as problem:
-            raise CannotReach("The brokers do not answer.", str(problem)) from problem
+            raise CannotReach("The brokers do not answer.", reason_of(problem)) from problem
         wanted, pattern = self._options.topics, self._options.pattern
         names = [
             name
@@ -356,7 +358,7 @@ class SourceMember:
                 on_denied=refusing(dict(self._options.data), reading),
             )
         except (KafkaException, TimeoutError) as problem:
-            raise CannotReach("The brokers do not answer.", str(problem)) from problem
+            raise CannotReach("The brokers do not answer.", reason_of(problem)) from problem
         return {TopicPartition(*at): each for at, each in found.items() if each is not None}
 
     def _raise_failure(self) -> None:

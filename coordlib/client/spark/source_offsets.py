@@ -2,6 +2,8 @@
 
 An offset names the ranges of its batch, the group and the query. So a batch that runs again reads
 the same records, whoever owns the partitions by then.
+
+Keeps INV-148.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The reader of `format("coord")` as Spark makes it in several processes."""
+"""The reader of `format("coord")` as Spark makes it in several processes.  # INV-147"""
 
 import json
 import pickle

@@ -1,6 +1,6 @@
 """The member of a query of `format("coord")`, over the real core in memory and with real threads.
 
-Time of the log goes on only while a test waits.
+Time of the log goes on only while a test waits. Shows INV-147 and INV-148.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Offsets of `format("coord")`, and how large a batch is."""
+"""Offsets of `format("coord")`, and how large a batch is.  # INV-148"""
 
 import json
 
