@@ -2,6 +2,9 @@
 
 import pytest
 
+from coordlib.exit_codes import OK, USAGE
+from tests.tools import commands
+from tests.tools.bench import commands as bench
 from tests.tools.bench.core import (
     SETTINGS,
     Group,
@@ -13,6 +16,15 @@ from tests.tools.bench.core import (
 )
 from tests.tools.bench.figures import percentile, spread
 from tests.tools.core import Shard
+
+
+def test_each_number_of_a_list_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one was rounded."""
+    ran: list[dict[str, object]] = []
+    monkeypatch.setattr(bench, "run", lambda _, **options: ran.append(options) or OK)
+    assert commands.main(["bench", "core", "--batch", "10", "--batch", "20"]) == OK
+    assert commands.main(["bench", "core", "--batch", "10", "--batch", "1.5"]) == USAGE
+    assert [each["batches"] for each in ran] == [(10, 20)]
 
 
 def test_a_percentile_is_a_value_that_was_seen() -> None:
