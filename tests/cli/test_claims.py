@@ -1,52 +1,26 @@
 """`coord claims` against a real broker, without any job."""
 
-import json
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from coordlib.cli.claims.app import Compared, agreed, differences
-from coordlib.cli.main.main import main
 from coordlib.core.claims.slots import Slot
 from coordlib.core.claims.world import World
 from coordlib.core.engine.state import InputRecord
 from coordlib.core.wire import claims
-from coordlib.exit_codes import FAILED, INTERRUPTED, OK, UNHEALTHY, UNREACHABLE, USAGE
+from coordlib.exit_codes import FAILED, INTERRUPTED, UNHEALTHY, USAGE
+from tests.cli.kit import Cli
 from tests.client.claims.place import Place, until
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker
 
 pytestmark = pytest.mark.stack
-
-
-class Cli:
-    """`coord claims` on one coordination topic."""
-
-    def __init__(self, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-        self.place, self._capsys = place, capsys
-        self.where = [
-            *("--bootstrap-servers", place.options["bootstrap.servers"]),
-            *("--prefix", place.prefix),
-            *("--claims-topic", place.coordination),
-        ]
-
-    def run(self, *words: str) -> tuple[int, list[str], list[str]]:
-        """Exit code, lines of results, lines of talk."""
-        code = main(["claims", *words, *self.where])
-        said = self._capsys.readouterr()
-        return code, said.out.splitlines(), said.err.splitlines()
-
-    def json(self, *words: str, code: int = OK) -> dict[str, Any]:
-        found, out, _ = self.run(*words, "--format", "json")
-        assert found == code
-        (line,) = out
-        answer: dict[str, Any] = json.loads(line)
-        return answer
 
 
 @pytest.fixture
@@ -57,9 +31,18 @@ def place(broker: "Broker") -> Iterator[Place]:
         each.close(release=True)
 
 
+def claims_of(place: Place, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """`coord claims` on one coordination topic."""
+    where = ["--bootstrap-servers", place.options["bootstrap.servers"], "--prefix", place.prefix]
+    return Cli(capsys, "claims", where=[*where, "--claims-topic", place.coordination])
+
+
 @pytest.fixture
 def cli(place: Place, capsys: pytest.CaptureFixture[str]) -> Cli:
-    return Cli(place, capsys)
+    return claims_of(place, capsys)
+
+
+TOPIC_THAT_IS_NOT_THERE = "set-position g --to-earliest --topic there-is-none --apply --yes"
 
 
 def claimed(place: Place, count: int = 20) -> None:
@@ -81,30 +64,28 @@ def claimed(place: Place, count: int = 20) -> None:
 
 
 def test_an_empty_topic_has_no_claims(cli: Cli) -> None:
-    code, out, err = cli.run("list")
-
-    assert (code, len(out)) == (OK, 1)
-    assert err == ["As of an empty log"]
+    lines, said = cli("list")
+    assert (len(lines), said) == (1, "As of an empty log\n")
 
 
 def test_claims_are_listed_and_described(place: Place, cli: Cli) -> None:
     claimed(place)
     place.put(2)
-    answer = cli.json("list", "g", "--topic", place.topic)
+    answer = cli.json("list g --topic", place.topic)
     rows = {row["partition"]: row for row in answer["claims"]}
     assert set(rows) == {0, 1}
     assert rows[0]["client-id"] == "worker"
     assert (rows[0]["state"], rows[0]["current-offset"]) == ("live", 10)
     assert answer["as_of"].startswith("m0-")
 
-    shown = cli.json("describe", "g")
+    shown = cli.json("describe g")
     assert [(row["log-end-offset"], row["lag"]) for row in shown["claims"]] == [(11, 1), (11, 1)]
     assert shown["total-lag"] == 2
     assert all(row["since"] for row in shown["claims"])
-    code, out, err = cli.run("describe", "g")
-    assert (code, len(out)) == (OK, 3)
-    assert "2 records behind" in err[0]
-    assert cli.json("list", "--state", "free")["claims"] == []
+    lines, said = cli("describe g")
+    assert len(lines) == 3
+    assert "2 records behind" in said
+    assert cli.json("list --state free")["claims"] == []
 
 
 def test_positions_of_a_topic_that_was_made_anew_are_told(place: Place, cli: Cli) -> None:
@@ -112,7 +93,7 @@ def test_positions_of_a_topic_that_was_made_anew_are_told(place: Place, cli: Cli
     from confluent_kafka import Producer
 
     claimed(place)
-    shown = cli.json("describe", "g")
+    shown = cli.json("describe g")
     (topic_id,) = {row["topic-id"] for row in shown["claims"]}
     assert (len(topic_id), shown["replaced-topics"]) == (22, [])
     slot = place.world().slots["g", place.topic, 0]
@@ -124,17 +105,13 @@ def test_positions_of_a_topic_that_was_made_anew_are_told(place: Place, cli: Cli
     producer.produce(place.coordination, claims.encode(sign), partition=0)
     assert producer.flush(60) == 0
 
-    rows = {row["partition"]: row for row in cli.json("describe", "g")["claims"]}
+    rows = {row["partition"]: row for row in cli.json("describe g")["claims"]}
     assert (rows[0]["topic-id"], rows[0]["lag"]) == ("A" * 21 + "Q", None)
-    _, _, err = cli.run("describe", "g")
-    assert any(f"{place.topic} has another id than positions of it" in line for line in err)
+    assert f"{place.topic} has another id than positions of it" in cli("describe g").err
 
 
 def test_a_group_that_claims_nothing_is_named(cli: Cli) -> None:
-    code, out, err = cli.run("describe", "nobody")
-
-    assert (code, out, len(err)) == (FAILED, [], 3)
-    assert err[0] == "GROUP_ID_NOT_FOUND"
+    assert cli.error("describe nobody", code=FAILED)[0] == "GROUP_ID_NOT_FOUND"
 
 
 def test_messages_are_decoded_whatever_they_are(place: Place, cli: Cli) -> None:
@@ -156,9 +133,9 @@ def test_messages_are_decoded_whatever_they_are(place: Place, cli: Cli) -> None:
         ("rejected", "NO_VALUE"),
         ("rejected", "NOT_UTF8"),
     ]
-    code, out, _ = cli.run("decode", "--limit", "4")
-    assert (code, len(out)) == (OK, 5)
-    assert "\x1b" not in "".join(out)
+    printed = cli("decode --limit 4")
+    assert len(printed.lines) == 5
+    assert "\x1b" not in printed.out
     findings = cli.json("check")["findings"]
     rejected = [row["is"] for row in findings if "rejected" in row["is"]]
     faults = [each.split(": ")[1].split(",")[0] for each in rejected]
@@ -180,17 +157,18 @@ def test_twins_are_found(place: Place, cli: Cli) -> None:
 
 
 def test_pause_and_resume(place: Place, cli: Cli) -> None:
-    assert cli.run("pause", "g", "--for", "10m")[0] == OK
+    cli("pause g --for 10m")
     assert list(cli.json("list")["paused"]) == ["g"]
-    assert cli.run("resume", "g")[0] == OK
+    cli("resume g")
     assert cli.json("list")["paused"] == {}
 
 
-@pytest.mark.parametrize("time", ["-1s", "0s", "8d", "300", "9999999999d", "1_0s", "٣s"])
-def test_a_pause_that_cannot_be_is_wrong_usage(place: Place, cli: Cli, time: str) -> None:
-    code, out, err = cli.run("pause", "g", "--for", time)
-
-    assert (code, out, len(err)) == (USAGE, [], 3)
+@pytest.mark.parametrize("line", ["pause g --for 0s", "pause g --for 8d", TOPIC_THAT_IS_NOT_THERE])
+def test_what_the_broker_alone_can_refuse_changes_nothing(
+    place: Place, cli: Cli, line: str
+) -> None:
+    """What no broker need be asked for is in test_wrong_usage.py."""
+    cli.error(line)
     assert place.world().offset == -1
 
 
@@ -201,24 +179,23 @@ def test_positions_are_shown_and_set_only_when_told_to(
     for marshaler in place.open:
         marshaler.close(release=True)
     before = place.world().offset
-    code, out, err = cli.run("set-position", "g", "--shift-by", "-3")
-    assert (code, len(out)) == (OK, 3)
-    assert out[1].split() == ["g", place.topic, "0", "10", "7", "-3"]
-    assert err[-1] == "Nothing was changed: say --apply to do it."
+    printed = cli("set-position g --shift-by -3")
+    assert len(printed.lines) == 3
+    assert printed.rows[1] == ["g", place.topic, "0", "10", "7", "-3"]
+    assert printed.said[-1] == "Nothing was changed: say --apply to do it."
     assert place.world().offset == before
 
     # Without a terminal, and without --yes.
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    code, out, err = cli.run("set-position", "g", "--to-earliest", "--apply")
-    assert (code, out, len(err)) == (USAGE, [], 3)
+    cli.error("set-position g --to-earliest --apply")
     assert place.world().offset == before
 
     to = f"{place.topic}:0=4,{place.topic}:1=10"
-    done = cli.json("set-position", "g", "--to", to, "--apply", "--yes")
+    done = cli.json("set-position g --to", to, "--apply", "--yes")
     rows = [(row["prior-offset"], row["new-offset"], row["delta"]) for row in done["positions"]]
     assert rows == [(10, 4, -6), (10, 10, 0)]
     assert done["applied"] is True
-    after = cli.json("list", "g")["claims"]
+    after = cli.json("list g")["claims"]
     assert [row["current-offset"] for row in after] == [4, 10]
 
 
@@ -254,47 +231,23 @@ def test_a_change_of_positions_that_is_interrupted_resumes_the_group(
     assert [row["current-offset"] for row in after["claims"]] == [10, 10]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["--to-earliest", "--to-latest"],
-        ["--to", "banana"],
-        ["--to", "t:0=1,t:0=2"],
-        ["--to", "t:0=-1"],
-        ["--shift-by", "1e3"],
-        ["--to-datetime", "tomorrow"],
-        ["--to-earliest", "--topic", "there-is-none"],
-        ["--to-earliest", "--timeout", "1"],
-    ],
-)
-def test_positions_that_cannot_be_are_wrong_usage(place: Place, cli: Cli, words: list[str]) -> None:
-    code, out, err = cli.run("set-position", "g", *words, "--apply", "--yes")
-
-    assert (code, out, len(err)) == (USAGE, [], 3)
-    assert place.world().offset == -1
-
-
 def test_offsets_that_the_log_does_not_have_are_refused(place: Place, cli: Cli) -> None:
     place.put(4)
-    code, _, err = cli.run("set-position", "g", "--to", f"{place.topic}:0=3")
-
-    assert code == USAGE
-    assert err[1] == f"{place.topic}:0=3 of 0 to 2"
+    said = cli("set-position g --to", f"{place.topic}:0=3", code=USAGE).said
+    assert said[1] == f"{place.topic}:0=3 of 0 to 2"
 
 
 def test_times_are_offsets(place: Place, cli: Cli) -> None:
     place.put(4)
-    early = cli.json("set-position", "g", "--topic", place.topic, "--to-datetime", "2020-01-01")
-    late = cli.json("set-position", "g", "--topic", place.topic, "--to-datetime", "2999-01-01")
+    early = cli.json("set-position g --topic", place.topic, "--to-datetime", "2020-01-01")
+    late = cli.json("set-position g --topic", place.topic, "--to-datetime", "2999-01-01")
 
     assert [row["new-offset"] for row in early["positions"]] == [0, 0]
     assert [row["new-offset"] for row in late["positions"]] == [2, 2]
 
 
 def test_snapshots_are_verified(place: Place, cli: Cli) -> None:
-    code, _, err = cli.run("verify")
-    assert (code, err[0]) == (FAILED, "There is no snapshot to compare with.")
+    assert cli("verify", code=FAILED).said[0] == "There is no snapshot to compare with."
     claimed(place)
     world = place.world()
     place.save(world, place.topic_id())
@@ -319,7 +272,7 @@ def test_a_partition_that_cannot_be_compared_is_not_ok(
 ) -> None:
     """Retention has cut one log behind its snapshot; a job has followed the other one alone."""
     place = Place(broker.bootstrap_servers, 3)
-    cli = Cli(place, capsys)
+    cli = claims_of(place, capsys)
     empty, cut, followed = range(3)
     place.write_bytes(cut, 3)
     place.write_bytes(followed, 3)
@@ -385,7 +338,7 @@ def test_every_coordination_partition_is_verified(
 ) -> None:
     """They are read one after the other, by one reader."""
     place = Place(broker.bootstrap_servers, 3)
-    cli = Cli(place, capsys)
+    cli = claims_of(place, capsys)
     claimed(place)
     for each in place.open:
         each.close(release=True)
@@ -402,21 +355,12 @@ def test_every_coordination_partition_is_verified(
 
 
 def test_topics_are_created_once_and_checked(
-    place: Place, cli: Cli, capsys: pytest.CaptureFixture[str]
+    place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    servers = ["--bootstrap-servers", place.options["bootstrap.servers"]]
+    """With as many replicas as the cluster has brokers, which is one."""
     name = f"{place.coordination}-2"
-    create = ["claims", "create", name, *servers]  # which has one broker
-    assert main(create) == OK
-    assert main(create) == OK
-    assert "left as it is" in capsys.readouterr().err
-    assert main(["claims", "create", "x.1s", *servers]) == USAGE
-    assert main(["claims", "check", "--claims-topic", name, *servers]) == OK
-    assert main(["claims", "check", "--claims-topic", f"{name}-none", *servers]) == UNHEALTHY
-
-
-def test_no_broker_is_three_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["claims", "list", "--bootstrap-servers", "127.0.0.1:1"])
-
-    assert code == UNREACHABLE
-    assert len(capsys.readouterr().err.splitlines()) == 3
+    cli = Cli(capsys, "claims", where=["--bootstrap-servers", place.options["bootstrap.servers"]])
+    assert cli("create", name).err == f"{name} was created.\n"
+    assert "left as it is" in cli("create", name).err
+    cli("check --claims-topic", name)
+    cli("check --claims-topic", f"{name}-none", code=UNHEALTHY)

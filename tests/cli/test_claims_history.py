@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordlib.cli.main.main import main
-from coordlib.exit_codes import OK
+from tests.cli.kit import Cli
 from tests.cli.tables import write_events
 from tests.history.rows import Log
 
@@ -31,32 +30,21 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_the_events_of_a_group_are_shown_oldest_first(
-    tables: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["claims", "history", "g", "--tables", tables]) == OK
-
-    _, first, second = capsys.readouterr().out.splitlines()
+def test_the_events_of_a_group_are_shown_oldest_first(tables: str, cli: Cli) -> None:
+    _, first, second = cli("claims history g --tables", tables).out.splitlines()
     assert first.split()[1:8] == ["ClaimWon", "g", "orders", "2", "a", "40", "7"]
     assert second.split()[1] == "ClaimExpired"
 
 
-def test_the_events_of_a_partition_are_shown_for_all_groups(
-    tables: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["claims", "history", "orders:2", "--tables", tables, "--format", "json"]) == OK
-
-    out = capsys.readouterr().out
-    assert [row["type"] for row in json.loads(out)["events"]] == [
-        "ClaimWon",
-        "ClaimExpired",
-        "ClaimWon",
-    ]
+def test_the_events_of_a_partition_are_shown_for_all_groups(tables: str, cli: Cli) -> None:
+    out = cli("claims history orders:2 --format json --tables", tables).out
+    types = [row["type"] for row in json.loads(out)["events"]]
+    assert types == ["ClaimWon", "ClaimExpired", "ClaimWon"]
     assert "\x1b" not in out
 
 
 def test_a_pause_is_shown_once_and_not_for_each_coordination_partition(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, cli: Cli
 ) -> None:
     """It is written to all 50 of them, since the group's topics may stand in any: a pause and its
     end were all that the newest 100 lines had."""
@@ -68,34 +56,27 @@ def test_a_pause_is_shown_once_and_not_for_each_coordination_partition(
             of = {"group": "g", "member": "ops", "space": "claims", "kind": "claims"}
             log.event(type_, second + each / 1_000, partition=each, **of, **said)
     write_events(log, tmp_path)
-    out = ["--tables", str(tmp_path), "--format", "json"]
-    assert main(["claims", "history", "g", *out]) == OK
-
-    events = json.loads(capsys.readouterr().out)["events"]
-    shown = [row["type"] for row in events]
-    assert shown == ["ClaimWon", "GroupPaused", "GroupResumed", "GroupPaused"]
-
-
-def test_what_is_not_there_is_said(
-    tables: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert main(["claims", "history", "nobody", "--tables", tables]) == OK
-
-    assert "has no claims of nobody" in capsys.readouterr().err
+    events = cli.json("claims history g --tables", str(tmp_path))["events"]
+    assert [row["type"] for row in events] == [
+        "ClaimWon",
+        "GroupPaused",
+        "GroupResumed",
+        "GroupPaused",
+    ]
 
 
-def types_of(log: Log, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def test_what_is_not_there_is_said(tables: str, cli: Cli, tmp_path: Path) -> None:
+    assert "has no claims of nobody" in cli("claims history nobody --tables", tables).err
+
+
+def types_of(log: Log, folder: Path, cli: Cli) -> list[str]:
     """Types and clients of the events of the partition, as they are shown."""
     write_events(log, folder)
-    out = ["--tables", str(folder), "--format", "json"]
-    assert main(["claims", "history", "orders:2", *out]) == OK
-    events = json.loads(capsys.readouterr().out)["events"]
+    events = cli.json("claims history orders:2 --tables", str(folder))["events"]
     return [f"{row['type']} {row['client-id']}" for row in events]
 
 
-def test_an_expiry_is_shown_before_the_claim_that_follows_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_expiry_is_shown_before_the_claim_that_follows_it(tmp_path: Path, cli: Cli) -> None:
     """A consumer with a dozen partitions died: the attempt by which all of its claims were found
     expired won one of them, so that this is the eleventh event, or a later one, of its record."""
     log = Log()
@@ -103,18 +84,16 @@ def test_an_expiry_is_shown_before_the_claim_that_follows_it(
     add(log, "ClaimExpired", 20, group="g", member="dead", of_record=(140, 3))
     add(log, "ClaimWon", 20, group="g", member="waits", of_record=(140, 12))
 
-    told = types_of(log, tmp_path, capsys)
+    told = types_of(log, tmp_path, cli)
     assert told == ["ClaimWon dead", "ClaimExpired dead", "ClaimWon waits"]
 
 
-def test_the_log_gives_the_order_when_the_brokers_clock_goes_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_log_gives_the_order_when_the_brokers_clock_goes_back(tmp_path: Path, cli: Cli) -> None:
     """Another broker leads the partition from now on, and its clock is half a second behind."""
     log = Log()
     add(log, "ClaimWon", 10, group="g", member="a")
     add(log, "ClaimReleased", 20, group="g", member="a")
     add(log, "ClaimWon", 19.5, group="g", member="b")
 
-    told = types_of(log, tmp_path, capsys)
+    told = types_of(log, tmp_path, cli)
     assert told == ["ClaimWon a", "ClaimReleased a", "ClaimWon b"]

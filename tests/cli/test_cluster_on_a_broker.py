@@ -1,14 +1,13 @@
 """`coord cluster` against a real broker, without any job: it reads what was committed."""
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from coordlib.cli.main.main import main
 from coordlib.core.wire import codec, stored
 from coordlib.core.wire.envelope import shard_of
-from coordlib.exit_codes import FAILED, OK
+from coordlib.exit_codes import FAILED
+from tests.cli.kit import Cli
 from tests.cli.test_groups import SHARDS, Engine
 from tests.history.cluster_life import CLUSTER, a_life_of_a_cluster
 from tests.tools import clusters as c
@@ -45,17 +44,16 @@ def engine(broker: "Broker") -> Engine:
     return engine
 
 
-def told(engine: Engine, capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
-    assert main(["cluster", *command, *engine.where(), "--format", "json"]) == OK
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], engine: Engine) -> Cli:
+    return Cli(capsys, where=engine.where())
 
 
-def test_what_is_committed_is_shown(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_committed_is_shown(cli: Cli) -> None:
     """And as of which request that is so: the job may be down."""
-    (listed,) = told(engine, capsys, "list")["clusters"]
-    described = told(engine, capsys, "describe", CLUSTER)
-    shown = told(engine, capsys, "partitions", CLUSTER)["partitions"]
+    (listed,) = cli.json("cluster list")["clusters"]
+    described = cli.json("cluster describe", CLUSTER)
+    shown = cli.json("cluster partitions", CLUSTER)["partitions"]
 
     assert (listed["cluster"], listed["brokers"], listed["topics"]) == (CLUSTER, 3, 2)
     assert (described["as_of_offset"], described["waiting"]) == (169, 0)
@@ -64,13 +62,10 @@ def test_what_is_committed_is_shown(engine: Engine, capsys: pytest.CaptureFixtur
     assert [(row["topic"], row["partition"], row["leader-epoch"], row["isr"]) for row in shown] == [
         (*place, row.leader_epoch, [*row.isr]) for place, row in rows.items()
     ]
-    brokers = told(engine, capsys, "brokers", CLUSTER)["brokers"]
+    brokers = cli.json("cluster brokers", CLUSTER)["brokers"]
     assert [row["state"] for row in brokers] == ["Active", "Active", "Active"]
 
 
-def test_a_groups_command_points_to_the_cluster(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["groups", "describe", CLUSTER, *engine.where()]) == FAILED
-
-    assert "See: coord cluster describe shop" in capsys.readouterr().err
+def test_a_groups_command_points_to_the_cluster(cli: Cli) -> None:
+    said = cli("groups describe", CLUSTER, code=FAILED).err
+    assert "See: coord cluster describe shop" in said

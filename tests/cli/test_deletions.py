@@ -1,24 +1,29 @@
-"""What takes something away for good asks first; over the real core, without a broker."""
+"""`coord groups delete|remove-members`, `coord offsets delete`: over the real core, without a broker.
+That they ask first is in test_asking.py."""
 
-import io
 import json
 from collections.abc import Iterator
 
 import pytest
+from inline_snapshot import snapshot
 
 from coordlib.cli.groups import view
 from coordlib.cli.groups.view import SeenGroup
 from coordlib.cli.kit.where import Where
-from coordlib.cli.main.main import main
 from coordlib.client import admin
 from coordlib.client.admin import Admin
 from coordlib.errors import CannotReach
-from coordlib.exit_codes import FAILED, OK, USAGE
+from coordlib.exit_codes import FAILED
 from coordlib.testing.fake_log import FakeLog
+from tests.cli.kit import Cli
+from tests.cli.shop import WHERE
 from tests.client.test_admin import commit_as, join_as, sync_as
 from tests.tools.background import judged
 
-WHERE = ["--bootstrap-servers", "nowhere:1", "--prefix", "coord"]
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys, where=WHERE)
 
 
 @pytest.fixture
@@ -30,162 +35,78 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Admin]:
         yield Admin(transport=log.transport(), client="app")
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def answer(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """Somebody sits at a terminal."""
-    monkeypatch.setattr("sys.stdin", Terminal(text))
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-
-
-def test_a_group_is_deleted_when_it_is_meant(
-    tool: Admin, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_is_deleted_when_it_is_meant(tool: Admin, cli: Cli) -> None:
     commit_as(tool, "g", ("t", 0))
 
-    assert main(["groups", "delete", "g", "--yes", *WHERE]) == OK
-
-    told = capsys.readouterr()
+    told = cli("groups delete g --yes")
     assert (told.out, told.err) == ("", "g is deleted\n")
     assert tool.describe_group("g").state == "Dead"
-    assert main(["groups", "delete", "g", "--yes", *WHERE, "--format", "json"]) == FAILED
-    assert json.loads(capsys.readouterr().out)["error"]["what"] == "GROUP_ID_NOT_FOUND"
+    error = cli.json("groups delete g --yes", code=FAILED)["error"]
+    assert error["what"] == "GROUP_ID_NOT_FOUND"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["groups", "delete", "g"],
-        ["groups", "remove-members", "g", "--all"],
-        ["offsets", "delete", "g", "--topics", "t"],
-    ],
-)
-def test_in_a_pipe_nothing_is_deleted_without_a_word(
-    tool: Admin, command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A script that hangs at a question is as bad as one that deletes unasked."""
-    commit_as(tool, "g", ("t", 0))
-
-    assert main([*command, *WHERE]) == USAGE
-
-    assert capsys.readouterr().err.splitlines()[-1].endswith("Say --yes if it is meant.")
-    assert len(tool.committed("g")) == 1
-
-
-@pytest.mark.parametrize(("typed", "left"), [("y\n", 0), ("YES\n", 0), ("n\n", 1), ("", 1)])
-def test_on_a_terminal_it_asks(
-    tool: Admin,
-    typed: str,
-    left: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    commit_as(tool, "g", ("t", 0))
-    answer(monkeypatch, typed)
-
-    assert main(["groups", "delete", "g", *WHERE]) == (FAILED if left else OK)
-
-    assert "cannot be undone. Go on? [y/N]" in capsys.readouterr().err
-    assert len(tool.committed("g")) == left
-
-
-def test_offsets_are_deleted_by_topic_and_partition(
-    tool: Admin, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_offsets_are_deleted_by_topic_and_partition(tool: Admin, cli: Cli) -> None:
     """What members subscribe to is refused by name, and the exit code says that some were."""
     commit_as(tool, "g", ("t", 0), ("u", 0), ("u", 1), ("v", 0), ("v", 1))
     join_as(tool, "g", "t")
 
-    command = ["offsets", "delete", "g", "--topics", "u:1,5", "--topics", "v", "--yes", *WHERE]
-    assert main(command) == OK
-    assert capsys.readouterr().err == "4 partitions of g without offset now\n"
+    command = ["offsets", "delete", "g", "--topics", "u:1,5", "--topics", "v", "--yes"]
+    assert cli(*command).err == "4 partitions of g without offset now\n"
     assert [(row.topic, row.partition) for row in tool.committed("g")] == [("t", 0), ("u", 0)]
 
-    assert main(["offsets", "delete", "g", "--topics", "t", "--yes", *WHERE]) == FAILED
-    assert capsys.readouterr().out.splitlines() == [
+    assert cli("offsets delete g --topics t --yes", code=FAILED).out.splitlines() == [
         "GROUP  TOPIC  PARTITION  ERROR",
         "g      t      0          GROUP_SUBSCRIBED_TO_TOPIC",
     ]
-    assert main([*command[:5], "--yes", *WHERE, "--format", "json"]) == OK
-    told = json.loads(capsys.readouterr().out)
+    told = cli.json(*command[:5], "--yes")
     assert (told["_command"], told["asked"], told["failed"]) == ("offsets delete", 2, [])
 
 
-@pytest.mark.parametrize("topics", [["t:"], ["t:a"], ["t:1,,2"]])
-def test_partitions_that_are_none_are_told(
-    topics: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["offsets", "delete", "g", "--topics", *topics, "--yes", *WHERE]) == USAGE
-
-    assert f"{topics[0]} names no partitions" in capsys.readouterr().err
+REMOVE = "groups remove-members g --yes"
 
 
-def test_offsets_of_no_topic_are_wrong_usage() -> None:
-    assert main(["offsets", "delete", "g", "--yes", *WHERE]) == USAGE
-
-
-def remove(*given: str) -> int:
-    return main(["groups", "remove-members", "g", *given, "--yes", *WHERE])
-
-
-def test_a_member_is_removed_and_the_group_waits_for_what_it_had(
-    tool: Admin, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_member_is_removed_and_the_group_waits_for_what_it_had(tool: Admin, cli: Cli) -> None:
     """Its owner may still be at work: whoever removed it looks at an idle partition otherwise."""
     member = join_as(tool, "g", "t")
     sync_as(tool, "g", member)
 
-    assert remove("--member", member, "--reason", "stuck") == OK
-
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines() == [
-        "1 member of g removed",
-        "g waits until 1 former owner must have stopped; see: coord groups describe g",
-    ]
-    assert remove("--member", member, "--format", "json") == FAILED
-    told = json.loads(capsys.readouterr().out)
-    assert told["_command"] == "groups remove-members"
-    assert told["members"] == [
-        {"consumer-id": member, "instance": None, "error": "UNKNOWN_MEMBER_ID"}
-    ]
-    assert told["waits-for"] == [
-        {"consumer-id": member, "client-id": "app", "reason": "has not stopped"}
-    ]
+    assert cli(REMOVE, "--member", member, "--reason", "stuck").shown == snapshot("""\
+2> 1 member of g removed
+2> g waits until 1 former owner must have stopped; see: coord groups describe g
+""")
+    found = cli.json(REMOVE, "--member", member, code=FAILED)
+    assert found["_command"] == "groups remove-members"
+    gone = {"consumer-id": member, "instance": None, "error": "UNKNOWN_MEMBER_ID"}
+    assert found["members"] == [gone]
+    awaited = {"consumer-id": member, "client-id": "app", "reason": "has not stopped"}
+    assert found["waits-for"] == [awaited]
 
 
 def test_static_members_are_removed_by_instance_and_the_unknown_are_told(
-    tool: Admin, capsys: pytest.CaptureFixture[str]
+    tool: Admin, cli: Cli
 ) -> None:
     """Of two hosts that were given up one had left before."""
     join_as(tool, "g", "t", instance="till-1")
 
-    assert remove("--instance", "till-1", "--instance", "till-2") == FAILED
-
-    told = capsys.readouterr()
-    assert told.out.splitlines() == [
-        "GROUP  CONSUMER-ID  INSTANCE  ERROR",
-        "g      -            till-2    UNKNOWN_MEMBER_ID",
-    ]
-    assert told.err == "1 member of g removed\n"
+    found = cli(f"{REMOVE} --instance till-1 --instance till-2", code=FAILED)
+    assert found.shown == snapshot("""\
+GROUP  CONSUMER-ID  INSTANCE  ERROR
+g      -            till-2    UNKNOWN_MEMBER_ID
+2> 1 member of g removed
+""")
 
 
-def test_all_members_are_removed(tool: Admin, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_members_are_removed(tool: Admin, cli: Cli) -> None:
     """Twice: the second finds nobody, and that is what was wanted."""
     join_as(tool, "g", "t")
 
-    assert [remove("--all"), remove("--all")] == [OK, OK]
-
-    removed = capsys.readouterr().err.splitlines()
-    assert removed == ["1 member of g removed", "0 members of g removed"]
+    removed = [cli(f"{REMOVE} --all").err for _ in range(2)]
+    assert removed == ["1 member of g removed\n", "0 members of g removed\n"]
     assert tool.describe_group("g").state == "Empty"
 
 
 def test_what_is_done_is_told_also_when_nobody_says_for_whom_the_group_waits(
-    tool: Admin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tool: Admin, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """The job stops right after it has removed the member."""
     member = join_as(tool, "g", "t")
@@ -194,40 +115,23 @@ def test_what_is_done_is_told_also_when_nobody_says_for_whom_the_group_waits(
         raise CannotReach("no answer")
 
     monkeypatch.setattr(Admin, "describe_group", silent)
-    assert remove("--member", member, "--format", "json") == OK
-
-    told = capsys.readouterr()
-    assert json.loads(told.out)["waits-for"] is None
-    assert told.err.splitlines()[-1].startswith("The coordinator did not answer for which members")
-
-
-@pytest.mark.parametrize(
-    "whom", [[], ["--all", "--member", "m"], ["--member", "m", "--instance", "i"]]
-)
-def test_whom_to_remove_is_said_in_exactly_one_way(
-    whom: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`--all` beside a name is a slip of which nobody knows the meaning."""
-    assert remove(*whom) == USAGE
-
-    assert "one of --member ID …, --instance ID … and --all" in capsys.readouterr().err
+    printed = cli(f"{REMOVE} --format json --member", member)
+    assert json.loads(printed.out)["waits-for"] is None
+    assert printed.said[-1].startswith("The coordinator did not answer for which members")
 
 
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        ([], ["a", "b", "c", "d"]),
-        (["--state", "stable"], ["a", "d"]),
-        (["--state", "EMPTY,stable"], ["a", "b", "d"]),
-        (["--state", "Empty", "--state", "PreparingRebalance"], ["b", "c"]),
-        (["--state", "quarantined"], ["d"]),
+        ("", ["a", "b", "c", "d"]),
+        (" --state stable", ["a", "d"]),
+        (" --state EMPTY,stable", ["a", "b", "d"]),
+        (" --state Empty --state PreparingRebalance", ["b", "c"]),
+        (" --state quarantined", ["d"]),
     ],
 )
 def test_groups_are_listed_by_state(
-    given: list[str],
-    names: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    given: str, names: list[str], monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """testListGroupsWithStates: in whatever letters, as Kafka's tool takes them."""
     states = {"a": "Stable", "b": "Empty", "c": "PreparingRebalance", "d": "Stable"}
@@ -235,13 +139,4 @@ def test_groups_are_listed_by_state(
     monkeypatch.setattr(view, "read_groups", lambda *_: seen)
     monkeypatch.setattr(Where, "reach", lambda _: {})
 
-    assert main(["groups", "list", *given, *WHERE]) == OK
-
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == names
-
-
-def test_a_state_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """An empty list would read as: no such groups."""
-    assert main(["groups", "list", "--state", "Idle", *WHERE]) == USAGE
-
-    assert "Idle is no state of a group" in capsys.readouterr().err
+    assert [row[0] for row in cli(f"groups list{given}").rows[1:]] == names

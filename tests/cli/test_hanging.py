@@ -1,14 +1,13 @@
 """`coord transactions find-hanging`: what does not end by itself, and the command that fixes it."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import astuple
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from inline_snapshot import snapshot
 
-from coordlib.cli.main.main import main
 from coordlib.cli.transactions import app, view
 from coordlib.cli.transactions.view import (
     HANGING,
@@ -24,11 +23,12 @@ from coordlib.cli.transactions.view import (
 )
 from coordlib.core.wire import codec
 from coordlib.core.wire.stored import PendingOffset, PendingValue
-from coordlib.exit_codes import OK, UNHEALTHY, USAGE
+from coordlib.exit_codes import UNHEALTHY
 from coordlib.kafka.logs import Place
 from coordlib.kafka.reading import Stamped
 from coordlib.kafka.transactions import HeldUp
 from coordlib.testing.fake_log import EPOCH_MS, FakeLog
+from tests.cli.kit import Cli
 from tests.cli.shop import WHERE, newest
 from tests.cli.till import Till, open_till
 from tests.tools import producers as p
@@ -209,58 +209,32 @@ def till(monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
         yield made
 
 
-def told(capsys: pytest.CaptureFixture[str], *given: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main(["transactions", "find-hanging", *given, *WHERE])
-    return code, *capsys.readouterr()
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys, "transactions", where=WHERE)
 
 
-def test_the_command_ends_with_3_where_something_hangs(
-    till: Till, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = told(capsys)
-
-    assert code == UNHEALTHY
-    head, markers, groups = out.splitlines()
-    assert head.split() == [*HANGING.headers]
-    assert "1 partition without its marker " in markers
-    assert markers.endswith(" coord transactions finish copier")
-    assert "groups in shard 0 have not been told" in groups
-    assert err.startswith("2 transactions hanging as of ")
-
-
-def test_the_command_ends_with_0_where_nothing_hangs(
-    till: Till, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = told(capsys, "--longer-than", "11m")
-
-    assert (code, out) == (OK, "")
-    assert err.startswith("0 transactions hanging")
-
-
-def test_json_has_durations_in_milliseconds(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = told(capsys, "--format", "json")
-
-    assert code == UNHEALTHY
-    rows = json.loads(out)["hanging"]
+def test_the_exit_code_says_whether_something_hangs(till: Till, cli: Cli) -> None:
+    assert cli("find-hanging", code=UNHEALTHY).shown == snapshot("""\
+DECIDED-BY   WHAT    HANGS-FOR  REASON                                HINT
+coordinator  copier  10m00s     1 partition without its marker        coord transactions finish copier
+coordinator  copier  10m00s     groups in shard 0 have not been told  coord status (the job tells it when it runs)
+2> 2 transactions hanging as of 2023-11-14T22:23:20.000Z
+""")
+    assert cli("find-hanging --longer-than 11m").shown == snapshot(
+        "2> 0 transactions hanging as of 2023-11-14T22:23:20.000Z\n"
+    )
+    rows = cli.json("find-hanging", code=UNHEALTHY)["hanging"]
     assert [*rows[0]] == [name.lower() for name in HANGING.headers]
     assert rows[0]["hangs-for"] == 600_000
 
 
-def test_a_deleted_record_is_found(
-    till: Till, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deleted_record_is_found(till: Till, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "log_starts", lambda *_: {0: 1_000})
-    code, out, _ = told(capsys, "--longer-than", "11m")
+    found = cli("find-hanging --longer-than 11m", code=UNHEALTHY).out
 
-    assert code == UNHEALTHY
-    assert "its record was deleted before the job could look" in out
+    assert "its record was deleted before the job could look" in found
 
 
-def test_a_topic_that_is_not_there_is_wrong_usage(
-    till: Till, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, err = told(capsys, "--topic", "nowhere")
-
-    assert (code, len(err.splitlines())) == (USAGE, 3)
-    assert err.startswith("There is no such topic")
+def test_a_topic_that_is_not_there_is_wrong_usage(till: Till, cli: Cli) -> None:
+    assert cli.error("find-hanging --topic nowhere")[0].startswith("There is no such topic")

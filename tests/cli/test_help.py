@@ -1,36 +1,24 @@
 """What `--help` prints is read on a terminal, one line for each command and option."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
-from cyclopts import App
 
-from coordlib.cli.main.commands import HELP_WIDTH_MAX, build
-from coordlib.cli.main.main import main
-from coordlib.exit_codes import OK
+from coordlib.cli.main.commands import HELP_WIDTH_MAX
+from coordlib.history.engines import VIEWS
+from coordlib.history.tables import TABLES
+from tests.cli.kit import Cli, leaves, tree
 
-
-def tree(app: App, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every command, those with commands of their own included."""
-    yield path
-    for name in app:
-        if not name.startswith("-"):
-            yield from tree(app[name], (*path, name))
-
-
-COMMANDS = list(tree(build()))
+#: The words of every command, those with commands of their own included.
+COMMANDS = {path[:at]: None for path, _ in leaves(tree()) for at in range(len(path) + 1)}
 LINES_MAX = 2
 _DECORATIONS = re.compile(r" \[(?:required|choices:|env var:|default:)[^\]]*\]")
 _SECTION = re.compile(r"^(?:Commands|Arguments|Parameters|Members):$")
 
 
-def help_of(
-    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> str:
+def help_of(command: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", str(HELP_WIDTH_MAX))
-    assert main([*command, "--help"]) == OK
-    return capsys.readouterr().out
+    return cli(*command, "--help").out
 
 
 def entries(text: str) -> dict[str, list[str]]:
@@ -50,12 +38,10 @@ def entries(text: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_an_entry_is_one_sentence_on_two_lines_at_most(
-    command: tuple[str, ...],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A paragraph beside an option hides the options below it."""
-    found = entries(help_of(command, capsys, monkeypatch))
+    found = entries(help_of(command, cli, monkeypatch))
 
     for name, lines in found.items():
         assert len(lines) <= LINES_MAX, name
@@ -64,15 +50,18 @@ def test_an_entry_is_one_sentence_on_two_lines_at_most(
         assert ". " not in text.partition(": ")[2], text
 
 
-def test_entries_are_seen(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entries_are_seen(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """A check that finds nothing may be blind."""
-    assert {"groups", "up", "--help, -h"} <= entries(help_of((), capsys, monkeypatch)).keys()
+    assert {"groups", "up", "--help, -h"} <= entries(help_of((), cli, monkeypatch)).keys()
 
-    found = entries(help_of(("groups", "remove-members"), capsys, monkeypatch))
+    found = entries(help_of(("groups", "remove-members"), cli, monkeypatch))
     assert {"GROUP", "--member STR...", "--format CHOICE"} <= found.keys()
     assert ("groups", "remove-members") in COMMANDS
+
+
+def test_the_help_of_sql_names_every_table_and_view(cli: Cli) -> None:
+    """A view that the help does not name is not found: lost_history was one."""
+    assert set(re.findall(r"\w+", cli("sql --help").out)) >= {*TABLES, *VIEWS}
 
 
 ONE_OF = {
@@ -86,10 +75,10 @@ ONE_OF = {
 
 @pytest.mark.parametrize("command", ONE_OF, ids=" ".join)
 def test_options_of_which_one_is_needed_are_in_the_usage_line(
-    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever copied the usage line of `decide` was refused. The line names what it did before."""
-    text = help_of(command, capsys, monkeypatch)
+    text = help_of(command, cli, monkeypatch)
     usage = " ".join(text.partition("\n\n")[0].split())
 
     assert usage.startswith(f"Usage: coord {' '.join(command)} {ONE_OF[command]}")
@@ -110,9 +99,6 @@ def test_options_of_which_one_is_needed_are_in_the_usage_line(
     ],
 )
 def test_what_a_column_and_a_coordinate_mean_is_in_the_help(
-    command: tuple[str, ...],
-    explained: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...], explained: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert explained in " ".join(help_of(command, capsys, monkeypatch).split())
+    assert explained in " ".join(help_of(command, cli, monkeypatch).split())

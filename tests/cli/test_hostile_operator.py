@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from cyclopts import App
 
 from coordlib.cli.main.main import build, main
 from coordlib.exit_codes import USAGE
 from coordlib.local.jars import JarSet
 from coordlib.local.stack import Stack
+from tests.cli.kit import arguments_of, leaves
 from tests.cli.shop import open_log
 from tests.cli.tables import write_events
 from tests.history.rows import a_life_of_a_group
@@ -80,21 +80,6 @@ NUMBERS = CONTROL | {
     "a huge number": "9" * HUGE,
 }
 CHOICES = CONTROL | {"empty": "", "a secret": f"sasl.password={SECRET}"}
-
-
-def leaves(app: App, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], App]]:
-    """Every command that does something, with the words that name it."""
-    if app.default_command:
-        yield path, app
-    for name in app:
-        if not name.startswith("-"):
-            yield from leaves(app[name], (*path, name))
-
-
-def arguments_of(command: App) -> list[Any]:
-    """Its positional arguments and options."""
-    found = command.assemble_argument_collection(parse_docstring=False)
-    return [argument for argument in found if not argument.children]
 
 
 def firsts() -> set[tuple[tuple[str, ...], str]]:
@@ -340,10 +325,7 @@ def look_at(told: Any, case: str) -> None:
 
 @pytest.mark.parametrize("what", ["empty", "the parent", "control characters", "a secret", "huge"])
 def test_no_variable_of_the_environment_does_harm(
-    what: str,
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    what: str, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A unit file or a shell's start-up sets them, and nobody looks there."""
     tried = set()

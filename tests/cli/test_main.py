@@ -17,6 +17,7 @@ from coordlib.cli.main.status import Status, note_late
 from coordlib.errors import CoordError
 from coordlib.exit_codes import INTERRUPTED, OK, UNHEALTHY, UNREACHABLE, USAGE
 from coordlib.local.stack import StackStatus
+from tests.cli.kit import Cli
 
 NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
 
@@ -24,36 +25,6 @@ NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
 @pytest.fixture(autouse=True)
 def _no_stack(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COORD_HOME", str(tmp_path_factory.mktemp("home")))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["nothing"],
-        ["groups", "nothing"],
-        ["groups", "describe"],
-        ["groups", "describe", "a", "b"],
-        ["sql"],
-        ["sql", "select 1", "--format", "yaml"],
-        ["groups", "list", "--nothing"],
-        ["groups", "history", "g", "--limit", "many"],
-        ["up", "--shards", "two"],
-        ["up", "--shards", "0"],
-        ["log", "check"],
-        ["groups", "history", "g", "--limit", "-1"],
-        ["sql", "select 1", "--timeout", "nan"],
-    ],
-)
-def test_wrong_usage_is_told_in_three_lines(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == USAGE
-
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert len(told.err.splitlines()) == 3
-    assert "Traceback" not in told.err
-    assert told.err.splitlines()[2].startswith("Try: coord")
 
 
 @pytest.fixture
@@ -73,23 +44,14 @@ def test_no_broker_is_told_within_seconds() -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     "command",
-    [["groups", "list"], ["groups", "describe", "g"], ["topics", "check"], ["topics", "create"]],
+    ["groups list", "groups describe g", "topics check", "topics create", "claims list"],
 )
-def test_no_broker_is_told(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command, *NOBODY]) == UNREACHABLE
-
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines()[0] == "No Kafka broker answers."
-    assert len(told.err.splitlines()) == 3
+def test_no_broker_is_told(command: str, cli: Cli) -> None:
+    assert cli.error(command, *NOBODY, code=UNREACHABLE)[0] == "No Kafka broker answers."
 
 
-def test_status_of_nothing_tells_what_is_known_without_a_broker(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["status", "--format", "json"]) == UNREACHABLE
-
-    told = json.loads(capsys.readouterr().out)
+def test_status_of_nothing_tells_what_is_known_without_a_broker(cli: Cli) -> None:
+    told = cli.json("status", code=UNREACHABLE)
     del told["as_of_time"]
     (error,) = told.pop("errors")
     assert error["what"] == "The local stack was never started."
@@ -165,13 +127,11 @@ def test_history_that_is_behind_is_an_exit_code(
 
 
 def test_a_broker_that_does_not_answer_says_nothing_about_the_job(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This machine has no way to the brokers, and the job works: "down" would be an alarm."""
     monkeypatch.setattr("coordlib.cli.kit.where.REACH_TIMEOUT_S", 0.05)
-    assert main(["status", *NOBODY]) == UNREACHABLE
-
-    told = capsys.readouterr()
+    told = cli("status", *NOBODY, code=UNREACHABLE)
     assert "JOB                    unknown" in told.out
     assert "No Kafka broker answers" in told.err
 
@@ -201,7 +161,7 @@ def test_status_tells_a_monitor_by_its_exit_code(
     given: list[str],
     code: int,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     """A cluster's job hung for a day, and every look at it ended with 0."""
 
@@ -213,8 +173,7 @@ def test_status_tells_a_monitor_by_its_exit_code(
 
     monkeypatch.setattr("coordlib.cli.main.status._from_kafka", asked)
 
-    assert main(["status", *NOBODY, *given, "--format", "json"]) == code
-    told = json.loads(capsys.readouterr().out)
+    told = cli.json("status", *NOBODY, *given, code=code)
     assert told["errors"] == [
         {"what": each.what, "where": each.where, "hint": each.hint} for each in errors
     ]
@@ -223,28 +182,21 @@ def test_status_tells_a_monitor_by_its_exit_code(
 @pytest.mark.parametrize(
     "command", [["groups", "list"], ["groups", "describe", "g"], ["sql", "select 1"]]
 )
-def test_without_a_stack_the_way_out_is_named(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(command) == UNREACHABLE
-
-    assert len(capsys.readouterr().err.splitlines()) == 3
+def test_without_a_stack_the_way_out_is_named(command: list[str], cli: Cli) -> None:
+    assert len(cli(*command, code=UNREACHABLE).err.splitlines()) == 3
 
 
 @pytest.mark.usefixtures("impatient")
-def test_errors_are_json_too_when_json_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_json_too_when_json_was_asked_for(cli: Cli) -> None:
     """Whoever parses stdout must never meet an empty one."""
-    assert main(["groups", "list", "--format", "json", *NOBODY]) == UNREACHABLE
-
-    told = json.loads(capsys.readouterr().out)
+    told = cli.json("groups list", *NOBODY, code=UNREACHABLE)
     assert told["_command"] == "groups list"
     assert told["error"]["what"] == "No Kafka broker answers."
 
 
-def test_a_wrong_kafka_option_is_no_unreachable_broker(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["groups", "list", *NOBODY, "--kafka", "nothing=1"]) == USAGE
-
-    assert 'No such configuration property: "nothing"' in capsys.readouterr().err
+def test_a_wrong_kafka_option_is_no_unreachable_broker(cli: Cli) -> None:
+    said = cli("groups list --kafka nothing=1", *NOBODY, code=USAGE).err
+    assert 'No such configuration property: "nothing"' in said
 
 
 @pytest.mark.parametrize(
@@ -263,64 +215,52 @@ def test_a_wrong_kafka_option_is_no_unreachable_broker(capsys: pytest.CaptureFix
 )
 @pytest.mark.parametrize("format", ["text", "json"])
 def test_no_error_shows_a_password(
-    given: list[str], format: str, capsys: pytest.CaptureFixture[str], monkeypatch
+    given: list[str], format: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slip in a command line showed all of it, and stderr goes into logs of others."""
     monkeypatch.setattr("coordlib.cli.kit.where.REACH_TIMEOUT_S", 0.05)
+    code, printed = cli.run("groups list", *given, "--format", format)
 
-    assert main(["groups", "list", *given, "--format", format]) in (USAGE, UNREACHABLE)
-
-    told = capsys.readouterr()
-    assert "hunter2" not in told.out + told.err
-    assert "Traceback" not in told.err
+    assert code in (USAGE, UNREACHABLE)
+    assert "hunter2" not in printed.shown
+    assert "Traceback" not in printed.err
 
 
-def test_a_kafka_that_is_late_shows_no_password(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kafka_that_is_late_shows_no_password(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "coordlib.cli.kit.where.Where.reach", lambda _: (_ for _ in ()).throw(TimeoutError)
     )
 
-    assert main(["groups", "list", "-X", "sasl.password=hunter2", *NOBODY]) == UNREACHABLE
-    assert "hunter2" not in capsys.readouterr().err
+    printed = cli("groups list -X sasl.password=hunter2", *NOBODY, code=UNREACHABLE)
+    assert "hunter2" not in printed.shown
 
 
-def test_a_password_in_clear_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_password_in_clear_is_warned_of(cli: Cli) -> None:
     """The list of processes shows it to everybody on the machine."""
-    main(["groups", "list", "--kafka", "sasl.password=hunter2", "--nothing"])
-    assert capsys.readouterr().err.splitlines()[0].startswith("sasl.password is given in clear")
+    said = cli("groups list --nothing --kafka sasl.password=hunter2", code=USAGE).said
+    assert said[0].startswith("sasl.password is given in clear")
+    named = cli("groups list --nothing --kafka sasl.password=${ENV:PASSWORD}", code=USAGE)
+    assert "in clear" not in named.err
 
-    main(["groups", "list", "--kafka", "sasl.password=${ENV:PASSWORD}", "--nothing"])
-    assert "in clear" not in capsys.readouterr().err
 
-
-def test_what_names_no_command_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_names_no_command_is_told_as_such(cli: Cli) -> None:
     """`json` was taken for the command."""
-    assert main(["--format", "json", "nope"]) == USAGE
-
-    assert json.loads(capsys.readouterr().out)["_command"] == "coord"
+    assert json.loads(cli("--format json nope", code=USAGE).out)["_command"] == "coord"
 
 
-def test_help_is_filled_to_the_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_is_filled_to_the_terminal(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines of docstrings were wrapped once more, and left words alone on a line."""
     monkeypatch.setenv("COLUMNS", "80")
 
-    assert main(["groups", "history", "--help"]) == OK
-
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("groups history --help").out.splitlines()
     assert max(len(line) for line in lines) <= 80
     first = lines[4:6]
-    assert first[0].startswith("Then refused requests")
+    assert first[0].startswith("CAUSE names the members")
     assert len(first[0]) + 1 + len(first[1].split()[0]) > 80
 
 
-def test_history_of_a_cluster_needs_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sql", "select 1", *NOBODY]) == USAGE
-
-    assert "--tables" in capsys.readouterr().err
+def test_history_of_a_cluster_needs_its_tables(cli: Cli) -> None:
+    assert "--tables" in cli("sql", "select 1", *NOBODY, code=USAGE).err
 
 
 def test_down_without_a_stack_is_no_error() -> None:

@@ -9,6 +9,7 @@ import pytest
 from coordlib.cli.kit.where import Where
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import USAGE
+from tests.cli.kit import Cli
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_a_file_that_names_no_cluster_is_not_the_local_stack(
     asked: list[Where],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     """`claims pause billing --kafka-file production.properties` paused a group on the laptop."""
     file = tmp_path / "production.properties"
@@ -98,8 +99,7 @@ def test_a_file_that_names_no_cluster_is_not_the_local_stack(
     else:
         words += ["--kafka-file", str(file)]
 
-    assert main(words) == USAGE
-    told = capsys.readouterr().err.splitlines()
+    told = cli(*words, code=USAGE).err.splitlines()
     assert len(told) == 3
     assert "no bootstrap.servers" in told[0]
     assert str(file) in told[1]
@@ -107,9 +107,9 @@ def test_a_file_that_names_no_cluster_is_not_the_local_stack(
     assert asked[-1].servers == "there:1"
 
 
-def test_a_file_that_is_not_there_is_wrong_usage(
-    asked: list[Where], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_not_there_is_wrong_usage(asked: list[Where], cli: Cli) -> None:
     assert main(["topics", "check", "--kafka-file", ""]) == USAGE
-    assert main(["topics", "check", "--kafka-file", "/does/not/exist"]) == USAGE
-    assert "--kafka-file /does/not/exist" in capsys.readouterr().err
+    assert (
+        "--kafka-file /does/not/exist"
+        in cli("topics check --kafka-file /does/not/exist", code=USAGE).err
+    )

@@ -1,17 +1,15 @@
 """How far back commands read history: old dates are opened only where somebody asks for them."""
 
-import json
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from coordlib.cli.main.main import main
-from coordlib.exit_codes import FAILED, OK, USAGE
+from coordlib.exit_codes import FAILED, UNREACHABLE
 from coordlib.history import sql as history_sql
 from coordlib.history.sql import dates, query_all
 from coordlib.history.tables import EVENTS
+from tests.cli.kit import Cli
 from tests.cli.tables import write_events
 from tests.history.rows import Log
 
@@ -32,61 +30,59 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def told(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
-    assert main([*command, "--format", "json"]) == OK
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tables: str) -> Cli:
+    return Cli(capsys, where=["--tables", tables])
 
 
-def test_a_month_of_history_is_read_unless_more_is_asked_for(
-    tables: str, capsys: pytest.CaptureFixture[str]
+HISTORIES = ["groups history", "transactions history", "cluster history"]
+
+
+@pytest.mark.parametrize("command", HISTORIES)
+def test_a_name_without_history_is_told_in_three_lines(command: str, cli: Cli) -> None:
+    what, where, hint = cli.error(command, "nobody", code=FAILED)
+
+    assert what.endswith("_ID_NOT_FOUND")
+    assert "nobody" in where
+    assert f"coord {command.split(maxsplit=1)[0]} list" in hint
+
+
+@pytest.mark.parametrize("command", [*HISTORIES, "claims history"])
+def test_without_tables_nothing_is_known(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After a year the files of each date were opened to show the last rebalance of one group."""
-    command = ("groups", "history", "payments", "--tables", tables)
+    cli = Cli(capsys, *command.split(), "x", "-b", "nowhere:1")
+    cli.error("--tables", str(tmp_path / "none"), code=UNREACHABLE)
+    assert "--tables" in cli.error("--limit 9")[2]
 
-    newest = told(capsys, *command)
-    assert ([each["cause"] for each in newest["generations"]], newest["since"]) == (
-        ["session expired"],
-        "2026-03-21",
-    )
-    whole = told(capsys, *command, "--since", "2026-03-01")
+
+def test_a_month_of_history_is_read_unless_more_is_asked_for(cli: Cli) -> None:
+    """After a year the files of each date were opened to show the last rebalance of one group."""
+    newest = cli.json("groups history payments")
+    assert [each["cause"] for each in newest["generations"]] == ["session expired"]
+    assert newest["since"] == "2026-03-21"
+    whole = cli.json("groups history payments --since 2026-03-01")
     assert [each["cause"] for each in whole["generations"]] == ["member joined", "session expired"]
     assert whole["since"] is None
-    assert main([*command]) == OK
-    assert "Read from 2026-03-21 on; --since DATE" in capsys.readouterr().err
+    assert "Read from 2026-03-21 on; --since DATE" in cli("groups history payments").err
 
 
-def test_what_ended_long_ago_is_found_without_a_date(
-    tables: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_ended_long_ago_is_found_without_a_date(cli: Cli) -> None:
     """Somebody asks why a group is no more: within the last month it has commits alone."""
-    found = told(capsys, "groups", "history", "retired", "--tables", tables)
+    found = cli.json("groups history retired")
 
     assert [each["cause"] for each in found["generations"]] == ["long ago"]
     assert [each["error"] for each in found["refused"]] == ["UNKNOWN_MEMBER_ID"]
     assert found["since"] is None
 
 
-def test_a_group_that_is_older_than_the_date_is_known_all_the_same(
-    tables: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_that_is_older_than_the_date_is_known_all_the_same(cli: Cli) -> None:
     """Nothing since then is an answer; a name that nobody ever had is a mistake."""
-    command = ["groups", "history", "payments", "--tables", tables, "--since", "2026-04-19"]
-    found = told(capsys, *command)
+    found = cli.json("groups history payments --since 2026-04-19")
 
     assert (found["generations"], found["since"]) == ([], "2026-04-19")
     assert found["newest_event"].startswith("2026-04-10")
-    command[2] = "nobody"
-    assert main(command) == FAILED
-    assert "GROUP_ID_NOT_FOUND" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ["yesterday", "2026-3-1", "2026-02-30", ""])
-def test_a_date_is_written_as_in_the_tables(
-    tables: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["groups", "history", "payments", "--tables", tables, "--since", text]) == USAGE
-    assert "not a date like 2026-03-01" in capsys.readouterr().err
+    cli.error("groups history nobody --since 2026-04-19", code=FAILED)
 
 
 def test_files_of_earlier_dates_are_not_opened(tables: str, tmp_path: Path) -> None:
@@ -119,13 +115,10 @@ def test_a_copied_table_has_the_same_rows(tables: str, monkeypatch: pytest.Monke
     assert query_all(tables, question, since)[0].rows == native
 
 
-def test_sql_reads_from_a_date_on(tables: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sql_reads_from_a_date_on(cli: Cli) -> None:
     """Any view, though the date of most cannot be pushed below their windows."""
-    command = ["sql", "select generation from generations", "--tables", tables, "--format", "json"]
-
-    assert main([*command, "--since", "2026-03-02"]) == OK
-
-    assert json.loads(capsys.readouterr().out)["rows"] == [{"generation": 2}]
+    found = cli.json("sql", "select generation from generations", "--since", "2026-03-02")
+    assert found["rows"] == [{"generation": 2}]
 
 
 def test_dates_are_those_of_the_log(tables: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from coordlib.cli.main.main import main
 from coordlib.cli.main.status import Status, _claims_of
 from coordlib.errors import CannotReach, CoordError, NotReady, SetupError
 from coordlib.exit_codes import OK, UNHEALTHY, UNREACHABLE, USAGE
+from tests.cli.kit import Cli
 
 NOBODY = ("--bootstrap-servers", "127.0.0.1:1")
 
@@ -24,13 +25,9 @@ def _no_stack(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     "option", ["novalue", "sasl.passwrod=longenough", "sasl.password=${ENV:NOT_SET_AT_ALL}"]
 )
-def test_wrong_settings_are_no_unreachable_broker(
-    option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_settings_are_no_unreachable_broker(option: str, cli: Cli) -> None:
     """A monitor woke the people of the brokers, and its own unit file was wrong."""
-    assert main(["status", *NOBODY, "-X", option]) == USAGE
-
-    assert "No Kafka broker answers" not in capsys.readouterr().err
+    assert "No Kafka broker answers" not in cli("status", *NOBODY, "-X", option, code=USAGE).err
 
 
 @pytest.mark.parametrize(
@@ -42,10 +39,7 @@ def test_wrong_settings_are_no_unreachable_broker(
     ],
 )
 def test_what_another_try_fixes_is_no_wrong_setting(
-    problem: CoordError,
-    code: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    problem: CoordError, code: int, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """A supervisor gives up at 2, and asks again at 4."""
 
@@ -54,7 +48,7 @@ def test_what_another_try_fixes_is_no_wrong_setting(
 
     monkeypatch.setattr("coordlib.cli.main.status._from_kafka", fail)
 
-    assert main(["status", *NOBODY]) == code
+    cli("status", *NOBODY, code=code)
 
 
 @pytest.fixture
@@ -110,14 +104,11 @@ def test_who_is_late_is_told(
         assert ("not known" in line) == (each["ms"] is None)
 
 
-def test_nobody_is_late_without_a_bound(
-    answers: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nobody_is_late_without_a_bound(answers: dict[str, Any], cli: Cli) -> None:
     """What is too late for one service is nothing for another."""
     answers["lag"] = {"records": 9, "ms": 3_600_000}
 
-    assert main(["status", *NOBODY, "--format", "json"]) == OK
-    assert json.loads(capsys.readouterr().out)["late"] == []
+    assert cli.json("status", *NOBODY)["late"] == []
 
 
 @pytest.mark.parametrize(
@@ -125,29 +116,20 @@ def test_nobody_is_late_without_a_bound(
     [(49, 100, False), (51, 100, True), (51, None, False), (None, 100, False)],
 )
 def test_requests_that_will_be_removed_unread_are_told_of_before(
-    lag_ms: int | None,
-    kept_ms: int | None,
-    is_late: bool,
-    answers: dict[str, Any],
-    capsys: pytest.CaptureFixture[str],
+    lag_ms: int | None, kept_ms: int | None, is_late: bool, answers: dict[str, Any], cli: Cli
 ) -> None:
     """The job was away for days, members heartbeat on, and then no start went on."""
     answers |= {"lag": {"records": 9, "ms": lag_ms}, "retention_ms": kept_ms}
 
-    assert main(["status", *NOBODY, "--format", "json"]) == (UNHEALTHY if is_late else OK)
-    told = capsys.readouterr()
+    told = cli("status", *NOBODY, "--format", "json", code=UNHEALTHY if is_late else OK)
     late = [{"what": "retention", "ms": lag_ms, "max_ms": kept_ms}] if is_late else []
     assert json.loads(told.out)["late"] == late
     assert ("removed unread at 100" in told.err) is is_late
 
 
-def test_the_bound_of_history_needs_its_tables(
-    answers: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_bound_of_history_needs_its_tables(answers: dict[str, Any], cli: Cli) -> None:
     """It was late for ever, whatever the archive did: nobody had said where the tables lie."""
-    assert main(["status", *NOBODY, "--max-archive-lag-ms", "5000"]) == USAGE
-
-    assert "--tables" in capsys.readouterr().err
+    assert "--tables" in cli("status", *NOBODY, "--max-archive-lag-ms", "5000", code=USAGE).err
 
 
 def test_claims_are_shown_with_how_long_they_have_failed() -> None:
@@ -186,12 +168,11 @@ def test_claims_are_shown_with_how_long_they_have_failed() -> None:
     ],
 )
 def test_claims_that_fail_are_ill(
-    live: dict[str, Any], code: int, answers: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    live: dict[str, Any], code: int, answers: dict[str, Any], cli: Cli
 ) -> None:
     """A monitor that asks for the exit code alone saw a healthy job, whose claims were dead since
     noon."""
     answers |= {"claims": _claims_of(live)}
 
-    assert main(["status", *NOBODY]) == code
-    shown = capsys.readouterr().out
+    shown = cli("status", *NOBODY, code=code).out
     assert ("2023-11-14T22:13:20" in shown) == (code == UNHEALTHY), "it says since when"

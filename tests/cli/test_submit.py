@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from coordlib.cli.main.main import main
-from coordlib.exit_codes import OK, REFUSED, USAGE
+from coordlib.exit_codes import REFUSED, USAGE
 from coordlib.local import submit
 from coordlib.local.submission import Submission
+from tests.cli.kit import Cli
 
 
 @pytest.fixture
@@ -45,17 +46,18 @@ def test_every_argument_is_passed_on(arguments: list[str], submitted: list[str])
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]], ids=" ".join)
 def test_without_a_job_it_prints_its_own_help(
-    arguments: list[str], submitted: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], submitted: list[str], cli: Cli
 ) -> None:
-    assert main(["submit", *arguments]) == OK
-    assert capsys.readouterr().out.startswith("Usage: coord submit [SPARK-SUBMIT FLAGS] coordinate")
+    assert cli("submit", *arguments).out.startswith(
+        "Usage: coord submit [SPARK-SUBMIT FLAGS] coordinate"
+    )
     assert submitted == []
 
 
 @pytest.mark.parametrize("job", ["coordinate", "archive", "claims"])
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_the_help_of_a_job_starts_nothing(
-    job: str, flag: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    job: str, flag: str, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """It took spark-submit and Java, and ten seconds."""
 
@@ -65,9 +67,7 @@ def test_the_help_of_a_job_starts_nothing(
     for started in ("find_java", "ensure_jars", "require_answer"):
         monkeypatch.setattr(submit, started, never)
     monkeypatch.setattr(subprocess, "Popen", never)
-    assert main(["submit", "--master", "spark://a:1", job, "--prefix", "x", flag]) == OK
-
-    printed = capsys.readouterr()
+    printed = cli("submit --master spark://a:1", job, "--prefix", "x", flag)
     assert printed.out.startswith(f"usage: {job} ")
     assert "--checkpoint" in printed.out
     assert printed.err == ""
@@ -78,15 +78,11 @@ def test_the_help_of_another_script_is_its_own() -> None:
     assert Submission.parse(["coordinate", "--prefix", "x"]).helped is None
 
 
-def test_a_secret_in_clear_is_warned_of_once(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secret_in_clear_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     """spark-submit.sh warns by itself, and the command does so for all commands."""
     monkeypatch.setattr(submit, "find_java", lambda: None)
 
-    assert main(["submit", "--conf", "spark.password=hunter2", "--master"]) == USAGE
-
-    told = capsys.readouterr().err
+    told = cli("submit --conf spark.password=hunter2 --master", code=USAGE).err
     assert told.count("given in clear") == 1
     assert "hunter2" not in told
     assert "--master lacks its value" in told

@@ -1,21 +1,20 @@
 """`coord transactions list|describe|pending`: what the topics tell, job up or down."""
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from inline_snapshot import snapshot
 
 from coordlib.cli.kit import where
-from coordlib.cli.main.main import main
-from coordlib.cli.transactions import rows as listings
 from coordlib.cli.transactions.app import STATES
 from coordlib.cli.transactions.view import seen_in, unheard
 from coordlib.core.transactions.transaction import State
-from coordlib.exit_codes import FAILED, OK, USAGE
+from coordlib.exit_codes import FAILED
 from coordlib.kafka.reading import Stamped
 from coordlib.testing.fake_log import EPOCH_MS
+from tests.cli.kit import Cli
 from tests.cli.shop import REACHED, WHERE, newest
 from tests.cli.till import Till, open_till
 from tests.tools import producers as p
@@ -41,205 +40,140 @@ def till(monkeypatch: pytest.MonkeyPatch) -> Iterator[Till]:
         yield made
 
 
-def told(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[list[str], str]:
-    """Lines of the result, and what was said."""
-    capsys.readouterr()
-    assert main(["transactions", *command, *WHERE]) == OK
-    printed = capsys.readouterr()
-    return printed.out.splitlines(), printed.err
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys, "transactions", where=WHERE)
 
 
-def objects(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]:
-    (line,), _ = told(capsys, *command, "--format", "json")
-    found: dict[str, Any] = json.loads(line)
-    return found
-
-
-def errors(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, list[str]]:
-    """The exit code, and what was said."""
-    capsys.readouterr()
-    return main(["transactions", *command, *WHERE]), capsys.readouterr().err.splitlines()
-
-
-def test_list_shows_how_each_id_stands(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
-    lines, said = told(capsys, "list")
-
-    assert [line.split() for line in lines] == [
-        [*listings.ids(0).headers],
-        ["copier-1", "Ongoing", "0", "0", "10m00s", "1", "2", "0", "copier-b"],
-        ["copier-2", "Empty", "3", "0", "-", "0", "0", "0", "copier-b"],
-        ["copier-3", "PrepareCommit", "4", "1", "10m00s", "1", "0", "1", "copier-b"],
-    ]
-    assert said.startswith("3 transactional ids as of ")
-    ids = objects(capsys, "list")["ids"]
+def test_list_shows_how_each_id_stands(till: Till, cli: Cli) -> None:
+    assert cli("list").shown == snapshot("""\
+TRANSACTIONAL-ID  STATE          PRODUCER-ID  EPOCH  OPEN-FOR  GROUPS  PARTITIONS  UNWRITTEN  CLIENT-ID
+copier-1          Ongoing        0            0      10m00s    1       2           0          copier-b
+copier-2          Empty          3            0      -         0       0           0          copier-b
+copier-3          PrepareCommit  4            1      10m00s    1       0           1          copier-b
+2> 3 transactional ids as of 2023-11-14T22:23:20.000Z
+""")
+    ids = cli.json("list")["ids"]
     assert [row["open-for"] for row in ids] == [600_000, None, 600_000]
     assert [row["started"] for row in ids] == ["2023-11-14T22:13:20.000Z", None, ids[0]["started"]]
 
 
 def test_an_empty_list_names_what_shows_transactions_of_kafka(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """A copier hung in a transaction of Kafka: the list was empty, and did not say why."""
+    monkeypatch.setattr(where, "now", lambda: NOW)
     with open_till(monkeypatch) as made:
         made.pend("billing", 5)
-        _, said = told(capsys, "list")
-
-    assert said.splitlines()[1] == (
-        "Transactions that Kafka decides are not listed: coord transactions pending shows their "
-        "offsets, coord transactions find-hanging those that do not end."
-    )
+        assert cli("list").shown == snapshot("""\
+TRANSACTIONAL-ID  STATE  PRODUCER-ID  EPOCH  OPEN-FOR  GROUPS  PARTITIONS  UNWRITTEN  CLIENT-ID
+2> 0 transactional ids as of 2023-11-14T22:23:20.000Z
+2> Transactions that Kafka decides are not listed: coord transactions pending shows their offsets, coord transactions find-hanging those that do not end.
+""")
 
 
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        (["--state", "ongoing"], ["copier-1"]),
-        (["--state", "Empty,PrepareCommit"], ["copier-2", "copier-3"]),
-        (["--state", "Quarantined"], []),
-        (["--longer-than", "9m"], ["copier-1", "copier-3"]),
-        (["--longer-than", "601s"], []),
-        (["--longer-than", "9m", "--state", "PrepareCommit"], ["copier-3"]),
+        ("--state ongoing", ["copier-1"]),
+        ("--state Empty,PrepareCommit", ["copier-2", "copier-3"]),
+        ("--state Quarantined", []),
+        ("--longer-than 9m", ["copier-1", "copier-3"]),
+        ("--longer-than 601s", []),
+        ("--longer-than 9m --state PrepareCommit", ["copier-3"]),
     ],
 )
 def test_list_shows_those_that_were_asked_for(
-    till: Till, capsys: pytest.CaptureFixture[str], given: list[str], names: list[str]
+    till: Till, cli: Cli, given: str, names: list[str]
 ) -> None:
-    assert [row["transactional-id"] for row in objects(capsys, "list", *given)["ids"]] == names
-
-
-@pytest.mark.parametrize(
-    ("given", "what"),
-    [
-        (["--state", "Stable"], "Stable is no state of a transactional id."),
-        (["--longer-than", "5"], '"5" is not a duration'),
-        (["--longer-than", "5 m"], '"5 m" is not a duration'),
-        (["--longer-than=-5m"], '"-5m" is not a duration'),
-        (["--longer-than", "1.5h"], '"1.5h" is not a duration'),
-    ],
-)
-def test_what_cannot_be_asked_for_is_wrong_usage(
-    capsys: pytest.CaptureFixture[str], given: list[str], what: str
-) -> None:
-    code, lines = errors(capsys, "list", *given)
-
-    assert (code, len(lines)) == (USAGE, 3)
-    assert what in lines[0]
+    assert [row["transactional-id"] for row in cli.json(f"list {given}")["ids"]] == names
 
 
 def test_the_states_are_those_of_the_coordinator() -> None:
     assert {*STATES} == {state.value for state in State} - {State.DEAD.value}
 
 
-def test_describe_shows_who_has_not_been_told(
-    till: Till, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines, _ = told(capsys, "describe", "copier-3")
+def test_describe_shows_who_has_not_been_told(till: Till, cli: Cli) -> None:
+    assert cli("describe copier-3").shown == snapshot("""\
+TRANSACTIONAL-ID  copier-3
+STATE             PrepareCommit
+PRODUCER-ID       4
+EPOCH             1
+OPEN-FOR          10m00s
+GROUPS            1
+PARTITIONS        0
+UNWRITTEN         1
+CLIENT-ID         copier-b
+STARTED           2023-11-14T22:13:20.000Z
+TIMEOUT           1m00s
+ENDED             commit by client, epoch 0
+SHARD             0
+AS-OF             r0-41 at 2026-03-01T23:59:50.000Z, 2 records not read yet
 
-    first, second = (at for at, line in enumerate(lines) if not line)
-    head = dict(line.split(maxsplit=1) for line in lines[:first])
-    assert head["STATE"] == "PrepareCommit"
-    assert head["ENDED"] == "commit by client, epoch 0"
-    assert head["TIMEOUT"] == "1m00s"
-    assert head["AS-OF"] == "r0-41 at 2026-03-01T23:59:50.000Z, 2 records not read yet"
-    assert [line.split() for line in lines[first + 1 : second]] == [
-        [*listings.GROUPS.headers],
-        ["billing", "0", "0"],
-    ]
-    assert [line.split() for line in lines[second + 1 :]] == [
-        [*listings.PARTITIONS.headers],
-        ["c", "out", "7", "missing"],
-    ]
+GROUP    COMMITS  PENDING
+billing  0        0
 
-
-def test_describe_as_json_has_all_of_it(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
-    found = objects(capsys, "describe", "copier-1")
-
+CLUSTER  TOPIC  PARTITION  MARKER
+c        out    7          missing
+""")
+    assert cli.json("describe copier-3")["ended"] == {
+        "producer-id": 4, "epoch": 0, "result": "commit", "reason": "client",
+    }  # fmt: skip
+    found = cli.json("describe copier-1")
     assert found["groups"] == [{"group": "billing", "commits": 0, "pending": 0}]
     assert [row["marker"] for row in found["partitions"]] == ["open", "open"]
     assert (found["ended"], found["timeout"], found["as_of_offset"]) == (None, 60_000, 41)
-    ended = objects(capsys, "describe", "copier-3")["ended"]
-    assert ended == {"producer-id": 4, "epoch": 0, "result": "commit", "reason": "client"}
 
 
-def test_an_id_that_is_not_there_is_told_in_three_lines(
-    till: Till, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_id_that_is_not_there_is_told_in_three_lines(till: Till, cli: Cli) -> None:
     """Most often it is one of Kafka's own transactions."""
-    code, (what, where, hint) = errors(capsys, "describe", "copier-k")
-
-    assert code == FAILED
-    assert "TRANSACTIONAL_ID_NOT_FOUND" in what
-    assert "transactional id copier-k" in where
-    assert "coord transactions list" in hint
-
-
-def test_pending_shows_what_waits_for_whom(till: Till, capsys: pytest.CaptureFixture[str]) -> None:
-    lines, said = told(capsys, "pending")
-
-    first, second = till_keys(till)
-    assert [line.split() for line in lines] == [
-        [*listings.pending(0).headers],
-        ["billing", first, "kafka", "10m00s", "2", "copier-b", "-", "-1", "-"],
-        ["billing", second, "kafka", "10m00s", "1", "copier-b", "-", "-1", "-"],
-    ]
-    assert said.startswith("2 commits wait for a decision as of ")
+    assert cli.error("describe copier-k", code=FAILED) == snapshot(
+        [
+            "TRANSACTIONAL_ID_NOT_FOUND",
+            "transactional id copier-k, prefix coord, shard 0",
+            "Check it: coord transactions list. Ids of producers whose transactions Kafka decides are not there: Kafka keeps them.",
+        ]
+    )
 
 
-def till_keys(till: Till) -> list[str]:
-    found = newest(list(till.log.outputs), "transactions")
-    seen = seen_in({key: Stamped(value, 0) for key, value in found.items()}, 0)
-    return [each.key for each in seen.pending]
+def test_pending_shows_what_waits_for_whom(till: Till, cli: Cli) -> None:
+    assert cli("pending").shown == snapshot("""\
+GROUP    KEY    DECIDED-BY  WAITS-FOR  PARTITIONS  CLIENT-ID  MEMBER-ID  GENERATION  DECISION
+billing  r0-10  kafka       10m00s     2           copier-b   -          -1          -
+billing  r0-11  kafka       10m00s     1           copier-b   -          -1          -
+2> 2 commits wait for a decision as of 2023-11-14T22:23:20.000Z
+""")
+    assert cli("pending billing").shown == snapshot("""\
+GROUP    KEY    DECIDED-BY  WAITS-FOR  PARTITIONS  CLIENT-ID  MEMBER-ID  GENERATION  DECISION
+billing  r0-10  kafka       10m00s     2           copier-b   -          -1          -
+billing  r0-11  kafka       10m00s     1           copier-b   -          -1          -
 
-
-def test_pending_of_a_group_shows_the_offsets(
-    till: Till, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines, said = told(capsys, "pending", "billing")
-
-    first, second = till_keys(till)
-    assert [line.split() for line in lines[lines.index("") + 1 :]] == [
-        [*listings.OFFSETS.headers],
-        [first, "orders", "0", "5"],
-        [first, "orders", "1", "6"],
-        [second, "orders", "0", "9"],
-    ]
-    assert said.startswith("2 commits of group billing wait")
-    found = objects(capsys, "pending", "billing")["pending"]
+KEY    TOPIC   PARTITION  PENDING-OFFSET
+r0-10  orders  0          5
+r0-10  orders  1          6
+r0-11  orders  0          9
+2> 2 commits of group billing wait for a decision as of 2023-11-14T22:23:20.000Z
+""")
+    assert cli("pending nobody").shown == snapshot("""\
+GROUP  KEY  DECIDED-BY  WAITS-FOR  PARTITIONS  CLIENT-ID  MEMBER-ID  GENERATION  DECISION
+2> 0 commits of group nobody wait for a decision as of 2023-11-14T22:23:20.000Z
+""")
+    found = cli.json("pending billing")["pending"]
     assert found[1]["offsets"] == [{"topic": "orders", "partition": 0, "pending-offset": 9}]
     assert (found[0]["waits-for"], found[0]["table"]) == (600_000, None)
 
 
-def test_nothing_waits_of_a_group_that_is_not_there(
-    till: Till, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines, said = told(capsys, "pending", "nobody")
-
-    assert (len(lines), said.split(" as of ")[0]) == (
-        1,
-        "0 commits of group nobody wait for a decision",
-    )
-
-
+@pytest.mark.parametrize("command", ["list", "pending", "describe x"])
 def test_where_the_topic_is_missing_it_says_how_to_make_it(
-    till: Till, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, till: Till, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody has removed it."""
     monkeypatch.delitem(REACHED, "coord.transactions")
     monkeypatch.setattr("coordlib.cli.kit.reading.require_visible", lambda *_: None)
-    for command in (["list"], ["pending"], ["describe", "x"]):
-        code, (what, _, hint) = errors(capsys, *command)
-        assert (code, what) == (USAGE, "There is no topic coord.transactions.")
-        assert "coord topics create" in hint
+    what, _, hint = cli.error(command)
 
-
-@pytest.mark.parametrize("command", ["describe", "pending", "abort", "release", "history"])
-@pytest.mark.parametrize("name", ["", "x" * 250, "a\nb"])
-def test_what_is_no_name_is_wrong_usage(
-    capsys: pytest.CaptureFixture[str], command: str, name: str
-) -> None:
-    code, lines = errors(capsys, command, name)
-
-    assert (code, len(lines)) == (USAGE, 3)
+    assert what == "There is no topic coord.transactions."
+    assert "coord topics create" in hint
 
 
 # -- what stands in the topic ---------------------------------------------------------------------

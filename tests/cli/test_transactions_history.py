@@ -1,13 +1,11 @@
 """`coord transactions history`: how the transactions of an id ended, from the tables."""
 
-import json
 from pathlib import Path
 
 import pytest
+from inline_snapshot import snapshot
 
-from coordlib.cli.main.main import main
-from coordlib.cli.transactions.app import FENCED, TRANSACTIONS
-from coordlib.exit_codes import FAILED, OK, UNREACHABLE, USAGE
+from tests.cli.kit import Cli
 from tests.history.transaction_life import ID, a_life_of_transactions
 
 
@@ -16,55 +14,27 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return a_life_of_transactions().write(tmp_path_factory.mktemp("transactions"))
 
 
-def run(tables: Path, *given: str) -> int:
-    return main(["transactions", "history", *given, "--tables", str(tables), "-b", "nowhere:1"])
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tables: Path) -> Cli:
+    return Cli(capsys, "transactions", "history", where=["--tables", str(tables)])
 
 
-def test_it_says_who_ended_what_and_why(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tables, ID) == OK
-    printed = capsys.readouterr()
+def test_it_says_who_ended_what_and_why(cli: Cli) -> None:
+    assert cli(ID).shown == snapshot("""\
+STARTED                   ENDED                     PRODUCER-ID  EPOCH  RESULT  REASON    ENDED-BY  COMMENT  DURATION  GROUPS   PARTITIONS  CLIENT-ID
+2026-03-01T15:00:01.000Z  2026-03-01T15:00:04.000Z  0            0      commit  client    -         -        4.0s      billing  1           a
+2026-03-01T15:00:10.000Z  2026-03-01T15:00:14.000Z  0            1      abort   operator  ops       INC-512  4.0s      billing  1           a
+2026-03-01T15:00:20.000Z  2026-03-01T15:00:22.000Z  0            2      abort   fenced    b         -        2.0s      -        1           a
+2026-03-01T15:00:25.000Z  -                         0            4      -       -         -         -        -         -        -           a
 
-    first, second = printed.out.split("\n\n")
-    rows = [line.split() for line in first.splitlines()]
-    assert rows[0] == [*TRANSACTIONS.headers]
-    assert [row[3:10] for row in rows[1:]] == [
-        ["0", "commit", "client", "-", "-", "4.0s", "billing"],
-        ["1", "abort", "operator", "ops", "INC-512", "4.0s", "billing"],
-        ["2", "abort", "fenced", "b", "-", "2.0s", "-"],
-        ["4", "-", "-", "-", "-", "-", "-"],
-    ]
-    assert [line.split()[1:] for line in second.splitlines()] == [
-        [*FENCED.headers[1:]],
-        ["0", "2", "a", "b"],
-    ]
-    assert printed.err.startswith("As of the newest event of this transactional id: 2026-03-01")
+FENCED                    PRODUCER-ID  EPOCH  CLIENT-ID  FENCED-BY
+2026-03-01T15:00:22.000Z  0            2      a          b
+2> As of the newest event of this transactional id: 2026-03-01T15:00:25.000Z
+""")
 
 
-def test_json_has_lists(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(tables, ID, "--limit", "2", "--format", "json") == OK
-
-    found = json.loads(capsys.readouterr().out)
+def test_json_has_lists(cli: Cli) -> None:
+    found = cli.json(ID, "--limit", "2")
     assert [row["epoch"] for row in found["transactions"]] == [2, 4]
     assert found["transactions"][0]["groups"] == []
     assert (found["transactional-id"], len(found["fenced"]), found["refused"]) == (ID, 1, [])
-
-
-def test_an_id_without_history_is_told_in_three_lines(
-    tables: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(tables, "nobody") == FAILED
-
-    what, where, hint = capsys.readouterr().err.splitlines()
-    assert "TRANSACTIONAL_ID_NOT_FOUND" in what
-    assert "nobody" in where
-    assert "coord transactions list" in hint
-
-
-def test_without_tables_nothing_is_known(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(tmp_path / "none", ID) == UNREACHABLE
-    assert len(capsys.readouterr().err.splitlines()) == 3
-
-    assert main(["transactions", "history", ID, "-b", "nowhere:1"]) == USAGE
-    assert len(capsys.readouterr().err.splitlines()) == 3

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordlib.cli.main.main import main
 from coordlib.core.wire import codec, stored
 from coordlib.core.wire.envelope import shard_of
 from coordlib.core.wire.offsets import TRANSACTIONAL_ID
 from coordlib.exit_codes import OK, UNHEALTHY
+from tests.cli.kit import Cli
 from tests.cli.test_groups import SHARDS, Engine
 from tests.tools import producers as p
 from tests.tools.driving import pending_commit
@@ -57,40 +57,34 @@ def _waits() -> bytes:
     return codec.encode(entry)
 
 
-def told(
-    engine: Engine, capsys: pytest.CaptureFixture[str], *command: str, code: int = OK
-) -> dict[str, Any]:
-    assert main(["transactions", *command, *engine.where(), "--format", "json"]) == code
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], engine: Engine) -> Cli:
+    return Cli(capsys, "transactions", where=engine.where())
 
 
-def test_what_is_committed_is_shown(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
-    (listed,) = told(engine, capsys, "list")["ids"]
-    described = told(engine, capsys, "describe", p.ID)
-    (waiting,) = told(engine, capsys, "pending", GROUP)["pending"]
+def test_what_is_committed_is_shown(cli: Cli) -> None:
+    (listed,) = cli.json("list")["ids"]
+    described = cli.json("describe", p.ID)
+    (waiting,) = cli.json("pending", GROUP)["pending"]
 
     assert (listed["transactional-id"], listed["state"]) == (p.ID, "PrepareCommit")
     assert [row["marker"] for row in described["partitions"]] == ["missing"]
     assert (waiting["key"], waiting["decided-by"]) == ("r0-0", "kafka")
 
 
-def test_a_decision_that_was_not_told_is_found(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_decision_that_was_not_told_is_found(cli: Cli) -> None:
     time.sleep(0.01)
-    found = told(engine, capsys, "find-hanging", "--longer-than", "1ms", code=UNHEALTHY)["hanging"]
+    found = cli.json("find-hanging --longer-than 1ms", code=UNHEALTHY)["hanging"]
 
     reasons = [row["reason"] for row in found if row["what"] == p.ID]
     assert reasons == ["1 partition without its marker", "groups in shard 0 have not been told"]
 
 
-def hanging(engine: Engine, capsys: pytest.CaptureFixture[str], *given: str) -> list[Any]:
+def hanging(cli: Cli, *given: str) -> list[Any]:
     """What Kafka decides and hangs."""
-    command = ["transactions", "find-hanging", *given, *engine.where(), "--format", "json"]
-    assert main(command) in (OK, UNHEALTHY)
-    found = json.loads(capsys.readouterr().out)["hanging"]
-    return [row for row in found if row["decided-by"] == "kafka"]
+    code, printed = cli.run("find-hanging --format json", *given)
+    assert code in (OK, UNHEALTHY)
+    return [row for row in json.loads(printed.out)["hanging"] if row["decided-by"] == "kafka"]
 
 
 def open_one(engine: Engine, name: str) -> "Producer":
@@ -103,9 +97,7 @@ def open_one(engine: Engine, name: str) -> "Producer":
     return producer
 
 
-def test_who_holds_up_the_decisions_is_named_and_fenced(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_holds_up_the_decisions_is_named_and_fenced(engine: Engine, cli: Cli) -> None:
     """Its process hangs between two calls: decisions of all others in this shard wait for it."""
     name = f"{engine.prefix}-copier"
     producer = open_one(engine, name)
@@ -117,23 +109,20 @@ def test_who_holds_up_the_decisions_is_named_and_fenced(
     producer.flush()
     time.sleep(0.05)
 
-    assert hanging(engine, capsys) == []
-    (one,) = hanging(engine, capsys, "--longer-than", "20ms")
+    assert hanging(cli) == []
+    (one,) = hanging(cli, "--longer-than", "20ms")
     assert one["what"] == f"{requests}-{shard}"
     assert "it began with a PendingCommit of group billing of client copier-7" in one["reason"]
     assert one["hint"] == f"coord transactions abort {name} --of-kafka"
 
-    words = one["hint"].split()[1:]
-    assert main([*words, "--yes", *engine.where()]) == OK
-    capsys.readouterr()
-    assert hanging(engine, capsys, "--longer-than", "1ms") == []
+    words = one["hint"].split()[2:]
+    cli(*words, "--yes")
+    assert hanging(cli, "--longer-than", "1ms") == []
     with pytest.raises(Exception, match=r"(?i)fenced"):
         producer.commit_transaction(60)
 
 
-def test_who_holds_up_another_topic_is_found(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_who_holds_up_another_topic_is_found(engine: Engine, cli: Cli) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     topic = f"{engine.prefix}-out"
@@ -144,17 +133,15 @@ def test_who_holds_up_another_topic_is_found(
     producer.flush()
     time.sleep(0.05)
 
-    (one,) = hanging(engine, capsys, "--topic", topic, "--longer-than", "20ms")
+    (one,) = hanging(cli, "--topic", topic, "--longer-than", "20ms")
     assert one["what"] == f"{topic}-1"
     assert one["reason"].endswith("its first record has the key b'order-1'")
     assert f"describe-producers --topic {topic} --partition 1" in one["hint"]
     producer.abort_transaction(60)
-    assert hanging(engine, capsys, "--topic", topic, "--longer-than", "1ms") == []
+    assert hanging(cli, "--topic", topic, "--longer-than", "1ms") == []
 
 
-def test_offsets_whose_record_is_gone_are_found(
-    engine: Engine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_offsets_whose_record_is_gone_are_found(engine: Engine, cli: Cli) -> None:
     """The job was down for longer than the requests are kept."""
     from confluent_kafka import Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
@@ -166,6 +153,6 @@ def test_offsets_whose_record_is_gone_are_found(
     admin = AdminClient({"bootstrap.servers": engine.servers})
     admin.delete_records([place])[place].result(60)
 
-    (one,) = hanging(engine, capsys)
+    (one,) = hanging(cli)
     assert one["what"] == f"group {GROUP}, key r0-0"
     assert one["reason"] == "its record was deleted before the job could look how it ended"

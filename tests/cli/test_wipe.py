@@ -4,7 +4,6 @@ Once it took any path for a stack: `coord down --wipe --stack ..` in a project d
 and the jars, and a slip in a script deleted the folder that it ran in.
 """
 
-import io
 import json
 import signal
 import subprocess
@@ -12,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from coordlib.cli.main.main import main
 from coordlib.errors import SetupError
 from coordlib.exit_codes import FAILED, OK, USAGE
 from coordlib.local import stack_folder
 from coordlib.local.processes import environment_of
+from tests.cli.kit import Cli, at_a_terminal
 
 STATE = {"bootstrap_servers": None, "prefix": "coord", "shards": 2, "responses": 4, "broker": None}
 
@@ -60,46 +59,44 @@ def _what(path: Path) -> str:
     return "folder" if path.is_dir() else path.read_text()
 
 
-def test_a_stack_is_wiped_whole(stacks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stack_is_wiped_whole(stacks: Path, cli: Cli) -> None:
     home, other = stack_in(stacks / "mine"), stack_in(stacks / "other")
 
-    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
-
+    said = cli("down --wipe --yes --stack mine").err
     assert not home.exists()
     assert other.is_dir()
-    assert f"Deleted {home}" in capsys.readouterr().err
+    assert f"Deleted {home}" in said
 
 
-def test_without_wipe_everything_stays(stacks: Path) -> None:
+def test_without_wipe_everything_stays(stacks: Path, cli: Cli) -> None:
     home = stack_in(stacks / "mine")
     before = everything(home)
 
-    assert main(["down", "--stack", "mine"]) == OK
+    cli("down --stack mine")
 
     assert everything(home) | {"lock": ""} == before | {"lock": ""}
 
 
-def test_what_no_stack_makes_is_left_and_named(
-    stacks: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_no_stack_makes_is_left_and_named(stacks: Path, cli: Cli) -> None:
     """Somebody kept notes in the stack's folder."""
     home = stack_in(stacks / "mine", "notes.txt")
 
-    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
-
+    said = cli("down --wipe --yes --stack mine").err
     assert everything(home) == {"notes.txt": "mine"}
-    assert "left there: notes.txt" in capsys.readouterr().err
+    assert "left there: notes.txt" in said
 
 
-def test_a_folder_elsewhere_is_named_as_a_folder(stacks: Path, tmp_path: Path) -> None:
+def test_a_folder_elsewhere_is_named_as_a_folder(stacks: Path, tmp_path: Path, cli: Cli) -> None:
     home = stack_in(tmp_path / "disk" / "stack")
 
-    assert main(["down", "--wipe", "--yes", "--stack-folder", str(home)]) == OK
+    cli("down --wipe --yes --stack-folder", str(home))
     assert not home.exists()
     assert home.parent.is_dir()
 
 
-def test_a_link_in_a_stack_is_removed_and_not_followed(stacks: Path, tmp_path: Path) -> None:
+def test_a_link_in_a_stack_is_removed_and_not_followed(
+    stacks: Path, tmp_path: Path, cli: Cli
+) -> None:
     """The tables were moved to another disk, with a link in their place."""
     home = stack_in(stacks / "mine")
     (tmp_path / "disk").mkdir()
@@ -107,7 +104,7 @@ def test_a_link_in_a_stack_is_removed_and_not_followed(stacks: Path, tmp_path: P
     (home / "history.jsonl").symlink_to(tmp_path / "disk" / "events")
     (home / "witnesses").symlink_to(tmp_path / "disk")
 
-    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
+    cli("down --wipe --yes --stack mine")
 
     assert not home.exists()
     assert everything(tmp_path / "disk") == {"events": "rows"}
@@ -141,7 +138,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("given", FOREIGN.values(), ids=FOREIGN)
 def test_what_is_no_stack_survives(
-    stacks: Path, tmp_path: Path, given: list[str], capsys: pytest.CaptureFixture[str]
+    stacks: Path, tmp_path: Path, given: list[str], cli: Cli
 ) -> None:
     """`--yes` is said: only what the folder is may save it."""
     mine = stack_in(stacks / "mine")
@@ -159,94 +156,84 @@ def test_what_is_no_stack_survives(
     }
     before = everything(tmp_path)
 
-    code = main(["down", "--wipe", "--yes", *(word.format(**places) for word in given)])
-
-    assert code == USAGE
+    cli.error("down --wipe --yes", *(word.format(**places) for word in given))
     assert everything(tmp_path) == before
-    told = capsys.readouterr().err
-    assert "Traceback" not in told
-    assert len(told.splitlines()) == 3
 
 
 @pytest.mark.parametrize("name", ["", "..", "/", ".", "a/b"])
 def test_the_environment_names_no_other_folders_either(
-    stacks: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    stacks: Path, name: str, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     stack_in(stacks / "mine")
     before = everything(stacks.parent)
     monkeypatch.setenv("COORD_STACK_NAME", name)
 
-    assert main(["down", "--wipe", "--yes"]) == USAGE
+    cli("down --wipe --yes", code=USAGE)
     assert everything(stacks.parent) == before
 
 
 def test_a_name_of_the_environment_gives_way_to_a_folder(
-    stacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stacks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setenv("COORD_STACK_NAME", "mine")
     mine, other = stack_in(stacks / "mine"), stack_in(tmp_path / "other")
 
-    assert main(["down", "--wipe", "--yes", "--stack-folder", str(other)]) == OK
+    cli("down --wipe --yes --stack-folder", str(other))
     assert (mine.exists(), other.exists()) == (True, False)
 
 
-def test_in_a_pipe_nothing_is_wiped_without_a_word(
-    stacks: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_in_a_pipe_nothing_is_wiped_without_a_word(stacks: Path, cli: Cli) -> None:
     home = stack_in(stacks / "mine")
     before = everything(home)
 
-    assert main(["down", "--wipe", "--stack", "mine"]) == USAGE
-
+    assert cli.error("down --wipe --stack mine")[-1].endswith("Say --yes if it is meant.")
     assert everything(home) == before
-    assert capsys.readouterr().err.splitlines()[-1].endswith("Say --yes if it is meant.")
 
 
 @pytest.mark.parametrize(("typed", "code", "is_left"), [("y\n", OK, False), ("\n", FAILED, True)])
 def test_on_a_terminal_it_asks(
-    stacks: Path, typed: str, code: int, is_left: bool, monkeypatch: pytest.MonkeyPatch
+    stacks: Path, typed: str, code: int, is_left: bool, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr("sys.stdin", Terminal(typed))
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    at_a_terminal(monkeypatch, typed)
     home = stack_in(stacks / "mine")
 
-    assert main(["down", "--wipe", "--stack", "mine"]) == code
+    cli("down --wipe --stack mine", code=code)
     assert home.exists() == is_left
 
 
-def test_wiping_nothing_is_no_error_and_asks_nobody(stacks: Path) -> None:
-    """`make down WIPE=1` before the first start. A name that is mistyped is told in
-    test_messages.py."""
-    assert main(["down", "--wipe"]) == OK
+def test_wiping_nothing_is_no_error_and_asks_nobody(stacks: Path, cli: Cli) -> None:
+    """`make down WIPE=1` before the first start."""
+    cli("down --wipe")
 
 
-def test_a_wipe_that_was_cut_short_goes_on(stacks: Path) -> None:
+@pytest.mark.parametrize("option", ["--stack", "--stack-folder"])
+def test_no_stack_of_that_name_is_not_wiped(stacks: Path, option: str, cli: Cli) -> None:
+    """A script that mistyped the name believed that its data was gone."""
+    assert "typo" in "\n".join(cli.error("down --wipe --yes", option, "typo"))
+
+
+def test_a_wipe_that_was_cut_short_goes_on(stacks: Path, cli: Cli) -> None:
     """Ctrl-C while a large folder was deleted: what is left is still known to be a stack's."""
     home = stack_in(stacks / "mine")
     stack_folder._remove(home / "broker")
     stack_folder._remove(home / "tables")
 
-    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
+    cli("down --wipe --yes --stack mine")
     assert not home.exists()
 
 
 @pytest.mark.parametrize("given", [["--stack", ".."], ["--stack-folder", "{folder}"]])
 def test_no_stack_is_started_in_a_foreign_folder(
-    stacks: Path, tmp_path: Path, given: list[str], capsys: pytest.CaptureFixture[str]
+    stacks: Path, tmp_path: Path, given: list[str], cli: Cli
 ) -> None:
     """It would leave its files among others."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("years of work")
     before = everything(tmp_path)
 
-    assert main(["up", *(word.format(folder=tmp_path / "folder") for word in given)]) == USAGE
-
+    said = cli("up", *(word.format(folder=tmp_path / "folder") for word in given), code=USAGE).err
     assert everything(tmp_path) == before
-    assert "Starting" not in capsys.readouterr().err
+    assert "Starting" not in said
 
 
 @pytest.fixture
@@ -262,46 +249,43 @@ def theirs(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("command", "code"), [("down", OK), ("down --wipe --yes", USAGE)])
 def test_a_folder_with_our_names_and_no_state_is_not_touched(
-    theirs: Path, command: str, code: int, capsys: pytest.CaptureFixture[str]
+    theirs: Path, command: str, code: int, cli: Cli
 ) -> None:
     """A slip in --stack-folder. `tables` and `logs` are anybody's names: it once became a stack."""
     before = everything(theirs)
 
-    assert main([*command.split(), "--stack-folder", str(theirs)]) == code
-
+    told = cli(command, "--stack-folder", str(theirs), code=code).err
     assert everything(theirs) == before
     assert theirs.stat().st_mode & 0o777 == 0o755
-    told = capsys.readouterr().err
     assert "There is no stack in" in told or "This is no folder of a stack" in told
 
 
 @pytest.mark.parametrize("role", ["broker", "job"])
 def test_a_stack_whose_folder_was_deleted_is_ended_all_the_same(
-    tmp_path: Path, role: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, role: str, cli: Cli
 ) -> None:
     """`rm -rf` in place of `down --wipe`: broker and job ran on, and nothing named them."""
     folder = tmp_path / "gone"
     left = subprocess.Popen(["sleep", "600"], env=environment_of(folder, role))
 
-    assert main(["down", "--stack-folder", str(folder)]) == OK
-
+    said = cli("down --stack-folder", str(folder)).err
     assert left.wait(60) == -signal.SIGKILL
-    assert f"ended pid {left.pid}" in capsys.readouterr().err
+    assert f"ended pid {left.pid}" in said
     assert not folder.exists()
 
 
-def test_no_stack_is_started_among_files_of_our_names(theirs: Path) -> None:
+def test_no_stack_is_started_among_files_of_our_names(theirs: Path, cli: Cli) -> None:
     """`up` would have made them a stack's, and a later `down --wipe` deleted them."""
     before = everything(theirs)
 
-    assert main(["up", "--stack-folder", str(theirs)]) == USAGE
+    cli("up --stack-folder", str(theirs), code=USAGE)
 
     assert everything(theirs) == before
     assert theirs.stat().st_mode & 0o777 == 0o755
 
 
 def test_what_a_first_start_left_is_a_stack(
-    stacks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stacks: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """The network was away when the stack was started for the first time."""
 
@@ -310,15 +294,14 @@ def test_what_a_first_start_left_is_a_stack(
 
     monkeypatch.setattr("coordlib.local.stack.ensure_jars", without_network)
 
-    assert main(["up", "--stack", "mine"]) == USAGE
-    assert "No jars" in capsys.readouterr().err
+    assert "No jars" in cli("up --stack mine", code=USAGE).err
     assert stack_folder.read_state(stacks / "mine")
-    assert main(["down", "--wipe", "--yes", "--stack", "mine"]) == OK
+    cli("down --wipe --yes --stack mine")
     assert not (stacks / "mine").exists()
 
 
 def test_without_java_nothing_is_left(
-    stacks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stacks: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """It is asked for before anything is written."""
 
@@ -327,8 +310,7 @@ def test_without_java_nothing_is_left(
 
     monkeypatch.setattr("coordlib.local.stack.find_java", without_java)
 
-    assert main(["up", "--stack", "mine"]) == USAGE
-    assert "No Java" in capsys.readouterr().err
+    assert "No Java" in cli("up --stack mine", code=USAGE).err
     assert not (stacks / "mine").exists()
 
 

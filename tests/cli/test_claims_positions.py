@@ -1,4 +1,5 @@
-"""`coord claims set-position`: which offsets `--to-datetime` and `--shift-by` mean."""
+"""`coord claims`: which offsets `--to-datetime` and `--shift-by` mean, and how slots are named as
+their last sign grows old."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -9,12 +10,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from coordlib.cli.claims.admin import Target, _Aim, _since
+from coordlib.cli.claims.view import state_of
 from coordlib.client.kit import events
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka import clients
+from tests.core.claims.test_vectors import KEY, Topic, heartbeat
 
 PLACES = [events.TopicPartition("orders", number) for number in range(3)]
 BOUNDS = dict.fromkeys(PLACES, (0, 9_000))
+HI_S = 60  # of `__marshal`
 WHERE = cast("Any", SimpleNamespace(client=dict))
 
 
@@ -65,3 +69,28 @@ def test_a_position_that_is_not_known_is_not_shifted(capsys: pytest.CaptureFixtu
     assert "no position of them: orders:1." in capsys.readouterr().err
     with pytest.raises(SetupError):
         aim.over(WHERE, {PLACES[1]: None}, BOUNDS)
+
+
+# -- states of slots --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("age_s", "state"),
+    [
+        (HI_S - 1, "live"),
+        (HI_S, "aging"),
+        (2 * HI_S - 1, "aging"),
+        (2 * HI_S, "stale"),
+        (2 * HI_S + 1, "stale"),
+    ],
+)
+def test_a_claim_is_fresh_then_unknown_then_stale(age_s: int, state: str) -> None:
+    """Seed 003, with its bounds; nobody may claim it before the last of them."""
+    topic = Topic()
+    topic.say(heartbeat(1, "cl", 0))
+
+    topic.at(1 + age_s)
+
+    assert topic.world.clock_ms - topic.slot().heard_ms == age_s * 1_000
+    assert state_of(topic.world, "gr", topic.world.slots[KEY]) == state
+    assert (topic.owner() is None) == (state == "stale")
