@@ -48,7 +48,7 @@ def rows() -> list[str]:
 def test_a_topic_is_made_and_extended(shop: Shop, cli: Cli) -> None:
     counts = ["--partitions", "2", "--replication-factor", "3"]
     told = [
-        *cli("create-topic shop big", *counts, "--min-isr", "2", "--unclean").said,
+        *cli("create-topic shop big", *counts, "--min-isr", "3", "--unclean").said,
         *cli("create-partitions shop big --count 3").said,
         *cli("create-partitions shop big --count 4 --replica-assignment 3:1:2").said,
     ]
@@ -56,7 +56,7 @@ def test_a_topic_is_made_and_extended(shop: Shop, cli: Cli) -> None:
     assert rows() == ["big:0", "big:1", "big:2", "big:3", "orders:0"]
     assert row("big", 3).replicas == (3, 1, 2)
     topic = read_cluster({}, REACHED, "coord", "shop").seen.topics["big"]
-    assert (topic.partitions, topic.min_isr, topic.unclean) == (4, 2, True)
+    assert (topic.partitions, topic.min_isr, topic.unclean) == (4, 3, True)
 
 
 def test_a_topic_is_only_judged(shop: Shop, cli: Cli) -> None:
