@@ -162,7 +162,7 @@ class ReaderWorld(AssignedWorld):
         self.log.now_ms += round(for_s * 1000)
 
     def _log_bounds(
-        self, _admin: Any, places: list[Place], _timeout_s: float, on_denied: object
+        self, _admin: Any, places: list[Place], _timeout_s: float, **_: object
     ) -> dict[Place, Bounds | None]:
         self.looks_ms.append(self.log.now_ms)
         if self.looks_to_fail > 0:
