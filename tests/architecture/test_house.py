@@ -57,7 +57,7 @@ def test_no_test_replaces_the_clock_of_every_thread() -> None:
         if replaced.search(path.read_text())
     ]
 
-    assert found == [], "use tests/tools/own_time.py"
+    assert found == [], "use tests/kit/own_time.py"
 
 
 def test_banned_words_become_fewer() -> None:

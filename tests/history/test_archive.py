@@ -16,7 +16,7 @@ from coordlib.history.plan import Backlog
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, path_of
 from tests.history.rows import INCARNATION, KAFKA_SCHEMA, SOURCE, START_MS, Log, a_life_of_a_group
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,5 @@
 """A batch is committed to Kafka, its driver dies, and the next one judges it differently."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -14,6 +12,7 @@ from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
 from coordlib.job.sink import TransactionalSink
 from coordlib.kafka import topics
 from coordlib.local.broker import Broker
+from tests.kit.waiting import wait_until
 from tests.stack.wire import Wire
 
 if TYPE_CHECKING:
@@ -27,13 +26,6 @@ TODAY = CoordinatorConfig(group=GroupConfig(max_size=1, initial_rebalance_delay_
 
 class Killed(Exception):
     """Stands for SIGKILL between Kafka's commit and Spark's."""
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_its_outcome_is_taken_over(
@@ -62,7 +54,7 @@ def test_its_outcome_is_taken_over(
     def ended(coordinator: Coordinator) -> Exception | None:
         query = coordinator.query
         assert query is not None
-        wait_for(lambda: not query.isActive)
+        wait_until("it has ended", lambda: not query.isActive)
         coordinator.close()
         return coordinator.failure
 

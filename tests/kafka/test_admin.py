@@ -25,7 +25,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from coordlib.kafka.admin import EACH_MAX, KEPT_S, Admin
-from tests.tools import own_time
+from tests.kit import own_time
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker

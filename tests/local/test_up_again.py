@@ -13,7 +13,7 @@ from coordlib.local.broker import Broker
 from coordlib.local.job import Job
 from coordlib.local.processes import Program
 from coordlib.local.stack import Stack
-from tests.tools import own_time
+from tests.kit import own_time
 
 LAUNCHER = Program(1, 0.0)
 

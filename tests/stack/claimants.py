@@ -29,7 +29,7 @@ from coordlib.kafka.clients import open_admin
 from coordlib.kafka.coordination import require
 from coordlib.kafka.logs import Place
 from coordlib.kafka.reading import newest_by_key, read_to_end
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 
 TOPIC: Final = "__marshal.6s"
 HI_S: Final = 6.0

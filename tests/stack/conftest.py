@@ -1,7 +1,6 @@
 """One broker and one job for the ordinary tests; fault tests bring their own."""
 
 import gc
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import pytest
 
 from coordlib.local.broker import Broker
 from coordlib.local.stack import Stack
+from tests.kit.waiting import wait_until  # noqa: F401  # the stack tests' own name for it
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
 from tests.stack.newcomer import Newcomer
@@ -128,13 +128,6 @@ def start_job(own_stack: Stack) -> Callable[..., None]:
         own_stack.start_job((*JOB_ARGS, *extra, *arguments), **job)  # type: ignore[arg-type]
 
     return start
-
-
-def wait_until(what: str, is_true: Callable[[], bool], patience_s: float = 60.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not is_true():
-        assert time.monotonic() < deadline, f"{what}: not within {patience_s} s"
-        time.sleep(0.1)
 
 
 @pytest.fixture

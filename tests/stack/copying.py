@@ -15,7 +15,7 @@ from coordlib.client import CommittedReader
 from coordlib.client.transactions.committed import PartitionReader
 from coordlib.core.wire.data_headers import read_headers
 from coordlib.kafka.reading import read_to_end
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.processes import launch
 from tests.stack.wire import close
 

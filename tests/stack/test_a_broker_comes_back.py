@@ -17,7 +17,7 @@ from coordlib.kafka.clients import open_admin
 from coordlib.kafka.logs import Bounds, Place
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("own stack")]
 TOPIC = "coord.requests"

@@ -8,7 +8,7 @@ import pytest
 from coordlib.errors import CannotReach
 from coordlib.history.sql import query_tables
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import RawMember, Wire, settle
 
 pytestmark = pytest.mark.stack

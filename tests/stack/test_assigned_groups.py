@@ -12,7 +12,7 @@ from coordlib.client.groups.member import AssignedMember
 from coordlib.client.kit.requests import Timing
 from coordlib.history.sql import query_tables
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.crew import Crew, Place
 from tests.stack.flow import Flow
 from tests.stack.truths import read_twice

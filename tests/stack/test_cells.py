@@ -17,7 +17,8 @@ from coordlib.cli.main.main import main
 from coordlib.core.wire.envelope import shard_of
 from coordlib.job import crash
 from coordlib.local.stack import Stack
-from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.kit.waiting import wait_until
+from tests.stack.conftest import JOB_ARGS
 from tests.stack.test_transactions_by_coordinator import OFFSETS, Producer, committed, waits
 from tests.stack.truths import outputs_are_exactly_once
 from tests.stack.wire import RawMember, Wire, settle

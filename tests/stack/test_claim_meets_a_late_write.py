@@ -14,7 +14,7 @@ import pytest
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.spark.delta import How
 from coordlib.client.spark.delta_writes import Share
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,8 +19,9 @@ from coordlib.history.sql import query_tables
 from coordlib.job import crash
 from coordlib.kafka.coordination import create, create_coordination
 from coordlib.local.stack import Stack
+from tests.kit.waiting import wait_until
 from tests.stack.claimants import HI_S, PREFIX, TOPIC, Claimants
-from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.stack.conftest import JOB_ARGS
 from tests.stack.wire import RawMember, Wire, settle
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault]

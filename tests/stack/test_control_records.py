@@ -12,7 +12,7 @@ from coordlib.client.groups.member import AssignedMember
 from coordlib.client.kit.requests import Timing
 from coordlib.core.wire.envelope import shard_of
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import Wire
 
 pytestmark = pytest.mark.stack

@@ -7,7 +7,7 @@ import pytest
 
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.newcomer import RECORDS, Newcomer
 from tests.stack.processes import ROOT
 

@@ -23,7 +23,8 @@ from coordlib.errors import SetupError
 from coordlib.job import crash
 from coordlib.local.processes import belonging_to
 from coordlib.local.stack import Stack
-from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.kit.waiting import wait_until
+from tests.stack.conftest import JOB_ARGS
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
 from tests.stack.spark_crew import until_even

@@ -13,7 +13,7 @@ from coordlib.client.admin import Admin
 from coordlib.client.kit.fence import MemberFenced
 from coordlib.local.stack import Stack
 from coordlib.spark import group_batches
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import close
 
 if TYPE_CHECKING:

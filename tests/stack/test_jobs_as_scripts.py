@@ -17,7 +17,7 @@ from coordlib import exit_codes
 from coordlib.core.wire.topics import COORDINATION_TOPIC
 from coordlib.history.sql import query_tables
 from coordlib.kafka import coordination, topics
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import RawMember, Wire
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from coordlib.local.jars import ensure_jars
 from coordlib.local.processes import belonging_to
 from coordlib.local.progress import silent
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.cut import cut_log
 from tests.stack.wire import Wire
 

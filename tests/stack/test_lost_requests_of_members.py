@@ -28,7 +28,7 @@ from coordlib.client.kit import events as sg
 from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import CoordError
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.test_lost_requests import cut
 from tests.stack.wire import Wire
 

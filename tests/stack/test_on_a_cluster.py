@@ -15,8 +15,9 @@ from coordlib import exit_codes
 from coordlib.errors import SetupError
 from coordlib.local.broker import Broker
 from coordlib.local.stack import Stack
+from tests.kit.waiting import wait_until
 from tests.stack.clustered import READY_TIMEOUT_S, Probe, flags
-from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.stack.conftest import JOB_ARGS
 from tests.stack.truths import outputs_are_exactly_once
 from tests.stack.wire import RawMember, Wire, settle
 from tests.tools.standalone import Standalone

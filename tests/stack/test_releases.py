@@ -19,7 +19,7 @@ from coordlib.core.wire import claims as marshal
 from coordlib.core.wire.envelope import Refusal
 from coordlib.history.sql import query_tables
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import Wire
 from tests.tools.release import COORDINATION, RECORDS, clients_of, stack_of
 

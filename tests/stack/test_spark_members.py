@@ -21,7 +21,7 @@ from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.logs import Bounds, Place
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
 from tests.stack.spark_crew import (

@@ -18,7 +18,7 @@ from coordlib.errors import SetupError
 from coordlib.history.sql import query_tables
 from coordlib.kafka.reading import newest_by_key
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import Wire, close
 
 pytestmark = pytest.mark.fault

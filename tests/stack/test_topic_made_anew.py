@@ -20,7 +20,7 @@ from coordlib.client.claims import Marshaler
 from coordlib.core.wire import stored
 from coordlib.kafka.cluster import read_topic_ids
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import Wire, close
 
 pytestmark = pytest.mark.stack

@@ -11,7 +11,7 @@ from coordlib.core.wire.envelope import shard_of
 from coordlib.job import crash
 from coordlib.kafka.reading import newest_by_key
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import Wire
 
 #: In `make test` a client dies behind a decision: test_transactions_across_clusters.py.

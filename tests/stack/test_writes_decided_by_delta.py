@@ -26,7 +26,7 @@ from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.transactions.delta_commits import RETENTION, DeltaFiles, settle
 from coordlib.errors import AnotherTable, CannotReach, SetupError
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.disks import fill, small_disk
 from tests.stack.lake_member import TIMING, start_into
 from tests.stack.processes import launch

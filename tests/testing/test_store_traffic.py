@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from coordlib.demo.history import Happened, read
 from coordlib.errors import CoordError
 from examples.store.leader import Leader
 from tests.examples.fake_agents import TOPIC, World
+from tests.kit.waiting import wait_until
 from tests.stack.acts.store_traffic import Traffic
 from tests.stack.acts.store_witness import StoreWitness, StoreWitnessFile
 from tests.tools.checking import checkers, stores
@@ -42,13 +43,6 @@ def traffic_of(world: World) -> Traffic:
     return Traffic(world.folder / "clients.jsonl", TOPIC, 1, addresses)
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
-
-
 def history_of(world: World, traffic: Traffic) -> list[Happened]:
     """As the demo gathers it: of files alone."""
     found = read(world.folder / "clients.jsonl")
@@ -70,10 +64,10 @@ def test_what_is_written_down_keeps_every_promise(world: World) -> None:
         traffic.start()
         for leader in (2, 3):
             goal = traffic.acknowledged[0] + 5
-            until(lambda goal=goal: traffic.acknowledged[0] >= goal)
+            wait_until("it is acknowledged", lambda goal=goal: traffic.acknowledged[0] >= goal)
             world.lead(leader)
         goal = traffic.acknowledged[0] + 5
-        until(lambda: traffic.acknowledged[0] >= goal)
+        wait_until("it is acknowledged", lambda: traffic.acknowledged[0] >= goal)
         traffic.stop()
         traffic.read_everything()
     found = history_of(world, traffic)
@@ -97,9 +91,9 @@ def test_a_store_that_waits_for_nobody_is_found_out(
     monkeypatch.setattr(Leader, "_send", sends_nothing)
     with traffic_of(world) as traffic:
         traffic.start()
-        until(lambda: traffic.acknowledged[0] >= 5)
+        wait_until("it is acknowledged", lambda: traffic.acknowledged[0] >= 5)
         world.lead(2)
-        until(lambda: traffic.acknowledged[0] >= 10)
+        wait_until("it is acknowledged", lambda: traffic.acknowledged[0] >= 10)
         traffic.stop()
         traffic.read_everything()
 
@@ -112,10 +106,10 @@ def test_a_put_at_one_leader_alone_waits_for_its_answer(world: World) -> None:
     with traffic_of(world) as traffic:
         world.agent(3).is_fenced = True
         key = traffic.wait_at(world.stores[1].address, 0)
-        until(lambda: bool(world.log(2)))
+        wait_until("it is in the log", lambda: bool(world.log(2)))
         assert traffic.happened == []
         world.lead(2)
-        until(lambda: bool(traffic.happened))
+        wait_until("something happens", lambda: bool(traffic.happened))
         traffic.stop()
 
     (waited,) = traffic.happened
@@ -128,7 +122,7 @@ def test_a_client_that_fails_is_told_of(world: World, monkeypatch: pytest.Monkey
     with traffic_of(world) as traffic:
         traffic.start()
         with pytest.raises(CoordError, match="A client of the store failed"):
-            until(lambda: traffic.check() or False)
+            wait_until("it fails", lambda: traffic.check() or False)
 
 
 def test_a_stores_file_says_what_it_leads(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from coordlib.core.wire import api
 from coordlib.errors import CoordError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.controller.world import CLUSTER, T0, TIMING, World
+from tests.kit.waiting import wait_until
 from tests.tools import clusters as c
 from tests.tools.background import judged
 
@@ -34,13 +35,6 @@ def agent(log: FakeLog, broker: int = 1, **more: Any) -> BrokerAgent:
     return BrokerAgent(CLUSTER, broker=broker, **fields)
 
 
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60  # many tests may run beside
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def left(log: FakeLog) -> list[api.LeaveGroup]:
     written = [each for batch in log.batches for each in batch]
     return [each for each in written if isinstance(each, api.LeaveGroup)]
@@ -51,14 +45,14 @@ def test_the_end_of_the_block_lets_others_lead_first(log: FakeLog) -> None:
     told: list[Any] = []
     with agent(log, 2) as other:
         other.ready()
-        until(lambda: other.poll() and other.state == "Active")
+        wait_until("it is Active", lambda: other.poll() and other.state == "Active")
         with agent(log, 1, on_resign=told.append, on_fenced=told.append) as one:
             one.ready()
-            until(lambda: one.poll() and one.state == "Active")
+            wait_until("it is Active", lambda: one.poll() and one.state == "Active")
             log.append(0, c.create(c.new_topic("t", assignment=[(1, 2)]), group=CLUSTER))
-            until(lambda: one.poll() and one.may_lead("t", 0))
+            wait_until("it leads", lambda: one.poll() and one.may_lead("t", 0))
         assert told == [(T0,), "closed"]
-        until(lambda: other.poll() and other.may_lead("t", 0))
+        wait_until("it leads", lambda: other.poll() and other.may_lead("t", 0))
     assert len(left(log)) == 2
 
 
@@ -66,9 +60,9 @@ def test_a_broker_that_leads_alone_leads_to_the_end(log: FakeLog) -> None:
     told: list[Any] = []
     with agent(log, on_resign=told.append, on_fenced=told.append) as one:
         one.ready()
-        until(lambda: one.poll() and one.state == "Active")
+        wait_until("it is Active", lambda: one.poll() and one.state == "Active")
         log.append(0, c.create(c.new_topic("t", assignment=[(1,)]), group=CLUSTER))
-        until(lambda: one.poll() and one.may_lead("t", 0))
+        wait_until("it leads", lambda: one.poll() and one.may_lead("t", 0))
         begun_s = time.monotonic()
     assert told == ["closed"]
     assert time.monotonic() - begun_s < STOP_TIMEOUT_S
@@ -78,7 +72,7 @@ def test_a_stop_of_another_thread_ends_the_loop(log: FakeLog) -> None:
     """A signal handler."""
     with agent(log) as one:
         one.ready()
-        until(lambda: one.poll() and one.state == "Active")
+        wait_until("it is Active", lambda: one.poll() and one.state == "Active")
         threading.Timer(0.1, one.stop).start()
         while one.poll(1.0):
             pass
@@ -88,7 +82,7 @@ def test_a_stop_of_another_thread_ends_the_loop(log: FakeLog) -> None:
 def test_a_job_that_is_away_holds_up_the_end_for_the_time_that_is_given(log: FakeLog) -> None:
     with agent(log) as one:
         one.ready()
-        until(lambda: one.poll() and one.state == "Active")
+        wait_until("it is Active", lambda: one.poll() and one.state == "Active")
         log.job_is_up = False
         begun_s = time.monotonic()
         one.close(timeout_s=0.3)
@@ -209,16 +203,16 @@ def test_what_notes_the_end_of_a_change_finds_the_agent_free(log: FakeLog, end: 
 
     with agent(log) as one:
         one.ready()
-        until(lambda: one.poll() and one.state == "Active")
+        wait_until("it is Active", lambda: one.poll() and one.state == "Active")
         log.append(0, c.create(c.new_topic("t", assignment=[(1,)]), group=CLUSTER))
-        until(lambda: one.poll() and one.may_lead("t", 0))
+        wait_until("it leads", lambda: one.poll() and one.may_lead("t", 0))
         log.job_is_up = end == "answered"
         one.alter_isr("t", 0, {}).add_done_callback(note)
         if end == "failed":
             one.fail(ZeroDivisionError("a defect"))
         elif end == "closed":
             one.close(timeout_s=0)
-        until(lambda: seen)
+        wait_until("it is seen", lambda: seen)
 
     assert seen == [True]
 

@@ -17,7 +17,7 @@ from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS, RETRY_BACKOFF_MS
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import Program
 from tests.client.transactions.data import PATIENCE_S
-from tests.tools import own_time
+from tests.kit import own_time
 
 GROUP = "orders"
 FENCED = KafkaException(KafkaError(KafkaError._FENCED, "newer", True, False, False))

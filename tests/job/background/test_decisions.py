@@ -1,6 +1,5 @@
 """How the driver finds out how users' transactions ended, and what it must never conclude."""
 
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from coordlib.job.background.decisions import (
 )
 from coordlib.job.background.loop import HealthReport
 from coordlib.job.main.coordinator import Coordinator, CoordinatorOptions
+from tests.kit.waiting import wait_until
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 
@@ -360,17 +360,10 @@ def test_a_broker_that_is_away_ends_nothing() -> None:
     watch.watch.learn([status(0, 0)])
     watch.cluster.fault = TimeoutError("late")
     watch.watch.start()
-    until(lambda: watch.cluster.questions > 0)
+    wait_until("it has asked", lambda: watch.cluster.questions > 0)
 
     watch.watch.check()
     watch.cluster.fault = None
-    until(lambda: bool(watch.cluster.written))
+    wait_until("it has written", lambda: bool(watch.cluster.written))
     watch.watch.stop()
     watch.watch.check()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

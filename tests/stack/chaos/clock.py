@@ -17,7 +17,7 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from coordlib.local.broker import Broker
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 
 #: In it, every record bears the broker's own time.
 TOPIC: Final = "clock"

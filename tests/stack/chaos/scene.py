@@ -20,7 +20,8 @@ from coordlib.job import crash
 from coordlib.local.job import READY_TIMEOUT_S
 from coordlib.local.processes import Program, belonging_to
 from coordlib.local.stack import Stack
-from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.kit.waiting import wait_until
+from tests.stack.conftest import JOB_ARGS
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
 from tests.stack.lists import Lists, fetched, history_of

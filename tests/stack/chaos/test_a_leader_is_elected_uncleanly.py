@@ -25,7 +25,7 @@ from coordlib.core.wire import api
 from coordlib.local.broker import Broker
 from coordlib.local.jars import ensure_jars
 from coordlib.local.progress import silent
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
 PATIENCE_S = 300.0

@@ -17,6 +17,7 @@ from coordlib.local.progress import to_stderr
 from coordlib.local.stack import Stack
 from examples.store.server import CLUSTER
 from examples.store.wire import UNKNOWN
+from tests.kit.waiting import wait_until
 from tests.stack.acts import HISTORY_TIMEOUT_S, claims_act, claims_course, transactions_act
 from tests.stack.acts.brokers_course import Course, Stores, partition_of, store_of
 from tests.stack.acts.brokers_facts import ClusterHistory, Row
@@ -24,7 +25,6 @@ from tests.stack.acts.claims_verdict import ClaimsFacts
 from tests.stack.acts.claims_verdict import judge as judge_claims
 from tests.stack.acts.store_witness import StoreWitness
 from tests.stack.chaos.conftest import Tell
-from tests.stack.conftest import wait_until
 from tests.stack.recorded import HISTORY
 from tests.tools.checking import stores
 

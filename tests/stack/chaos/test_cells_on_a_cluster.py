@@ -10,10 +10,11 @@ import pytest
 
 from coordlib.local.processes import Program
 from coordlib.local.stack import Stack
+from tests.kit.waiting import wait_until
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import MEMBER, TOLD
 from tests.stack.clustered import PATIENCE_S, READY_TIMEOUT_S, confs, flags
-from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.stack.conftest import JOB_ARGS
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
 from tests.stack.test_cells import HIGH, LOW, status

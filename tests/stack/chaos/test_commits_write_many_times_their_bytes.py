@@ -15,7 +15,7 @@ from coordlib.errors import SetupError
 from coordlib.installation import conf_file
 from coordlib.local.stack import Stack
 from coordlib.local.submission import read_properties
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.truths import outputs_are_exactly_once
 from tests.stack.wire import RawMember, Wire, settle
 

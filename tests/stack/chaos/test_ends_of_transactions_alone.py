@@ -11,7 +11,7 @@ from coordlib.cli.main.main import main
 from coordlib.core.wire import codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import Wire
 from tests.tools import driving
 

@@ -12,7 +12,8 @@ import pytest
 from coordlib.job import crash
 from coordlib.job.checkpoint import Ended
 from coordlib.local.stack import Stack
-from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.kit.waiting import wait_until
+from tests.stack.conftest import JOB_ARGS
 from tests.stack.wire import RawMember, Wire, settle
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]

@@ -16,7 +16,7 @@ from coordlib import limits
 from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import SetupError
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.truths import outputs_are_exactly_once
 from tests.stack.wire import RawMember, Wire, settle
 

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from coordlib.core.wire.envelope import shard_of
 from coordlib.errors import SetupError
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.truths import outputs_are_exactly_once
 from tests.stack.wire import RawMember, Wire, settle
 

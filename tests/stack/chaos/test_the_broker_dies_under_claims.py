@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from coordlib.local.stack import Stack
+from tests.kit.waiting import wait_until
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import supervised
 from tests.stack.claimants import Claimants
 from tests.stack.claimers import COORDINATION, HI_S, Claimer, Claimers
-from tests.stack.conftest import wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]
 

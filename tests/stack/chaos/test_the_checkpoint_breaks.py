@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 
 from coordlib.history.sql import query_tables
+from tests.kit.waiting import wait_until
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import GROUP, Scene
-from tests.stack.conftest import wait_until
 from tests.stack.disks import fill, small_disk
 from tests.stack.truths import committed
 from tests.stack.wire import RawMember, settle

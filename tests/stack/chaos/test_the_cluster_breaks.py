@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from coordlib.local.stack import Stack
+from tests.kit.waiting import wait_until
 from tests.stack.chaos.conftest import Tell
 from tests.stack.clustered import ClusterScene, Probe
-from tests.stack.conftest import wait_until
 from tests.tools.standalone import Standalone
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]

@@ -14,8 +14,8 @@ import pytest
 from coordlib.local.processes import belonging_to, environment_of, free_ports, is_answering
 from coordlib.local.stack import Stack
 from tests.architecture.test_tidy import ROOT
+from tests.kit.waiting import wait_until
 from tests.stack.cluster_page import blocks, commands
-from tests.stack.conftest import wait_until
 from tests.stack.wire import RawMember, Wire
 
 pytestmark = [pytest.mark.stack, pytest.mark.fault, pytest.mark.chaos]

@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 
 from coordlib.job import crash
+from tests.kit.waiting import wait_until
 from tests.stack.chaos.conftest import Tell
 from tests.stack.chaos.scene import SESSION_MS, Scene, sleep_for_ms
-from tests.stack.conftest import wait_until
 from tests.stack.copying import Copying
 from tests.stack.lists import Lists
 

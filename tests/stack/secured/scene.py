@@ -1,7 +1,6 @@
 """What each role does, as far as it asks brokers for something, by the code that does it."""
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from coordlib.kafka.roles import Right, Role, options_of, rights
 from coordlib.kafka.transactions import fence
 from coordlib.local.home import write_private
 from coordlib.local.stack import Stack
+from tests.kit.waiting import wait_until
 from tests.stack.secured.principals import Principals
 
 #: The topic that members share, and a prefix at which no job runs.
@@ -160,7 +160,10 @@ def _member(scene: Scene, options: Options) -> None:
     config = {**options, "group.id": f"{GROUP}-{next(_numbers)}", "auto.offset.reset": "earliest"}
     with CoordinatedConsumer({**config, "session.timeout.ms": 9_000}) as consumer:
         consumer.subscribe([TOPIC])
-        _until(lambda: (got := consumer.poll(1.0)) is not None and got.error() is None)
+        wait_until(
+            "a record is read",
+            lambda: (got := consumer.poll(1.0)) is not None and got.error() is None,
+        )
         consumer.commit()
         for decider in (KAFKA, COORDINATOR):
             copy(consumer, options, decider, f"{COPYING}{next(_numbers)}")
@@ -178,7 +181,7 @@ def copy(consumer: CoordinatedConsumer, options: Options, decider: str, name: st
                 found.extend(m for m in consumer.consume(1, 1.0) if m.error() is None)
                 return bool(found)
 
-            _until(reads)
+            wait_until("records are read", reads)
             producer.produce(OUTPUT, found[0].value())
 
 
@@ -196,7 +199,7 @@ def open_broker(options: Options, prefix: str, *, broker: int) -> Iterator[Broke
         CLUSTER, options, prefix=prefix, broker=broker, endpoints=endpoints, stop_timeout_s=5.0
     ) as agent:
         agent.ready()
-        _until(lambda: agent.poll(0.5) and agent.state == "Active")
+        wait_until("it is Active", lambda: agent.poll(0.5) and agent.state == "Active")
         yield agent
 
 
@@ -248,7 +251,7 @@ def _decided(scene: Scene) -> str:
         producer = {"producer_id": given.producer_id, "epoch": given.epoch}
         ask(api.AddPartitionsToTxn, **producer, partitions=rows)
         ask(api.EndTxn, **producer, result=COMMIT)
-    _until(lambda: _has_unwritten(servers, scene.stack.prefix, name))
+    wait_until("markers are missing", lambda: _has_unwritten(servers, scene.stack.prefix, name))
     return name
 
 
@@ -287,7 +290,7 @@ def _claimant(scene: Scene, options: Options) -> None:
             messages.extend(consumer.consume(1, 1.0))
             return bool(messages) and messages[-1].error() is None
 
-        _until(reads)
+        wait_until("records are read", reads)
         consumer.commit(messages[-1])
         consumer.flush(20)
     survey = Survey(options, COORDINATION, scene.stack.prefix)
@@ -307,13 +310,7 @@ def delete_topic(options: Options, topic: str) -> None:
     admin = AdminClient(dict(options))
     if topic in admin.list_topics(timeout=20).topics:
         admin.delete_topics([topic])[topic].result(20)
-    _until(lambda: topic not in admin.list_topics(timeout=20).topics)
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen"
+    wait_until("it is gone", lambda: topic not in admin.list_topics(timeout=20).topics)
 
 
 _WORKS: Final[dict[Role, Callable[[Scene, Options], None]]] = {

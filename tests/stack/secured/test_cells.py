@@ -15,7 +15,8 @@ from coordlib.errors import NotAllowed
 from coordlib.kafka import topics
 from coordlib.kafka.roles import Kind, Operation, Right, Role, rights
 from coordlib.local.stack import Stack
-from tests.stack.conftest import JOB_ARGS, wait_until
+from tests.kit.waiting import wait_until
+from tests.stack.conftest import JOB_ARGS
 from tests.stack.secured.scene import (
     COPYING,
     OUTPUT,

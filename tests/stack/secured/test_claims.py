@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -12,6 +12,7 @@ from coordlib.errors import NotAllowed
 from coordlib.kafka.acls import grant, withdraw
 from coordlib.kafka.roles import Kind, Operation, Right, Role, rights
 from coordlib.local.stack import Stack
+from tests.kit.waiting import wait_until
 from tests.stack.secured.scene import CLAIMING, COORDINATION, TOPIC, Options, Scene
 
 pytestmark = pytest.mark.stack
@@ -19,13 +20,6 @@ pytestmark = pytest.mark.stack
 READING = Right(Kind.TOPIC, COORDINATION, Operation.READ)
 SNAPSHOTS = Right(Kind.TOPIC, "coord.claims.snapshots", Operation.READ)
 GROUPS = Right(Kind.GROUP, CLAIMING, Operation.READ, is_prefix=True)
-
-
-def until(what: str, is_so: Callable[[], object], patience_s: float = 120.0) -> None:
-    deadline = time.monotonic() + patience_s
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 @contextmanager
@@ -43,11 +37,11 @@ def test_a_secured_stack_follows_claims_with_the_rights_of_its_job(
     secured_stack: Stack, scene: Scene
 ) -> None:
     """`coord up --secure --claims`: it was refused, since no role had a right for claims."""
-    until("claims run", lambda: (told(secured_stack) or {}).get("state") == "running")
+    wait_until("claims run", lambda: (told(secured_stack) or {}).get("state") == "running")
     before = int((told(secured_stack) or {})["outputs"])
     with claiming(scene.lacking(Role.CLAIMANT, None), "followed") as consumer:
-        until("a claim", lambda: (consumer.poll(0.1), consumer.claims())[1])
-    until("history", lambda: int((told(secured_stack) or {})["outputs"]) > before)
+        wait_until("a claim", lambda: (consumer.poll(0.1), consumer.claims())[1])
+    wait_until("history", lambda: int((told(secured_stack) or {})["outputs"]) > before)
 
     # As the operator of a local stack does: his role has rows for its coordination topic.
     operator = dict(secured_stack.client(str(Role.OPERATOR)))
@@ -65,7 +59,7 @@ def test_who_may_not_read_snapshots_begins_without_them_and_says_so_once(
 ) -> None:
     """A job that was added later must not stop clients that nobody has told of it."""
     with claiming(scene.lacking(Role.CLAIMANT, SNAPSHOTS), "plain") as consumer:
-        until("a claim", lambda: (consumer.poll(0.1), consumer.claims())[1])
+        wait_until("a claim", lambda: (consumer.poll(0.1), consumer.claims())[1])
 
     warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert len([each for each in warned if str(SNAPSHOTS) in each]) == 1
@@ -87,7 +81,7 @@ def test_a_copy_that_is_refused_is_told_and_work_goes_on(
                 read.append(message.offset())
             return len(read)
 
-        until("records", lambda: work() > 1)
+        wait_until("records", lambda: work() > 1)
         withdraw(secured_broker.client(), principal, [GROUPS])
 
         def is_told() -> bool:
@@ -95,7 +89,7 @@ def test_a_copy_that_is_refused_is_told_and_work_goes_on(
             time.sleep(0.5)  # the records last until a copy comes behind the withdrawal
             return any("are not copied to Kafka's group" in r.getMessage() for r in caplog.records)
 
-        until("a warning", is_told)
+        wait_until("a warning", is_told)
         assert consumer.claims(), "the claims are not its fault"
 
 
@@ -108,7 +102,7 @@ def test_a_right_that_is_taken_from_the_query_and_given_back(
     It may still describe the topic, so the query fails when there is something to read.
     """
     job = f"User:{Role.JOB}"
-    until("claims run", lambda: (told(secured_stack) or {}).get("state") == "running")
+    wait_until("claims run", lambda: (told(secured_stack) or {}).get("state") == "running")
     withdraw(secured_stack.client(), job, [READING])
     try:
 
@@ -122,12 +116,12 @@ def test_a_right_that_is_taken_from_the_query_and_given_back(
                 consumer.poll(0.1)
                 return "A right is missing: Read on" in trouble()
 
-            until("claims fail", is_refused, 180)
+            wait_until("claims fail", is_refused, 180)
         assert COORDINATION in trouble()
     finally:
         grant(secured_stack.client(), job, [READING])
-    until("claims run", lambda: (told(secured_stack) or {}).get("state") == "running", 180)
-    until("no trouble", lambda: not trouble())
+    wait_until("claims run", lambda: (told(secured_stack) or {}).get("state") == "running", 180)
+    wait_until("no trouble", lambda: not trouble())
 
 
 @pytest.mark.parametrize("right", [READING], ids=str)
@@ -138,7 +132,7 @@ def test_a_right_that_is_taken_from_a_consumer_is_told(
     somebody = scene.lacking(Role.CLAIMANT, None)
     principal = f"User:{somebody['sasl.username']}"
     with claiming(somebody, "reading") as consumer:
-        until("a claim", lambda: (consumer.poll(0.1), consumer.claims())[1])
+        wait_until("a claim", lambda: (consumer.poll(0.1), consumer.claims())[1])
         withdraw(secured_broker.client(), principal, [right])
 
         def poll() -> bool:
@@ -146,7 +140,7 @@ def test_a_right_that_is_taken_from_a_consumer_is_told(
             return False
 
         with pytest.raises(NotAllowed, match="Read on the topic") as refused:
-            until("a refusal", poll, 60)
+            wait_until("a refusal", poll, 60)
     assert COORDINATION in str(refused.value)
 
 
