@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -66,19 +67,50 @@ def pytest_unconfigure(config: pytest.Config) -> None:
                 process.kill()
 
 
+#: Those that run in one process each, in the order in which they begin: the longest first. Behind
+#: them come simulated worlds, and then all others, which keep every process busy to the end.
+CHAINS = (
+    *("shared_stack", "spark", "own stack", "spark of streams"),
+    *("secured_broker", "demo", "broker"),
+)
+#: Tests of a name of a file that are given to a process at once: one by one, the controller would
+#: look through all that a process has had for each of 15,000. Simulated worlds take seconds each.
+AT_ONCE = 8
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in its own hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What shares a broker, a job or a Spark runs in one process: there is one of each. Of Sparks
     there are two, as their tests would be the longest chain by far."""
+    seen, rank = Counter[str](), dict[pytest.Item, int]()
     for item in items:
         if item.get_closest_marker("stack") or item.get_closest_marker("fault"):
-            used = set(getattr(item, "fixturenames", ()))
-            own = "demo" if "demo" in item.path.name else "own stack"
-            fixtures = ("secured_broker", "shared_stack", "spark", "broker")
-            shared = next((each for each in fixtures if each in used), own)
-            if shared == "spark" and "history" not in item.path.parts:
-                shared = "spark of streams"
-            item.add_marker(pytest.mark.xdist_group(shared))
+            chain = _chain(item)
+            item.add_marker(pytest.mark.xdist_group(chain))
+            rank[item] = CHAINS.index(chain)
+        elif "simulation" in item.path.parts:
+            rank[item] = len(CHAINS)
+        else:
+            name = item.path.stem
+            item.add_marker(pytest.mark.xdist_group(f"{name}:{seen[name] // AT_ONCE}"))
+            seen[name] += 1
+    if _goes_in_groups(config):
+        items.sort(key=lambda item: rank.get(item, len(CHAINS) + 1))
+
+
+def _chain(item: pytest.Item) -> str:
+    used = set(getattr(item, "fixturenames", ()))
+    own = "demo" if "demo" in item.path.name else "own stack"
+    fixtures = ("secured_broker", "shared_stack", "spark", "broker")
+    shared = next((each for each in fixtures if each in used), own)
+    if shared == "spark" and "history" not in item.path.parts:
+        return "spark of streams"
+    return shared
+
+
+def _goes_in_groups(config: pytest.Config) -> bool:
+    """Whether this is one of several processes, and each group comes in one piece."""
+    return hasattr(config, "workerinput") and bool(config.getoption("loadgroup", default=False))
 
 
 #: Fixtures with processes that take a good part of a core also when nobody asks them anything.
@@ -89,8 +121,7 @@ BUSY_WHEN_IDLE = ("shared_stack", "secured_broker", "broker")
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """Brokers and jobs end with the last test of their group, and not with the run. Only where each
     group comes in one piece: a process that runs all tests goes file by file."""
-    config = item.config
-    if not (hasattr(config, "workerinput") and config.getoption("loadgroup", default=False)):
+    if not _goes_in_groups(item.config):
         return
     if nextitem is not None and _groups(nextitem) == _groups(item):
         return
