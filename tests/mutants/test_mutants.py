@@ -19,7 +19,7 @@ from tests.tools.mutants import (
     mutants,
     read,
 )
-from tests.tools.simulation.claims.plan import KINDS as CLAIMS_KINDS
+from tests.tools.simulation.claims.kinds import KINDS as CLAIMS_KINDS
 from tests.tools.simulation.kinds import KINDS
 
 KEPT = mutants()

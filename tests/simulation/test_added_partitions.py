@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.tools.simulation import driver_io, plan, run
-from tests.tools.simulation.broker_faults import INPUTS
+from tests.tools.simulation import drawing, driver_io, run
+from tests.tools.simulation.job_faults import INPUTS
 from tests.tools.simulation.world import PREFIX, World
 
 KIND = "partition-added"
@@ -13,7 +13,7 @@ KIND = "partition-added"
 
 def test_they_are_not_read_and_nothing_else_changes() -> None:
     """INV-115: a job over all shards ended at the first record there, and no start helped."""
-    world = World(plan.draw(0, (KIND, KIND)))
+    world = World(drawing.draw(0, (KIND, KIND)))
 
     assert run.run_in(world).violation is None
     topics = (f"{PREFIX}.{name}" for name in INPUTS)
@@ -25,14 +25,14 @@ def test_a_job_that_subscribes_to_its_topics_is_seen(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         driver_io, "chosen", lambda inputs, _: {"subscribe": ",".join(inputs.values())}
     )
-    world = World(plan.draw(0, (KIND, KIND)))
+    world = World(drawing.draw(0, (KIND, KIND)))
 
     assert run.run_in(world).violation is not None
 
 
 def test_what_is_read_is_what_the_source_is_told() -> None:
     """The simulated source follows the job's own option."""
-    world = World(plan.draw(0, (KIND,)))
+    world = World(drawing.draw(0, (KIND,)))
     world.cluster.grow(f"{PREFIX}.requests")
     pipeline = world.engine.pipeline
     shards = range(world.plan.shards)

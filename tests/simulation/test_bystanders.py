@@ -11,19 +11,20 @@ from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.wire import api
 from tests.simulation.test_checks import assert_breaks, edit
 from tests.tools.driving import Conversation, commit, describe, join
-from tests.tools.simulation import bystanders, checks, one_fold, plan
+from tests.tools.simulation import bystanders, checks, drawing, one_fold, plan
 from tests.tools.simulation.cluster import Outcome, Record, Transaction
 from tests.tools.simulation.crowds import CROWD
 from tests.tools.simulation.evidence import Asked, Evidence, Told
-from tests.tools.simulation.faults import bring
+from tests.tools.simulation.kinds import KINDS
+from tests.tools.simulation.lasting import bring
 from tests.tools.simulation.plan import Fault
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.run import play
-from tests.tools.simulation.sometimes import count_sometimes
+from tests.tools.simulation.situations import count_sometimes
 from tests.tools.simulation.wishes import Wish
 from tests.tools.simulation.world import GROUP, PREFIX, World
 
-CALM = replace(plan.draw(0, kind=plan.CLASSIC), faults=(), shards=1, broker_skew_ms=0)
+CALM = replace(drawing.draw(0, kind=plan.CLASSIC), faults=(), shards=1, broker_skew_ms=0)
 NOW_MS = 50_000
 
 
@@ -237,7 +238,7 @@ def test_another_group_of_the_shard_is_held_to_the_same_promises() -> None:
     with quiet_logs():
         found.start_driver(0)
         readers = found.start_program()
-        bring(found, found.plan.faults[0])
+        bring(found, found.plan.faults[0], KINDS[found.plan.faults[0].kind].begin)
         found.scheduler.run(40_000, found.check)
     (team,) = found.company
     first, second = [each for each in team.living if each.may_act_on()][:2]

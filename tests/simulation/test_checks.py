@@ -10,7 +10,7 @@ import pytest
 
 from coordlib.core.groups.protocol import COMMITS
 from coordlib.core.wire import api
-from tests.tools.simulation import checks, commits, one_fold, plan
+from tests.tools.simulation import checks, commits, drawing, one_fold, plan
 from tests.tools.simulation.cluster import Record
 from tests.tools.simulation.evidence import Asked
 from tests.tools.simulation.quiet import quiet_logs
@@ -29,7 +29,7 @@ def peaceful() -> World:
 
 @cache
 def _plan() -> plan.Plan:
-    found = (plan.draw(seed, kind=plan.CLASSIC) for seed in range(1_000))
+    found = (drawing.draw(seed, kind=plan.CLASSIC) for seed in range(1_000))
     return next(
         each
         for each in found

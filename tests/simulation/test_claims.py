@@ -15,9 +15,9 @@ from coordlib.client.kit.events import TopicPartition
 from coordlib.core.claims.slots import Slots
 from coordlib.core.wire import claims
 from tests.tools.simulation.campaign import CLAIMS, campaign, shrink
-from tests.tools.simulation.claims import plan
+from tests.tools.simulation.claims import kinds
+from tests.tools.simulation.claims.kinds import JOB_KINDS, KINDS, draw
 from tests.tools.simulation.claims.logs import cut
-from tests.tools.simulation.claims.plan import JOB_KINDS, KINDS, draw
 from tests.tools.simulation.claims.run import run, run_in, run_seed
 from tests.tools.simulation.claims.world import GROUP, ClaimsWorld, beginnings_of
 from tests.tools.simulation.scheduler import Process
@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
 DIGEST = """
 import hashlib, sys
 from tests.tools.one_mutant import digest_of
-from tests.tools.simulation.claims.plan import draw
+from tests.tools.simulation.claims.kinds import draw
 from tests.tools.simulation.claims.run import run_in
 from tests.tools.simulation.claims.world import ClaimsWorld
 from tests.tools.simulation.quiet import quiet_logs
@@ -273,7 +273,7 @@ class _Claim:
 
 def test_seeds_draw_every_kind() -> None:
     """A kind that no seed draws is never tried."""
-    drawn = {fault.kind for seed in range(300) for fault in plan.draw(seed).faults}
+    drawn = {fault.kind for seed in range(300) for fault in kinds.draw(seed).faults}
 
     assert drawn == set(KINDS)
 

@@ -9,13 +9,13 @@ import pytest
 
 from coordlib.core.wire import api
 from tests.simulation.as_they_were import drawn
-from tests.tools.simulation import plan, run
+from tests.tools.simulation import drawing, plan, run
 from tests.tools.simulation.cluster import Cluster, Outcome
 from tests.tools.simulation.evidence import Asked
 from tests.tools.simulation.kinds import COPIER_KINDS
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.scheduler import Clock, Gone, Process, Scheduler
-from tests.tools.simulation.transactions import sometimes
+from tests.tools.simulation.situations import OF_COPIERS
 from tests.tools.simulation.transactions.checks import UNSTABLE, Waiting
 from tests.tools.simulation.transactions.fibers import Fiber
 from tests.tools.simulation.violation import Violation
@@ -32,8 +32,8 @@ def test_some_seeds_have_copiers_and_the_others_are_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Known bugs of groups and stores are found by the seeds that their headers name."""
-    named = [plan.draw(seed, kind=plan.CLASSIC) for seed in range(400)]
-    monkeypatch.setattr(plan, "_with_couriers", lambda drawn: drawn)
+    named = [drawing.draw(seed, kind=plan.CLASSIC) for seed in range(400)]
+    monkeypatch.setattr(drawing, "_with_couriers", lambda drawn: drawn)
     with_them = drawn(monkeypatch, "_with_copiers", COPIER_KINDS, copiers=0)
 
     assert 0.05 < sum(each.copiers > 0 for each in with_them) / 400 < 0.2
@@ -42,7 +42,7 @@ def test_some_seeds_have_copiers_and_the_others_are_as_they_were(
 
 def test_faults_of_copiers_bring_copiers() -> None:
     """`--fault copier-killed` draws from that kind only."""
-    drawn = plan.draw(5, ("copier-killed", "copier-killed"))
+    drawn = drawing.draw(5, ("copier-killed", "copier-killed"))
 
     assert drawn.copiers in (2, 3)
     assert {fault.kind for fault in drawn.faults} == {"copier-killed"}
@@ -73,7 +73,7 @@ def test_copiers_and_tellers_come_through() -> None:
     """
     met: Counter[str] = Counter()
     for seed in (14, 40, 58, 60):
-        world = World(replace(plan.draw(seed, FAULTS * 3), **SMALL, shards=2))
+        world = World(replace(drawing.draw(seed, FAULTS * 3), **SMALL, shards=2))
         with quiet_logs():
             outcome = run.run_in(world)
 
@@ -81,7 +81,7 @@ def test_copiers_and_tellers_come_through() -> None:
         met.update(outcome.sometimes)
         assert world.copying is not None
         assert all(copier.fiber.is_over for copier in world.copying.processes)
-    assert set(sometimes.SITUATIONS) >= MET
+    assert OF_COPIERS.keys() >= MET
     assert [name for name in MET if not met[name]] == []
 
 

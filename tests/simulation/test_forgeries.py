@@ -14,9 +14,11 @@ from coordlib.testing.signing import stand_in
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.simulation import forgeries, signed_worlds, signing
 from tests.tools.simulation.checks import evidence_of
-from tests.tools.simulation.plan import ASSIGNED, Fault, Plan, draw
+from tests.tools.simulation.drawing import draw
+from tests.tools.simulation.plan import ASSIGNED, Fault, Plan
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.run import play
+from tests.tools.simulation.situations import OF_FORGERIES, count_sometimes
 from tests.tools.simulation.world import World
 
 
@@ -42,9 +44,8 @@ def forged(*kinds: str) -> World:
 
 
 def met(world: World) -> set[str]:
-    found = dict.fromkeys(forgeries.SITUATIONS, 0)
-    forgeries.count(found, world, evidence_of(world))
-    return {name for name, count in found.items() if count}
+    found = count_sometimes(world)
+    return {name for name in OF_FORGERIES if found[name]}
 
 
 def test_forgeries_and_copies_change_nothing() -> None:

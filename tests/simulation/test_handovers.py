@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 from tests.simulation.test_checks import assert_breaks, copy, edit, event
-from tests.tools.simulation import checks, handovers, plan, rules, set_aside
+from tests.tools.simulation import checks, drawing, handovers, plan, rules, set_aside
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.run import play
-from tests.tools.simulation.sometimes import count_sometimes
+from tests.tools.simulation.situations import count_sometimes
 from tests.tools.simulation.wishes import Wish
 from tests.tools.simulation.world import PREFIX, REPLY_PARTITIONS, TOPICS, World
 
 
 @cache
 def _plan() -> plan.Plan:
-    found = (plan.draw(seed, kind=plan.ASSIGNED) for seed in range(1_000))
+    found = (drawing.draw(seed, kind=plan.ASSIGNED) for seed in range(1_000))
     chosen = next(
         each
         for each in found

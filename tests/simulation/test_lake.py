@@ -12,10 +12,10 @@ from coordlib.client.transactions.delta_commits import DeltaFiles, Table, Writte
 from coordlib.core.wire import api
 from coordlib.errors import AnotherTable, CannotReach
 from tests.simulation.as_they_were import drawn
-from tests.tools.simulation import plan, run
+from tests.tools.simulation import drawing, plan, run
 from tests.tools.simulation.evidence import Asked
 from tests.tools.simulation.kinds import LAKE_KINDS
-from tests.tools.simulation.lake import sometimes, table
+from tests.tools.simulation.lake import table
 from tests.tools.simulation.lake.checks import Decisions, check_once
 from tests.tools.simulation.lake.delta_rs import DeltaRs
 from tests.tools.simulation.lake.faults import POINTS
@@ -31,6 +31,7 @@ from tests.tools.simulation.lake.table import (
     StoreAway,
 )
 from tests.tools.simulation.quiet import quiet_logs
+from tests.tools.simulation.situations import OF_LAKE
 from tests.tools.simulation.violation import Violation
 from tests.tools.simulation.world import World
 
@@ -46,7 +47,7 @@ def test_some_seeds_have_a_lake_and_the_others_are_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Known bugs of groups, stores and copiers are found by the seeds that their headers name."""
-    named = [plan.draw(seed, kind=plan.ASSIGNED) for seed in range(400)]
+    named = [drawing.draw(seed, kind=plan.ASSIGNED) for seed in range(400)]
     with_them = drawn(monkeypatch, "_with_lake", LAKE_KINDS, lake_members=0)
 
     assert 0.02 < sum(each.lake_members > 0 for each in with_them) / 400 < 0.12
@@ -55,7 +56,7 @@ def test_some_seeds_have_a_lake_and_the_others_are_as_they_were(
 
 def test_faults_of_the_lake_bring_members() -> None:
     """`--fault lake-fails` draws from that kind only."""
-    drawn = plan.draw(5, ("lake-fails", "lake-fails"))
+    drawn = drawing.draw(5, ("lake-fails", "lake-fails"))
 
     assert drawn.lake_members in (2, 3)
     assert {fault.kind for fault in drawn.faults} == {"lake-fails"}
@@ -77,7 +78,7 @@ def test_members_of_the_lake_come_through() -> None:
     """INV-93, INV-96, INV-97, INV-100. A campaign plays more."""
     met: Counter[str] = Counter()
     for seed in (8, 13):
-        world = World(replace(plan.draw(seed, FAULTS * 3), **SMALL, shards=2))
+        world = World(replace(drawing.draw(seed, FAULTS * 3), **SMALL, shards=2))
         with quiet_logs():
             outcome = run.run_in(world)
 
@@ -85,7 +86,7 @@ def test_members_of_the_lake_come_through() -> None:
         met.update(outcome.sometimes)
         assert world.lake is not None
         assert all(fiber.is_over for each in world.lake.processes for fiber in each.fibers)
-    assert set(sometimes.SITUATIONS) >= MET
+    assert OF_LAKE.keys() >= MET
     assert [name for name in MET if not met[name]] == []
 
 
@@ -93,7 +94,7 @@ def test_members_wait_for_a_table_that_is_away_and_write_into_no_other() -> None
     """INV-120, INV-157: a lost mount, and another table or an old copy at the place meanwhile."""
     met: Counter[str] = Counter()
     for seed in GOES:
-        world = World(replace(plan.draw(seed, ("lake-table-goes",) * 4), **SMALL, shards=2))
+        world = World(replace(drawing.draw(seed, ("lake-table-goes",) * 4), **SMALL, shards=2))
         with quiet_logs():
             outcome = run.run_in(world)
 

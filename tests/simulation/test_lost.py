@@ -4,8 +4,8 @@ import pytest
 
 from coordlib.client.kit.reading import Proofs
 from coordlib.client.kit.requests import Step
-from tests.tools.simulation import plan, run
-from tests.tools.simulation.sometimes import count_sometimes
+from tests.tools.simulation import drawing, run
+from tests.tools.simulation.situations import count_sometimes
 from tests.tools.simulation.world import World
 
 REMOVED, CUT = "requests-removed", "log-cut"
@@ -14,7 +14,7 @@ REMOVED, CUT = "requests-removed", "log-cut"
 @pytest.mark.parametrize("seed", [7, 10])
 def test_members_whose_requests_were_removed_ask_again(seed: int) -> None:
     """INV-104: a plain start names them, an operator accepts, and the group settles."""
-    world = World(plan.draw(seed, (REMOVED, REMOVED)))
+    world = World(drawing.draw(seed, (REMOVED, REMOVED)))
 
     assert run.run_in(world).violation is None
     assert count_sometimes(world)["requests removed before they were read"] > 0
@@ -23,7 +23,7 @@ def test_members_whose_requests_were_removed_ask_again(seed: int) -> None:
 @pytest.mark.parametrize("seed", [2, 7])
 def test_a_log_that_is_cut_is_left_behind(seed: int) -> None:
     """INV-104, INV-105: shorter, or grown again before the job looked; members join anew."""
-    world = World(plan.draw(seed, (CUT, CUT)))
+    world = World(drawing.draw(seed, (CUT, CUT)))
 
     assert run.run_in(world).violation is None
     found = count_sometimes(world)
@@ -35,7 +35,7 @@ def test_a_log_that_is_cut_is_left_behind(seed: int) -> None:
 @pytest.mark.parametrize("seed", [4, 7])
 def test_who_waits_for_a_join_that_was_cut_asks_again(seed: int) -> None:
     """INV-145: it writes nothing while it waits, so it cannot find out by itself."""
-    world = World(plan.draw(seed, (CUT, CUT)))
+    world = World(drawing.draw(seed, (CUT, CUT)))
 
     assert run.run_in(world).violation is None
     assert count_sometimes(world)["join asked again that was cut from its log"] > 0
@@ -50,7 +50,7 @@ def test_without_a_word_of_what_is_lost_a_join_is_asked_again_in_time(
     monkeypatch.setattr(Proofs, "lost", lambda *_: [])
     if not asks_again:
         monkeypatch.setattr(Step, "due_ms", lambda step, _: step.again_ms)
-    world = World(plan.draw(7, (REMOVED, REMOVED)))
+    world = World(drawing.draw(7, (REMOVED, REMOVED)))
 
     violation = run.run_in(world).violation
     if asks_again:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.simulation import plan
+from tests.tools.simulation import drawing
 from tests.tools.simulation.campaign import campaign, shrink
 from tests.tools.simulation.kinds import KINDS
 from tests.tools.simulation.run import run, run_seed
-from tests.tools.simulation.sometimes import SITUATIONS
+from tests.tools.simulation.situations import SITUATIONS
 
 #: Of these seeds a change plays as many as draw each kind of fault so often: once, and thrice in
 #: `make chaos`; `make nightly` plays as many as the night has.
@@ -47,7 +47,7 @@ def test_no_promise_is_broken_whatever_breaks(times: int) -> None:
 
 def busy_seeds(times: int) -> list[int]:
     """Few seeds that draw each kind of fault so often: next is always the one that adds most."""
-    drawn = {seed: {fault.kind for fault in plan.draw(seed).faults} for seed in SEEDS}
+    drawn = {seed: {fault.kind for fault in drawing.draw(seed).faults} for seed in SEEDS}
     wanted = Counter(dict.fromkeys(KINDS, times))
     chosen: list[int] = []
     while +wanted:
@@ -91,7 +91,7 @@ def test_a_broken_promise_is_told_with_few_faults_and_a_story(
 
     monkeypatch.setattr(Fence, "_broken_rule", lambda self, now_ms, sign_ms: None)
     seed = next(seed for seed in range(200) if run_seed(seed, PAUSES).violation is not None)
-    full = plan.draw(seed, PAUSES)
+    full = drawing.draw(seed, PAUSES)
 
     small = shrink(full, tries=40)
 

@@ -8,10 +8,11 @@ import pytest
 
 from tests.simulation.test_checks import assert_breaks, edit, event
 from tests.tools.simulation import checks, set_aside
-from tests.tools.simulation.plan import Fault, Plan, draw
+from tests.tools.simulation.drawing import draw
+from tests.tools.simulation.plan import Fault, Plan
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.run import play
-from tests.tools.simulation.sometimes import count_sometimes
+from tests.tools.simulation.situations import count_sometimes
 from tests.tools.simulation.world import GROUP, World
 
 UNAVAILABLE = set_aside.UNAVAILABLE

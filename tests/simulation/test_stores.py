@@ -11,7 +11,7 @@ from coordlib.client.controller.requests import Leadership
 from coordlib.core.controller.states import BrokerState
 from tests.simulation.as_they_were import drawn
 from tests.tools import clusters as c
-from tests.tools.simulation import plan, run, sometimes_stores, store_checks
+from tests.tools.simulation import drawing, plan, run, situations, store_checks
 from tests.tools.simulation.checks import evidence_of
 from tests.tools.simulation.disks import Entry
 from tests.tools.simulation.evidence import Asked
@@ -29,7 +29,7 @@ SMALL = {"members": 2, "partitions": 1, "messages": 5, "length_ms": 20_000, "gro
 @pytest.fixture(scope="module")
 def at_rest() -> World:
     """A world in which nothing went wrong, at the time of peace."""
-    drawn = plan.draw(1, ("store-acks-lost",))
+    drawn = drawing.draw(1, ("store-acks-lost",))
     world = World(replace(drawn, faults=(), **SMALL))  # type: ignore[arg-type]
     with quiet_logs():
         run._begin(world)
@@ -63,8 +63,8 @@ def test_a_fifth_of_the_seeds_has_stores_and_the_others_are_as_they_were(
 ) -> None:
     """Known bugs of groups are found by the seeds that their headers name. Couriers alone keep away
     from stores, with luck of their own."""
-    monkeypatch.setattr(plan, "_with_couriers", lambda drawn: drawn)
-    named = [plan.draw(seed, kind=plan.CLASSIC) for seed in range(400)]
+    monkeypatch.setattr(drawing, "_with_couriers", lambda drawn: drawn)
+    named = [drawing.draw(seed, kind=plan.CLASSIC) for seed in range(400)]
     with_them = drawn(monkeypatch, "_with_stores", STORE_KINDS, brokers=0)
 
     assert 0.12 < sum(each.brokers > 0 for each in with_them) / 400 < 0.28
@@ -73,7 +73,7 @@ def test_a_fifth_of_the_seeds_has_stores_and_the_others_are_as_they_were(
 
 def test_faults_of_stores_bring_stores() -> None:
     """`--fault store-killed` draws from that kind only."""
-    drawn = plan.draw(5, ("store-killed", "store-killed"))
+    drawn = drawing.draw(5, ("store-killed", "store-killed"))
 
     assert drawn.brokers in (3, 4)
     assert {fault.kind for fault in drawn.faults} == {"store-killed"}
@@ -87,14 +87,14 @@ def test_stores_come_through(seed: int) -> None:
     """
     kinds = ("store-killed", "store-paused", "store-stops", "store-words-again")
     small: dict[str, Any] = {**SMALL, "length_ms": 60_000}
-    world = World(replace(plan.draw(seed, kinds), **small))
+    world = World(replace(drawing.draw(seed, kinds), **small))
     with quiet_logs():
         outcome = run.run_in(world)
 
     assert outcome.violation is None
     assert outcome.sometimes["store led"] > 1
     assert outcome.sometimes["value committed"] > 10
-    assert set(sometimes_stores.SITUATIONS) <= outcome.sometimes.keys()
+    assert set(situations.OF_STORES.keys()) <= outcome.sometimes.keys()
 
 
 # -- checks that find nothing may be blind ---------------------------------------------------------

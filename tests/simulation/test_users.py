@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache, partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,9 +15,9 @@ from coordlib.core.wire import api
 from coordlib.demo.history import Happened
 from tests.simulation.test_checks import assert_breaks
 from tests.tools.checking import checkers
-from tests.tools.simulation import checks, plan, transport, wishes
-from tests.tools.simulation.kinds import LATER_KINDS, NEEDS
-from tests.tools.simulation.plan import FIRST_KINDS, KINDS, Fault
+from tests.tools.simulation import checks, drawing, plan, transport, wishes
+from tests.tools.simulation.kinds import FIRST_KINDS, KINDS, LATER_KINDS, NEEDS
+from tests.tools.simulation.plan import Fault
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.run import play, who_leaves_others
@@ -30,7 +31,7 @@ SETTLED_MS = 15_000
 
 @cache
 def _calm() -> plan.Plan:
-    found = (plan.draw(seed, kind=plan.CLASSIC) for seed in range(1_000))
+    found = (drawing.draw(seed, kind=plan.CLASSIC) for seed in range(1_000))
     calm = next(each for each in found if each.shards == 1 and not each.group_size_max)
     return replace(calm, faults=(), length_ms=40_000, requires_member_id=False)
 
@@ -70,9 +71,9 @@ def test_later_kinds_change_nothing_that_a_seed_drew_before(
     def first(drawn: plan.Plan) -> list[plan.Fault]:
         return [fault for fault in drawn.faults if fault.kind in FIRST_KINDS]
 
-    with_them = [plan.draw(seed) for seed in range(50)]
-    monkeypatch.setattr(plan, "_later_swarm", lambda luck, kind: ())
-    without = [plan.draw(seed) for seed in range(50)]
+    with_them = [drawing.draw(seed) for seed in range(50)]
+    monkeypatch.setattr(drawing, "_later_swarm", lambda luck, kind: ())
+    without = [drawing.draw(seed) for seed in range(50)]
 
     for one, other in zip(with_them, without, strict=True):
         assert first(one) == first(other)
@@ -86,7 +87,7 @@ FIRST_FAULTS_OF_SEED_3 = ["state-corrupt", "slow-batches", "driver-away"]
 
 def test_every_kind_is_drawn_and_has_the_world_that_it_needs() -> None:
     """A crowd in a world whose bounds are far away would show nothing."""
-    drawn = [plan.draw(seed) for seed in range(1_000)]
+    drawn = [drawing.draw(seed) for seed in range(1_000)]
     kinds = {fault.kind for each in drawn for fault in each.faults}
 
     assert kinds == KINDS.keys()
@@ -98,10 +99,10 @@ def test_every_kind_is_drawn_and_has_the_world_that_it_needs() -> None:
 
 def test_half_of_the_worlds_have_the_production_s_settings() -> None:
     """There a broken invariant sets nothing aside: it goes on until something falls over."""
-    drawn = [plan.draw(seed).checks_invariants for seed in range(1_000)]
+    drawn = [drawing.draw(seed).checks_invariants for seed in range(1_000)]
 
     assert 400 < sum(drawn) < 600
-    assert World(plan.draw(drawn.index(0))).engine.settings.checks_invariants is False
+    assert World(drawing.draw(drawn.index(0))).engine.settings.checks_invariants is False
 
 
 # ---- waiting ------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def test_half_of_the_worlds_have_the_production_s_settings() -> None:
 
 def test_who_waits_lets_everything_else_happen() -> None:
     """A thread that waits for an answer must not keep the answer from coming."""
-    scheduler = Scheduler(plan.Random(1))
+    scheduler = Scheduler(Random(1))
     process, seen = Process(scheduler, "a"), []
     answer: Future[int] = Future()
 
@@ -125,7 +126,7 @@ def test_who_waits_lets_everything_else_happen() -> None:
 
 def test_nobody_waits_longer_than_his_time_or_the_world() -> None:
     """What does not come in time has not come."""
-    scheduler = Scheduler(plan.Random(1))
+    scheduler = Scheduler(Random(1))
     process, seen = Process(scheduler, "a"), []
     for at_ms in range(0, 20_000, 100):
         scheduler.after(at_ms, lambda: None)
@@ -139,7 +140,7 @@ def test_nobody_waits_longer_than_his_time_or_the_world() -> None:
 
 def test_who_is_killed_while_he_waits_does_nothing_any_more() -> None:
     """Nothing of a dead process may go on, neither may what stands behind its waiting."""
-    scheduler = Scheduler(plan.Random(1))
+    scheduler = Scheduler(Random(1))
     process, seen = Process(scheduler, "a"), []
 
     def ask() -> None:

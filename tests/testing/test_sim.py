@@ -11,7 +11,7 @@ from coordlib.demo import history
 from coordlib.demo.history import Happened
 from coordlib.exit_codes import USAGE
 from tests.tools import commands
-from tests.tools.simulation import plan
+from tests.tools.simulation import drawing
 from tests.tools.simulation.campaign import CLUSTERS, WORLDS
 
 
@@ -53,10 +53,10 @@ def test_worlds_with_clusters_alone_may_be_played(capsys: pytest.CaptureFixture[
     assert "Worlds of clusters" in text
     assert "offline election" in text
     seeds = list(WORLDS[CLUSTERS].seeds(5, 3, ()))
-    assert all(plan.draw(seed).brokers for seed in seeds)
+    assert all(drawing.draw(seed).brokers for seed in seeds)
     skipped = set(range(5, seeds[-1])) - set(seeds)
     assert skipped
-    assert not any(plan.draw(seed).brokers for seed in skipped)
+    assert not any(drawing.draw(seed).brokers for seed in skipped)
 
 
 def test_a_campaign_leaves_the_logs_of_others_as_they_are() -> None:

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from tests.tools.claims import worlds as claims_worlds
-from tests.tools.simulation import plan, run, world
-from tests.tools.simulation.claims import plan as claims_plan
+from tests.tools.simulation import drawing, plan, run, world
+from tests.tools.simulation.claims import kinds as claims_kinds
 from tests.tools.simulation.claims import run as claims_run
 from tests.tools.simulation.claims.world import ClaimsWorld
 from tests.tools.simulation.quiet import quiet_logs
@@ -91,9 +91,9 @@ def _played(
     """A world after its end, and the promise that was broken, if any."""
     if traits.get("kind") == CLAIMANTS:
         own = {name: value for name, value in traits.items() if name != "kind"}
-        claimants = ClaimsWorld(claims_plan.draw(seed, kinds, **own))
+        claimants = ClaimsWorld(claims_kinds.draw(seed, kinds, **own))
         return claimants, _violation(lambda: claims_run.run_in(claimants))
-    drawn = plan.draw(seed, kinds, traits.get("kind", plan.CLASSIC))
+    drawn = drawing.draw(seed, kinds, traits.get("kind", plan.CLASSIC))
     played = world.World(replace(drawn, **traits))
     return played, _violation(lambda: run.run_in(played))
 

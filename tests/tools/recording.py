@@ -32,13 +32,13 @@ from tests.tools.driving import Conversation
 from tests.tools.fuzz import shards as hostile
 from tests.tools.fuzz import transactions as hostile_ids
 from tests.tools.recorded import STRATEGIES, Recorded, Settings
-from tests.tools.simulation import plan, run
+from tests.tools.simulation import drawing, run
 from tests.tools.simulation.checks import evidence_of
-from tests.tools.simulation.claims import plan as claims_plan
+from tests.tools.simulation.claims import kinds as claims_kinds
 from tests.tools.simulation.claims import run as claims_run
 from tests.tools.simulation.claims.world import ClaimsWorld
 from tests.tools.simulation.one_fold import in_order_of_batches
-from tests.tools.simulation.plan import ASSIGNED, Plan, has_groups_alone
+from tests.tools.simulation.plan import ASSIGNED, Plan
 from tests.tools.simulation.signed_worlds import signatures_of
 from tests.tools.simulation.world import World
 from tests.tools.stored_state import SETTINGS as WITH_FAILING
@@ -137,7 +137,7 @@ def _world(fits: Callable[[Plan], bool]) -> Log:
     Signatures are those of the stand-in, which needs no library.
     """
     for seed in range(_SEEDS):
-        chosen = plan.draw(seed)
+        chosen = drawing.draw(seed)
         if not fits(chosen) or signatures_of(seed).verify is not signing.verify:
             continue
         world = World(chosen)
@@ -159,7 +159,7 @@ def _logs_of(world: World) -> Iterator[Log]:
 def _world_of_claims(first: int) -> Log:
     """The log of a coordination partition, of the first seed from here on that keeps it whole."""
     for seed in range(first, _SEEDS):
-        world = ClaimsWorld(claims_plan.draw(seed))
+        world = ClaimsWorld(claims_kinds.draw(seed))
         outcome = claims_run.run_in(world)
         assert outcome.violation is None, outcome.violation
         records = world.cluster.partitions[world.plan.topic, 0].records
@@ -202,10 +202,10 @@ LOGS: Final[dict[str, Callable[[], Log]]] = {
     "world-claims": lambda: _world_of_claims(14),
     "world-claims-more": lambda: _world_of_claims(40),
     "world-classic": lambda: _world(
-        lambda drawn: has_groups_alone(drawn) and drawn.kind != ASSIGNED
+        lambda drawn: drawn.has_groups_alone and drawn.kind != ASSIGNED
     ),
     "world-assigned": lambda: _world(
-        lambda drawn: has_groups_alone(drawn) and drawn.kind == ASSIGNED
+        lambda drawn: drawn.has_groups_alone and drawn.kind == ASSIGNED
     ),
     "world-stores": lambda: _world(lambda drawn: drawn.brokers > 0),
     "world-copiers": lambda: _world(lambda drawn: drawn.copiers > 0),

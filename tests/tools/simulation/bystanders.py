@@ -12,9 +12,8 @@ from tests.tools.simulation import overdue
 from tests.tools.simulation.crowds import CROWD
 from tests.tools.simulation.evidence import Asked, Evidence, Told
 from tests.tools.simulation.inspection import ANSWERS_BYTES_MAX
-from tests.tools.simulation.kinds import COMPANY_KINDS, CROWD_KINDS
+from tests.tools.simulation.kinds import CLOCK_KINDS, COMPANY_KINDS, CROWD_KINDS, MEMBER_KINDS
 from tests.tools.simulation.log_clock import LogClock, of_positions, of_requests
-from tests.tools.simulation.plan import CLOCK_KINDS, MEMBER_KINDS
 from tests.tools.simulation.rules import Visible
 from tests.tools.simulation.world import Violation, World
 

@@ -9,10 +9,10 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final
 
-from tests.tools.simulation import kinds, plan, run, sometimes, sometimes_stores
-from tests.tools.simulation.claims import plan as claims_plan
+from tests.tools.simulation import drawing, kinds, run, situations
+from tests.tools.simulation.claims import kinds as claims_kinds
 from tests.tools.simulation.claims import run as claims_run
-from tests.tools.simulation.claims import sometimes as claims_sometimes
+from tests.tools.simulation.claims import situations as claims_situations
 from tests.tools.simulation.kinds import STORE_KINDS
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.run import Outcome
@@ -49,18 +49,18 @@ class Worlds:
 
 
 WORLDS: Final = {
-    GROUPS: Worlds(plan.draw, run.run, tuple(kinds.KINDS), sometimes.SITUATIONS),
+    GROUPS: Worlds(drawing.draw, run.run, tuple(kinds.KINDS), tuple(situations.SITUATIONS)),
     CLAIMS: Worlds(
-        claims_plan.draw,
+        claims_kinds.draw,
         claims_run.run,
-        tuple(claims_plan.KINDS),
-        claims_sometimes.SITUATIONS,
+        tuple(claims_kinds.KINDS),
+        tuple(claims_situations.SITUATIONS),
     ),
     CLUSTERS: Worlds(
-        plan.draw,
+        drawing.draw,
         run.run,
         tuple(STORE_KINDS),
-        sometimes_stores.SITUATIONS,
+        tuple(situations.OF_STORES),
         lambda drawn: bool(drawn.brokers),
     ),
 }

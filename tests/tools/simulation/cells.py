@@ -20,9 +20,9 @@ from coordlib.core.wire.envelope import shard_of
 from coordlib.job.batch import assemble, judge_readable
 from coordlib.job.pipelines import fold_groups
 from tests.tools.core import InputRecord
-from tests.tools.simulation import plan as plans
 from tests.tools.simulation.cells_beside import CellsBeside, Copier
 from tests.tools.simulation.checkpoint import Checkpoint
+from tests.tools.simulation.drawing import draw
 from tests.tools.simulation.driver_io import Beside
 from tests.tools.simulation.engine import CRASH_POINTS, Driver
 from tests.tools.simulation.scheduler import Clock, rate_of
@@ -43,7 +43,7 @@ class CellsWorld:
     def __init__(self, seed: int) -> None:
         self.luck = Random(f"cells {seed}")
         # A rebuild forgets what new groups have booked, so no fold would judge alike.
-        plan = replace(plans.draw(seed, ()), shards=SHARDS, sizes=1, new_groups_per_second=0)
+        plan = replace(draw(seed, ()), shards=SHARDS, sizes=1, new_groups_per_second=0)
         self.world = World(plan)
         self.engine, self.cluster = self.world.engine, self.world.cluster
         self.engine.signatures = signatures_of(seed)

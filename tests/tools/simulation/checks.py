@@ -21,8 +21,9 @@ from tests.tools.simulation import (
     store_checks,
 )
 from tests.tools.simulation.evidence import Asked, Evidence, newest_marker
+from tests.tools.simulation.kinds import CLOCK_KINDS
 from tests.tools.simulation.lake import checks as lake_checks
-from tests.tools.simulation.plan import ASSIGNED, CLOCK_KINDS
+from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.program import Program
 from tests.tools.simulation.teams import Team
 from tests.tools.simulation.transactions import checks as copies

@@ -5,13 +5,15 @@ from random import Random
 
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.defects import Defect
-from tests.tools.simulation.late import Heal
+from tests.tools.simulation.job_faults import rebuild
+from tests.tools.simulation.lasting import Lasting
+from tests.tools.simulation.people import place_of
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC, MODES, STRATEGIES
 from tests.tools.simulation.poison import release
 from tests.tools.simulation.strangers import name_in
 from tests.tools.simulation.teams import Team
 from tests.tools.simulation.wishes import Wish
-from tests.tools.simulation.world import GROUP, PREFIX, TOPICS, World
+from tests.tools.simulation.world import PREFIX, TOPICS, World
 
 #: Groups with members beside the readers, at most.
 COMPANY_MAX = 2
@@ -35,9 +37,8 @@ def joins(world: World, luck: Random, for_ms: int) -> None:
 def new_team(world: World, luck: Random, kind: str, wish: Wish | None = None) -> Team:
     """A group in the readers' shard that shares topics with them."""
     number = len(world.company)
-    shard = shard_of(GROUP, world.plan.shards)
     team = Team(
-        name_in(world, shard, f"company-{number}"),
+        name_in(world, place_of(world)[1], f"company-{number}"),
         kind,
         LETTERS[number],
         wish=wish or luck.choice([Wish(TOPICS), Wish(world.topics[:1]), Wish(pattern=EVERYTHING)]),
@@ -68,7 +69,7 @@ def unless_healing(world: World, action: Callable[[], None]) -> Callable[[], Non
     return lambda: None if world.is_healing else action()
 
 
-def aside_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
+def aside_and_rebuilt(world: World, luck: Random, for_ms: int) -> Lasting:
     """A server-assigned group is set aside, a topic of its grows, and the checkpoint is lost.
 
     The group that is set aside does not hear of the topic. What the rebuilt shard knows of it, it
@@ -76,7 +77,7 @@ def aside_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
     """
     assigned = [team for team in world.company if team.protocol == ASSIGNED]
     if not assigned and len(world.company) >= COMPANY_MAX:
-        return None
+        return
     world.perturbations += 4
     topic = world.topics[0]
     team = assigned[0] if assigned else new_team(world, luck, ASSIGNED, Wish((topic,)))
@@ -94,16 +95,12 @@ def aside_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
 
     def lose() -> None:
         if world.is_supervised and world.has_history():
-            world.kill_drivers()
-            world.rebuild_into_new_checkpoint()
+            rebuild(world)
 
     world.engine.defects.append(defect)
     for at_ms, action in ((4_500, break_it), (6_500, grow), (11_500, lose)):
         world.scheduler.after(at_ms, unless_healing(world, action))
-
-    def heal() -> None:
-        if defect.end is None:
-            defect.end = records.end
-        release(world, luck, team.name, shard)
-
-    return heal
+    yield
+    if defect.end is None:
+        defect.end = records.end
+    release(world, luck, team.name, shard)

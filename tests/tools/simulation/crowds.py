@@ -7,11 +7,11 @@ from random import Random
 import msgspec
 
 from coordlib.core.wire import api, codec
-from coordlib.core.wire.envelope import shard_of
-from tests.tools.simulation.late import Heal
+from tests.tools.simulation.lasting import Lasting, repeated
+from tests.tools.simulation.people import place_of
 from tests.tools.simulation.positions import ask
 from tests.tools.simulation.strangers import ELSEWHERE, name_in
-from tests.tools.simulation.world import GROUP, INCARNATION, PREFIX, World
+from tests.tools.simulation.world import INCARNATION, PREFIX, World
 
 CROWD, FILLER, HOARDER, GREEDY = "crowd", "filler", "hoarder", "greedy"
 REPLY = 0
@@ -21,10 +21,6 @@ METADATA = "m" * 4_000
 #: Topics that only a hoarder wants: families of them, with names as long as can be.
 FAMILIES, OF_FAMILY, NAME_LENGTH = 10, 70, 240
 LONG_MS = 600_000
-
-
-def _readers_shard(world: World) -> int:
-    return shard_of(GROUP, world.plan.shards)
 
 
 class Answers:
@@ -42,7 +38,7 @@ class Answers:
                 yield value
 
 
-def new_groups(world: World, luck: Random, for_ms: int) -> Heal:
+def new_groups(world: World, luck: Random, for_ms: int) -> Lasting:
     """Ever-new groups that only keep positions: many at once, then fewer than a shard makes.
 
     Whoever is refused waits for the answer, and a while longer, and tries again.
@@ -51,7 +47,7 @@ def new_groups(world: World, luck: Random, for_ms: int) -> Heal:
     shard = luck.randrange(world.plan.shards)
     topic = luck.choice(["offsets", "offsets", "requests"])
     client = f"{CROWD}-{luck.getrandbits(24)}"
-    answers, numbers, is_on = Answers(world, client), count(), [True]
+    answers, numbers, is_on = Answers(world, client), count(), True
     asked: dict[str, str] = {}
 
     def write(group: str) -> None:
@@ -69,80 +65,71 @@ def new_groups(world: World, luck: Random, for_ms: int) -> Heal:
 
     def more() -> bool:
         write(name_in(world, shard, f"{client}-{next(numbers)}"))
-        return is_on[0]
+        return is_on
 
-    def again() -> bool:
+    def again() -> None:
         for answer in answers.fresh():
-            if answer["error"] != "NONE" and is_on[0]:
+            if answer["error"] != "NONE" and is_on:
                 write(asked[answer["id"]])
-        return is_on[0]
 
     for _ in range(AT_ONCE):
         more()
     world.every(EVERY_MS, more)
-    world.every(TRIES_AGAIN_MS, again)
-    return lambda: is_on.__setitem__(0, False)
+    yield from repeated(world, TRIES_AGAIN_MS, again)
+    is_on = False
 
 
-def shard_fills(world: World, luck: Random, for_ms: int) -> Heal:
+def shard_fills(world: World, luck: Random, for_ms: int) -> Lasting:
     """Somebody fills the readers' shard with metadata of offsets; in the end it is taken away."""
-    shard, numbers, is_on = _readers_shard(world), count(), [True]
+    shard, numbers = place_of(world)[1], count()
     name = f"{FILLER}-{luck.getrandbits(24)}"
     groups = [name_in(world, shard, f"{name}-{number}") for number in range(8)]
 
-    def fill() -> bool:
+    def fill() -> None:
         number = next(numbers)
         row = api.CommittedOffset(ELSEWHERE, number, 1, metadata=METADATA)
         ask(world, luck, api.OffsetCommit, groups[number % len(groups)], offsets=(row,))
-        return is_on[0]
-
-    def heal() -> None:
-        is_on[0] = False
-        world.scheduler.after(500, take_away)
 
     def take_away() -> None:
         for group in groups:
             ask(world, luck, api.DeleteGroup, group)
 
-    world.every(200, fill)
-    return heal
+    yield from repeated(world, 200, fill)
+    world.scheduler.after(500, take_away)
 
 
-def hoarder(world: World, luck: Random, for_ms: int) -> Heal:
+def hoarder(world: World, luck: Random, for_ms: int) -> Lasting:
     """A member changes its wish again and again, and keeps all that it was ever given."""
-    shard = _readers_shard(world)
-    group = name_in(world, shard, HOARDER)
+    place = place_of(world)
+    group = name_in(world, place[1], HOARDER)
     client = f"{HOARDER}-{luck.getrandbits(24)}"
-    place = (f"{PREFIX}.requests", shard)
     world.cluster.elsewhere.update({name: 1 for each in range(FAMILIES) for name in _family(each)})
-    numbers, is_on, member = count(), [True], [""]
+    numbers, is_on, member = count(), True, ""
 
     def wish() -> bool:
+        nonlocal member
         number = next(numbers)
         request = api.Subscribe(
             v=1,
             id=f"{number}",
             client=client,
             group=group,
-            member=member[0],
-            generation=number if member[0] else -1,
+            member=member,
+            generation=number if member else -1,
             pattern=f"H{number % FAMILIES}.*",
             session_timeout_ms=LONG_MS,
             rebalance_timeout_ms=LONG_MS,
         )
         offset = world.cluster.append(place, group.encode(), codec.encode(request))
-        member[0] = member[0] or f"{client}-{INCARNATION}-{shard}-{offset}"
-        return is_on[0]
-
-    def heal() -> None:
-        is_on[0] = False
-        world.cluster.elsewhere.clear()
-        leaver = (api.Leaver(member=member[0]),)
-        ask(world, luck, api.LeaveGroup, group, members=leaver)
+        member = member or f"{client}-{INCARNATION}-{place[1]}-{offset}"
+        return is_on
 
     # When the driver has told of the topics; the shard knows them by then.
-    world.scheduler.after(4_000, lambda: world.every(700, wish) if is_on[0] else None)
-    return heal
+    world.scheduler.after(4_000, lambda: world.every(700, wish) if is_on else None)
+    yield
+    is_on = False
+    world.cluster.elsewhere.clear()
+    ask(world, luck, api.LeaveGroup, group, members=(api.Leaver(member=member),))
 
 
 def _family(number: int) -> list[str]:
@@ -151,7 +138,7 @@ def _family(number: int) -> list[str]:
 
 def greedy_fetch(world: World, luck: Random, for_ms: int) -> None:
     """A small request that asks for much: one partition many times, or many with long metadata."""
-    group = name_in(world, _readers_shard(world), GREEDY)
+    group = name_in(world, place_of(world)[1], GREEDY)
     partitions = luck.choice([1, 60])
     rows = [
         api.CommittedOffset(ELSEWHERE, n, 1, metadata="\u20ac" * 4_000) for n in range(partitions)

@@ -17,28 +17,20 @@ from coordlib.core.wire.control import with_signature
 from tests.tools.core import InputRecord, Shard
 from tests.tools.defects import in_force
 from tests.tools.simulation.cluster import Record
-from tests.tools.simulation.evidence import Evidence
-from tests.tools.simulation.late import Heal
-from tests.tools.simulation.reassigned import place_of
-from tests.tools.simulation.signing import controls, effective, first_signed, genuine
+from tests.tools.simulation.lasting import Lasting, repeated
+from tests.tools.simulation.people import place_of
+from tests.tools.simulation.signing import controls, effective
 from tests.tools.simulation.world import PREFIX, Violation, World
 
 #: Lines of history that tell of what was refused: a forged record has another one than garbage.
 _REFUSALS: Final = (b'"type":"RequestRejected"', b'"type":"CommitRefused"')
 _CONTROL: Final = (b'"Tick"', b'"TopicMetadata"', b'"TxnDecided"', b'"FromShard"')
-SITUATIONS: Final = (
-    "forged record refused",
-    "control record moved to another shard",
-    "control record copied",
-    "older driver's record came late",
-    "prefix of before goes over",
-)
 
 
 # ---- faults -------------------------------------------------------------------------------------
 
 
-def forged_ticks(world: World, luck: Random, for_ms: int) -> Heal | None:
+def forged_ticks(world: World, luck: Random, for_ms: int) -> Lasting | None:
     """All that was asked can be heard, says somebody who wants others' time to run out."""
     place = place_of(world)
 
@@ -49,7 +41,7 @@ def forged_ticks(world: World, luck: Random, for_ms: int) -> Heal | None:
     return _again_and_again(world, luck, 300, tick)
 
 
-def forged_listings(world: World, luck: Random, for_ms: int) -> Heal | None:
+def forged_listings(world: World, luck: Random, for_ms: int) -> Lasting | None:
     """There are no topics, or others: whoever believes it takes partitions away from everybody."""
 
     def listing() -> api.TopicMetadata:
@@ -60,39 +52,33 @@ def forged_listings(world: World, luck: Random, for_ms: int) -> Heal | None:
     return _again_and_again(world, luck, 1_000, listing)
 
 
-def copied_control(world: World, luck: Random, for_ms: int) -> Heal | None:
+def copied_control(world: World, luck: Random, for_ms: int) -> Lasting | None:
     """Bytes of the driver's own once more: behind newer ones of the shard, or in another shard."""
     if world.engine.signatures is None:
         return None
-    is_on = [True]
 
-    def copy() -> bool:
+    def copy() -> None:
         source, target = (luck.randrange(world.plan.shards) for _ in range(2))
         records = world.cluster.partitions[(f"{PREFIX}.requests", source)].records[-300:]
         told = [each for each in records if _is_control(each)]
         if told:
             value = luck.choice([luck.choice(told), told[-1]]).value
             world.cluster.append((f"{PREFIX}.requests", target), None, value)
-        return is_on[0]
 
-    world.every(500, copy)
-    return lambda: is_on.__setitem__(0, False)
+    return repeated(world, 500, copy)
 
 
 def _again_and_again(
     world: World, luck: Random, pause_ms: int, made: Callable[[], api.Control]
-) -> Heal | None:
+) -> Lasting | None:
     """Unless drivers are of before: then nothing tells theirs from others'."""
     if world.engine.signatures is None:
         return None
-    is_on = [True]
 
-    def write() -> bool:
+    def write() -> None:
         world.cluster.append(place_of(world), None, _forge(world, luck, made()))
-        return is_on[0]
 
-    world.every(pause_ms, write)
-    return lambda: is_on.__setitem__(0, False)
+    return repeated(world, pause_ms, write)
 
 
 def _forge(world: World, luck: Random, record: api.Control) -> bytes:
@@ -175,36 +161,3 @@ def _line(output: Output) -> str:
 
 def _is_refusal(output: Output) -> bool:
     return any(words in (output.value or b"") for words in _REFUSALS)
-
-
-# ---- situations that a campaign must have met ---------------------------------------------------
-
-
-def count(found: dict[str, int], world: World, evidence: Evidence) -> None:
-    """Add what a run has met."""
-    refused = {
-        (each.shard, each.offset)
-        for each in evidence.told
-        if each.type == "RequestRejected" and "written by the job's driver alone" in each.reason
-    }
-    found["forged record refused"] += len(refused)
-    signed = {shard: _signed_bytes(world, shard) for shard in range(world.plan.shards)}
-    for shard in range(world.plan.shards):
-        counts, written = effective(world, shard), genuine(world, shard)
-        found["older driver's record came late"] += len(written - counts)
-        for offset in controls(world, shard).keys() - written:
-            value = _value(world, shard, offset)
-            found["control record copied"] += value in signed[shard]
-            others = [signed[each] for each in signed if each != shard]
-            found["control record moved to another shard"] += any(value in each for each in others)
-    since = sum(first_signed(world, shard) for shard in range(world.plan.shards))
-    goes_over = world.plan.unsigned_ms and world.engine.settings.keys and since
-    found["prefix of before goes over"] += bool(goes_over)
-
-
-def _signed_bytes(world: World, shard: int) -> set[bytes]:
-    return {_value(world, each, offset) for each, offset in world.engine.written if each == shard}
-
-
-def _value(world: World, shard: int, offset: int) -> bytes:
-    return world.cluster.partitions[(f"{PREFIX}.requests", shard)].at(offset).value or b""

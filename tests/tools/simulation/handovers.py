@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from coordlib.core.wire import api
 from tests.tools.simulation.evidence import Asked, Evidence, Told
-from tests.tools.simulation.plan import ASSIGNED, MEMBER_KINDS
+from tests.tools.simulation.kinds import MEMBER_KINDS
+from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.rules import NOT_LET_GO, Ticks, Visible, clock_steps_ms
 from tests.tools.simulation.world import Violation, World
 

@@ -1,233 +1,246 @@
-"""Kinds of faults: the first ones, and those that have luck of their own: users, and many more.
+"""The table of faults: what can break in worlds of groups, how it begins, and in which worlds.
 
-A seed draws the latter from streams of their own. So what it drew before these were there has
+Each section is drawn from luck of its own. So what a seed drew before a section was there has
 stayed as it was, and a known bug is still met by the seeds that once met it. Who adds a kind adds
-it here.
+it to a later section than the first.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
-from tests.tools.simulation.signed_worlds import FORGERY_KINDS
+from tests.tools.simulation import (
+    assignors,
+    company,
+    crowds,
+    forgeries,
+    job_faults,
+    member_faults,
+    people,
+    poison,
+    positions,
+    reassigned,
+    store_faults,
+    store_moments,
+    strangers,
+    user_faults,
+)
+from tests.tools.simulation.lake import faults as lake
+from tests.tools.simulation.lasting import Begin, killed, paused, slowed, switched
+from tests.tools.simulation.plan import ASSIGNED, CLASSIC
+from tests.tools.simulation.transactions import courier_faults as couriers
+from tests.tools.simulation.transactions import faults as copiers
+from tests.tools.simulation.transactions.couriers import Couriers
+from tests.tools.simulation.user import CLOSES, RAISES
 
-#: Kind -> (its number in reliability, shortest and longest time, milliseconds).
-Kinds = dict[str, tuple[str, int, int]]
 
+class Kind(NamedTuple):
+    """A kind of fault."""
+
+    #: Its number in reliability.
+    risk: str
+    #: For how long it lasts, in milliseconds; in worlds of claims, in heartbeat intervals.
+    shortest: float
+    longest: float
+    #: Breaks it, and heals it.
+    begin: Begin[Any]
+    #: Whether it meets members only: neither the job, the brokers, nor the shard's other groups.
+    is_calm: bool = False
+    #: The kind of the groups that it happens to; empty: of all.
+    of: str = ""
+    #: What the world must be like, as fields of the plan: bounds that it can reach.
+    needs: Mapping[str, int] = {}
+
+
+Kinds = dict[str, Kind]
+
+#: What others than drivers write for them.
+FORGERY_KINDS: Final[Kinds] = {
+    "forged-ticks": Kind("F-36", 3_000, 20_000, forgeries.forged_ticks),
+    "forged-listings": Kind("F-36", 3_000, 20_000, forgeries.forged_listings),
+    "copied-control": Kind("F-36", 3_000, 20_000, forgeries.copied_control),
+}
+#: Closed: one more would give every seed another world.
+FIRST_KINDS: Final[Kinds] = {
+    "duplicate-request": Kind("F-01", 0, 0, member_faults.duplicate, True),
+    "late-consent": Kind("F-01", 2_000, 20_000, member_faults.late_consent, True, CLASSIC),
+    "late-commits": Kind("F-04", 2_000, 20_000, member_faults.late_commits, True),
+    "slow-network": Kind(
+        "F-04", 2_000, 20_000, slowed(member_faults.network, 300, 1_000, 4_000), True
+    ),
+    "member-paused": Kind("F-05", 500, 30_000, paused(people.disturbed), True),
+    "member-busy": Kind("F-05", 2_000, 30_000, switched(member_faults.habits, "is_busy"), True),
+    "member-killed": Kind("F-06", 0, 0, member_faults.kill, True),
+    "member-closed": Kind("F-06", 0, 0, member_faults.close, True),
+    "member-joins": Kind("F-06", 0, 0, people.join, True),
+    "all-leave": Kind("F-06", 0, 0, member_faults.all_leave, True),
+    "member-cut-off": Kind("F-04", 500, 30_000, switched(member_faults.network, "is_cut"), True),
+    "member-deaf": Kind("F-34", 500, 30_000, switched(member_faults.network, "is_deaf"), True),
+    "deaf-while-joining": Kind("F-34", 2_000, 30_000, member_faults.deaf_while_joining, True),
+    "late-and-mute": Kind("F-34", 8_000, 40_000, member_faults.late_and_mute, True),
+    "acks-lost": Kind("F-01", 500, 20_000, switched(member_faults.network, "loses_acks"), True),
+    "rows-again": Kind("F-02", 5_000, 30_000, switched(job_faults.engine, "repeats_rows")),
+    "driver-crashes": Kind("F-07", 0, 0, job_faults.crash),
+    "driver-crashes-twice": Kind("F-07", 0, 0, job_faults.crash_twice),
+    "driver-away": Kind("F-08", 10_000, 90_000, job_faults.away),
+    "driver-paused": Kind("F-08", 1_000, 30_000, paused(job_faults.driver)),
+    "slow-batches": Kind(
+        "F-09", 5_000, 30_000, slowed(job_faults.engine_of_all, 2_000, 5_000, 9_000)
+    ),
+    "broker-clock-jumps": Kind("F-10", 0, 0, job_faults.clock_jumps),
+    "leaders-move": Kind("F-10", 0, 0, job_faults.leaders_move),
+    "ticks-lost": Kind("F-10b", 5_000, 30_000, job_faults.ticks_lost),
+    "broker-away": Kind("F-16", 500, 40_000, job_faults.broker_away),
+    "garbage": Kind("F-18", 0, 0, strangers.garbage),
+    "flood-of-joins": Kind("F-21", 2_000, 5_000, strangers.flood),
+    "stranger-commits": Kind("F-35", 2_000, 20_000, strangers.commits, True),
+    "poison-step": Kind("F-33", 5_000, 30_000, poison.poison_step),
+    "twin-starts": Kind("F-23", 0, 0, member_faults.twin, True, CLASSIC),
+    "member-removed": Kind("F-23", 5_000, 30_000, member_faults.removed, True),
+    "second-driver": Kind("F-24", 0, 0, job_faults.second),
+    "checkpoint-lost": Kind("F-25", 0, 0, job_faults.checkpoint_lost),
+    "old-checkpoint": Kind("F-25", 0, 0, job_faults.old_checkpoint),
+    "state-corrupt": Kind("F-26", 0, 0, job_faults.corrupt),
+    "task-recomputed": Kind("F-28", 5_000, 30_000, switched(job_faults.engine, "recomputes")),
+    "topic-grows": Kind("F-30", 0, 0, member_faults.topic_grows, True),
+    "topic-appears": Kind("F-30", 0, 0, reassigned.topic_appears, True, ASSIGNED),
+    "topic-vanishes": Kind("F-30", 3_000, 20_000, reassigned.topic_vanishes, True, ASSIGNED),
+    "stale-listing": Kind("F-30", 0, 0, reassigned.stale_listing, of=ASSIGNED),
+    "wish-changes": Kind("F-30", 0, 0, reassigned.wish_changes, True, ASSIGNED),
+    "late-words": Kind("F-01", 5_000, 20_000, reassigned.late_words, True, ASSIGNED),
+    "never-lets-go": Kind("F-05", 20_000, 50_000, reassigned.never_lets_go, True, ASSIGNED),
+    "kind-changes": Kind("F-06", 0, 0, reassigned.kind_changes, of=ASSIGNED),
+    **FORGERY_KINDS,
+    "assignor-raises": Kind("F-33", 2_000, 40_000, assignors.raises, True, CLASSIC),
+}
 #: What the users of consumers do, and what becomes of their programs.
 USER_KINDS: Final[Kinds] = {
-    "bulk-reader": ("F-05", 5_000, 40_000),
-    "user-seeks": ("F-05", 0, 0),
-    "user-pauses": ("F-05", 2_000, 20_000),
-    "user-unsubscribes": ("F-06", 0, 15_000),
-    "subscription-changes": ("F-30", 0, 0),
-    "topic-created": ("F-30", 0, 0),
-    "commit-waits": ("F-05", 5_000, 40_000),
-    "commit-cancelled": ("F-05", 2_000, 20_000),
-    "callback-raises": ("F-05", 5_000, 30_000),
-    "callback-closes": ("F-06", 5_000, 30_000),
-    "patient-close": ("F-06", 0, 0),
-    "members-share": ("F-06", 0, 0),
-    "odd-answers": ("F-18", 1_000, 5_000),
-    "release-refused": ("F-04", 5_000, 20_000),
+    "bulk-reader": Kind("F-05", 5_000, 40_000, user_faults.bulk_reader, True),
+    "user-seeks": Kind("F-05", 0, 0, user_faults.seeks, True),
+    "user-pauses": Kind("F-05", 2_000, 20_000, user_faults.pauses, True),
+    "user-unsubscribes": Kind("F-06", 0, 15_000, user_faults.unsubscribes, True),
+    "subscription-changes": Kind("F-30", 0, 0, user_faults.subscription_changes, True, CLASSIC),
+    "topic-created": Kind("F-30", 0, 0, user_faults.topic_created, True, CLASSIC),
+    "commit-waits": Kind("F-05", 5_000, 40_000, switched(user_faults.commits, "waits"), True),
+    "commit-cancelled": Kind("F-05", 2_000, 20_000, switched(user_faults.commits, "cancels"), True),
+    "callback-raises": Kind("F-05", 5_000, 30_000, user_faults.next_callback(RAISES), True),
+    "callback-closes": Kind("F-06", 5_000, 30_000, user_faults.next_callback(CLOSES), True),
+    "patient-close": Kind("F-06", 0, 0, user_faults.patient_close, True),
+    "members-share": Kind("F-06", 0, 0, user_faults.members_share, True),
+    "odd-answers": Kind("F-18", 1_000, 5_000, user_faults.odd_answers),
+    "release-refused": Kind("F-04", 5_000, 20_000, user_faults.release_refused, True, ASSIGNED),
 }
 #: Other groups with members, those who only keep positions, and administrators.
 COMPANY_KINDS: Final[Kinds] = {
-    "company-joins": ("F-06", 0, 0),
-    "query-positions": ("F-35", 5_000, 30_000),
-    "query-deleted": ("F-35", 2_000, 20_000),
-    "positions-of-members": ("F-35", 3_000, 20_000),
-    "group-deleted": ("F-23", 0, 0),
-    "offsets-deleted": ("F-23", 0, 0),
-    "group-described": ("F-23", 2_000, 10_000),
-    "aside-and-rebuilt": ("F-33", 12_000, 20_000),
+    "company-joins": Kind("F-06", 0, 0, company.joins),
+    "query-positions": Kind("F-35", 5_000, 30_000, positions.query_positions),
+    "query-deleted": Kind("F-35", 2_000, 20_000, positions.query_deleted),
+    "positions-of-members": Kind("F-35", 3_000, 20_000, positions.of_members),
+    "group-deleted": Kind("F-23", 0, 0, positions.group_deleted),
+    "offsets-deleted": Kind("F-23", 0, 0, positions.offsets_deleted),
+    "group-described": Kind("F-23", 2_000, 10_000, positions.group_described),
+    "aside-and-rebuilt": Kind("F-33", 12_000, 20_000, company.aside_and_rebuilt),
 }
-#: Who wants more than there is; each needs a world whose bounds are near (`NEEDS`).
+_NEAR: Final = {"shard_bytes": 96 * 1024, "offsets_bytes": 24 * 1024}
+_FEW: Final = {"new_groups_per_second": 1, "shards": 2}
+#: Who wants more than there is.
 CROWD_KINDS: Final[Kinds] = {
-    "new-groups": ("F-21", 5_000, 40_000),
-    "shard-fills": ("F-21", 5_000, 20_000),
-    "hoarder": ("F-21", 10_000, 30_000),
-    "greedy-fetch": ("F-21", 0, 0),
+    "new-groups": Kind("F-21", 5_000, 40_000, crowds.new_groups, needs=_FEW),
+    "shard-fills": Kind("F-21", 5_000, 20_000, crowds.shard_fills, needs=_NEAR),
+    "hoarder": Kind("F-21", 10_000, 30_000, crowds.hoarder, needs={"sizes": 32}),
+    "greedy-fetch": Kind("F-21", 0, 0, crowds.greedy_fetch, needs={"sizes": 32}),
 }
-#: What the brokers do to the job. Drawn apart from all others.
-BROKER_KINDS: Final[Kinds] = {"end-comes-late": ("F-04", 10_000, 60_000)}
-#: Requests that nobody has read are removed, and logs lose their ends. Drawn apart, too.
-LOG_KINDS: Final[Kinds] = {
-    "requests-removed": ("F-08", 10_000, 40_000),
-    "log-cut": ("F-26", 5_000, 20_000),
-}
-#: What the job has to work with. Drawn apart, too.
-MEMORY_KINDS: Final[Kinds] = {"memory-short": ("F-09", 10_000, 30_000)}
-#: Of the seeds with nothing but groups, those in which it happens.
-MEMORY_SHARE: Final = 0.04
-#: Of the seeds that are neither crowded nor have short retention, those in which that happens.
-LOGS_SHARE: Final = 0.05
-#: Of the seeds, those in which it happens.
-LATE_ENDS_SHARE: Final = 0.1
-#: What operators do to the job's topics. Drawn apart from all others, too.
-TOPIC_KINDS: Final[Kinds] = {"partition-added": ("F-30", 0, 0)}
-#: Of the seeds, those in which it happens.
-TOPICS_SHARE: Final = 0.1
-#: What becomes of a cluster of stores, and of its topics. Drawn apart from all others, too.
-FIRST_STORE_KINDS: Final[Kinds] = {
-    "store-killed": ("F-06", 0, 0),
-    "store-stops": ("F-06", 0, 0),
-    "store-stops-not": ("F-06", 1_000, 5_000),
-    "store-paused": ("F-05", 500, 30_000),
-    "store-busy": ("F-05", 2_000, 40_000),
-    "store-cut-off": ("F-04", 500, 30_000),
-    "store-deaf": ("F-34", 500, 30_000),
-    "store-slow": ("F-04", 2_000, 20_000),
-    "store-acks-lost": ("F-01", 500, 20_000),
-    "stores-apart": ("F-04", 3_000, 20_000),
-    "store-twin": ("F-23", 0, 0),
-    "disk-lost": ("F-26", 0, 0),
-    "all-stores-killed": ("F-06", 0, 0),
-    "store-removed": ("F-23", 0, 0),
-    "store-forgotten": ("F-23", 0, 0),
-    "store-words-again": ("F-01", 5_000, 30_000),
-    "store-never-lets-go": ("F-05", 15_000, 40_000),
-    "asked-while-deaf": ("F-34", 4_000, 20_000),
-    "asked-and-rebuilt": ("F-25", 4_000, 5_000),
-    "asked-while-busy": ("F-05", 4_000, 5_500),
-    "elected-outside": ("F-30", 8_000, 15_000),
-    "guarded-and-rebuilt": ("F-25", 8_000, 20_000),
-    "dropped-without-one": ("F-05", 20_000, 30_000),
-    "added-unheard": ("F-34", 0, 0),
-    "isr-again-unheard": ("F-34", 0, 0),
-    "replicas-move": ("F-30", 0, 0),
-    "topic-dropped": ("F-30", 0, 0),
-    "leaders-elected": ("F-30", 0, 0),
-}
-#: Kinds that came later, and have luck of their own: the worlds without them stay as they were.
-LATER_STORE_KINDS: Final[Kinds] = {"store-mute": ("F-34", 5_000, 45_000)}
-STORE_KINDS: Final[Kinds] = FIRST_STORE_KINDS | LATER_STORE_KINDS
-#: Of the seeds with a cluster, those in which the later kinds happen.
-LATER_STORES_SHARE: Final = 0.3
-#: Of the seeds, those with a cluster, and how many stores it has.
-STORES_SHARE: Final = 0.2
-STORES: Final = (3, 3, 4)
-#: What becomes of copiers, whose transactions commit offsets. Drawn apart from all others, too.
-COPIER_KINDS: Final[Kinds] = {
-    "copier-killed": ("F-06", 0, 0),
-    "copier-dies-inside": ("F-06", 0, 0),
-    "copier-stalls-inside": ("F-05", 1_000, 25_000),
-    "copier-paused": ("F-05", 500, 25_000),
-    "copier-cut-off": ("F-04", 500, 25_000),
-    "copier-acks-lost": ("F-01", 500, 15_000),
-    "copier-twin": ("F-23", 5_000, 20_000),
-    "copier-joins": ("F-06", 8_000, 30_000),
-    "copier-ends-late": ("F-04", 10_000, 60_000),
-    "copiers-aside": ("F-33", 5_000, 20_000),
-    "looks-fail": ("F-16", 5_000, 30_000),
-    "looks-are-short": ("F-34", 5_000, 40_000),
-    "driver-dies-beside": ("F-07", 0, 0),
-    "rebuilt-while-pending": ("F-25", 0, 0),
-    "teller-killed": ("F-06", 0, 0),
-    "teller-twin": ("F-23", 3_000, 15_000),
-    "teller-words-again": ("F-01", 5_000, 30_000),
-}
-#: Of the seeds that are neither crowded nor have short retention, those with copiers, and how many
-#: there are.
-COPIERS_SHARE: Final = 0.3
-COPIERS: Final = (2, 2, 3)
-#: What becomes of couriers, whose transactions the job's coordinator decides, and of the cluster
-#: into which they write. Drawn apart from all others, too.
-COURIER_KINDS: Final[Kinds] = {
-    "courier-killed": ("F-06", 0, 0),
-    "courier-dies-inside": ("F-06", 0, 0),
-    "courier-stalls-inside": ("F-05", 1_000, 25_000),
-    "courier-wakes-late": ("F-23", 8_000, 20_000),
-    "courier-cut-off": ("F-04", 500, 25_000),
-    "courier-acks-lost": ("F-01", 500, 15_000),
-    "courier-twin": ("F-23", 5_000, 20_000),
-    "courier-words-again": ("F-01", 5_000, 30_000),
-    "courier-records-again": ("F-01", 5_000, 30_000),
-    "other-cluster-away": ("F-16", 500, 25_000),
-    "far-reader-killed": ("F-06", 0, 0),
-    "far-reader-paused": ("F-05", 500, 25_000),
-}
-#: Of the seeds with neither copiers, stores, crowds nor short retention, those with couriers, and
-#: how many there are.
-COURIERS_SHARE: Final = 0.16
-COURIERS: Final = (1, 2, 2)
-#: What becomes of members whose batches a Delta table decides. Drawn apart from all others, too.
-LAKE_KINDS: Final[Kinds] = {
-    "lake-dies-inside": ("F-06", 0, 0),
-    "lake-stalls-inside": ("F-05", 1_000, 30_000),
-    "lake-acts-late": ("F-05", 25_000, 50_000),
-    "lake-cut-off": ("F-04", 500, 25_000),
-    "lake-joins": ("F-06", 8_000, 30_000),
-    "lake-fails": ("F-16", 5_000, 30_000),
-    "lake-table-goes": ("F-23", 2_000, 60_000),
-}
-#: Of the seeds whose first group is server-assigned, is not crowded and keeps its offsets, those
-#: with such members, and how many there are.
-LAKE_SHARE: Final = 0.4
-LAKE_MEMBERS: Final = (2, 2, 3)
 LATER_KINDS: Final[Kinds] = USER_KINDS | COMPANY_KINDS | CROWD_KINDS
-
-#: They happen where the group is server-assigned, and those of the second line where it is classic.
-LATER_ASSIGNED_KINDS: Final = frozenset({"release-refused"})
-LATER_CLASSIC_KINDS: Final = frozenset({"subscription-changes", "topic-created"})
-#: They meet members only: neither the job, nor the brokers, nor the shard's other groups.
-LATER_MEMBER_KINDS: Final = frozenset(USER_KINDS) - {"odd-answers"}
-
-#: What the world must be like for a kind, as fields of the plan.
-NEEDS: Final[dict[str, dict[str, int]]] = {
-    "new-groups": {"new_groups_per_second": 1, "shards": 2},
-    "shard-fills": {"shard_bytes": 96 * 1024, "offsets_bytes": 24 * 1024},
-    "hoarder": {"sizes": 32},
-    "greedy-fetch": {"sizes": 32},
+#: What the brokers do to the job.
+BROKER_KINDS: Final[Kinds] = {
+    "end-comes-late": Kind("F-04", 10_000, 60_000, job_faults.end_comes_late)
 }
-
-#: Kind -> (its number in reliability, shortest and longest time, milliseconds). Closed: one more
-#: would give every seed another world, so new kinds stand above.
-FIRST_KINDS: Final[Kinds] = {
-    "duplicate-request": ("F-01", 0, 0),
-    "late-consent": ("F-01", 2_000, 20_000),
-    "late-commits": ("F-04", 2_000, 20_000),
-    "slow-network": ("F-04", 2_000, 20_000),
-    "member-paused": ("F-05", 500, 30_000),
-    "member-busy": ("F-05", 2_000, 30_000),
-    "member-killed": ("F-06", 0, 0),
-    "member-closed": ("F-06", 0, 0),
-    "member-joins": ("F-06", 0, 0),
-    "all-leave": ("F-06", 0, 0),
-    "member-cut-off": ("F-04", 500, 30_000),
-    "member-deaf": ("F-34", 500, 30_000),
-    "deaf-while-joining": ("F-34", 2_000, 30_000),
-    "late-and-mute": ("F-34", 8_000, 40_000),
-    "acks-lost": ("F-01", 500, 20_000),
-    "rows-again": ("F-02", 5_000, 30_000),
-    "driver-crashes": ("F-07", 0, 0),
-    "driver-crashes-twice": ("F-07", 0, 0),
-    "driver-away": ("F-08", 10_000, 90_000),
-    "driver-paused": ("F-08", 1_000, 30_000),
-    "slow-batches": ("F-09", 5_000, 30_000),
-    "broker-clock-jumps": ("F-10", 0, 0),
-    "leaders-move": ("F-10", 0, 0),
-    "ticks-lost": ("F-10b", 5_000, 30_000),
-    "broker-away": ("F-16", 500, 40_000),
-    "garbage": ("F-18", 0, 0),
-    "flood-of-joins": ("F-21", 2_000, 5_000),
-    "stranger-commits": ("F-35", 2_000, 20_000),
-    "poison-step": ("F-33", 5_000, 30_000),
-    "twin-starts": ("F-23", 0, 0),
-    "member-removed": ("F-23", 5_000, 30_000),
-    "second-driver": ("F-24", 0, 0),
-    "checkpoint-lost": ("F-25", 0, 0),
-    "old-checkpoint": ("F-25", 0, 0),
-    "state-corrupt": ("F-26", 0, 0),
-    "task-recomputed": ("F-28", 5_000, 30_000),
-    "topic-grows": ("F-30", 0, 0),
-    "topic-appears": ("F-30", 0, 0),
-    "topic-vanishes": ("F-30", 3_000, 20_000),
-    "stale-listing": ("F-30", 0, 0),
-    "wish-changes": ("F-30", 0, 0),
-    "late-words": ("F-01", 5_000, 20_000),
-    "never-lets-go": ("F-05", 20_000, 50_000),
-    "kind-changes": ("F-06", 0, 0),
-    **FORGERY_KINDS,
-    "assignor-raises": ("F-33", 2_000, 40_000),
+#: What operators do to the job's topics.
+TOPIC_KINDS: Final[Kinds] = {"partition-added": Kind("F-30", 0, 0, job_faults.partition_added)}
+#: Requests that nobody has read are removed, and logs lose their ends.
+LOG_KINDS: Final[Kinds] = {
+    "requests-removed": Kind("F-08", 10_000, 40_000, job_faults.requests_removed),
+    "log-cut": Kind("F-26", 5_000, 20_000, job_faults.log_cut),
+}
+#: What the job has to work with.
+MEMORY_KINDS: Final[Kinds] = {"memory-short": Kind("F-09", 10_000, 30_000, job_faults.memory_short)}
+#: What becomes of a cluster of stores, and of its topics.
+FIRST_STORE_KINDS: Final[Kinds] = {
+    "store-killed": Kind("F-06", 0, 0, killed(store_faults.somebody)),
+    "store-stops": Kind("F-06", 0, 0, store_faults.stops),
+    "store-stops-not": Kind("F-06", 1_000, 5_000, store_faults.stops_not),
+    "store-paused": Kind("F-05", 500, 30_000, paused(store_faults.somebody_perhaps_leading)),
+    "store-busy": Kind("F-05", 2_000, 40_000, switched(store_faults.habits, "is_busy")),
+    "store-cut-off": Kind("F-04", 500, 30_000, switched(store_faults.network, "is_cut")),
+    "store-deaf": Kind("F-34", 500, 30_000, switched(store_faults.network, "is_deaf")),
+    "store-slow": Kind("F-04", 2_000, 20_000, slowed(store_faults.network, 300, 1_000, 4_000)),
+    "store-acks-lost": Kind("F-01", 500, 20_000, switched(store_faults.network, "loses_acks")),
+    "stores-apart": Kind("F-04", 3_000, 20_000, switched(store_faults.habits, "is_apart")),
+    "store-twin": Kind("F-23", 0, 0, store_faults.twin),
+    "disk-lost": Kind("F-26", 0, 0, store_faults.disk_lost),
+    "all-stores-killed": Kind("F-06", 0, 0, store_faults.all_killed),
+    "store-removed": Kind("F-23", 0, 0, store_faults.removed),
+    "store-forgotten": Kind("F-23", 0, 0, store_faults.forgotten),
+    "store-words-again": Kind("F-01", 5_000, 30_000, store_faults.words_again),
+    "store-never-lets-go": Kind("F-05", 15_000, 40_000, switched(store_faults.habits, "keeps_all")),
+    "asked-while-deaf": Kind("F-34", 4_000, 20_000, store_moments.asked_while_deaf),
+    "asked-and-rebuilt": Kind("F-25", 4_000, 5_000, store_moments.asked_and_rebuilt),
+    "asked-while-busy": Kind("F-05", 4_000, 5_500, store_moments.asked_while_busy),
+    "elected-outside": Kind("F-30", 8_000, 15_000, store_moments.elected_outside),
+    "guarded-and-rebuilt": Kind("F-25", 8_000, 20_000, store_moments.guarded_and_rebuilt),
+    "dropped-without-one": Kind("F-05", 20_000, 30_000, store_moments.dropped_without_one),
+    "added-unheard": Kind("F-34", 0, 0, store_moments.added_unheard),
+    "isr-again-unheard": Kind("F-34", 0, 0, store_moments.isr_again_unheard),
+    "replicas-move": Kind("F-30", 0, 0, store_faults.replicas_move),
+    "topic-dropped": Kind("F-30", 0, 0, store_faults.topic_dropped),
+    "leaders-elected": Kind("F-30", 0, 0, store_faults.leaders_elected),
+}
+LATER_STORE_KINDS: Final[Kinds] = {"store-mute": Kind("F-34", 5_000, 45_000, store_faults.mute)}
+STORE_KINDS: Final[Kinds] = FIRST_STORE_KINDS | LATER_STORE_KINDS
+#: What becomes of copiers, whose transactions commit offsets.
+COPIER_KINDS: Final[Kinds] = {
+    "copier-killed": Kind("F-06", 0, 0, killed(copiers.somebody)),
+    "copier-dies-inside": Kind("F-06", 0, 0, copiers.dies_inside),
+    "copier-stalls-inside": Kind("F-05", 1_000, 25_000, copiers.stalls_inside),
+    "copier-paused": Kind("F-05", 500, 25_000, paused(copiers.somebody)),
+    "copier-cut-off": Kind("F-04", 500, 25_000, switched(copiers.network, "is_cut")),
+    "copier-acks-lost": Kind("F-01", 500, 15_000, switched(copiers.network, "loses_acks")),
+    "copier-twin": Kind("F-23", 5_000, 20_000, copiers.twin),
+    "copier-joins": Kind("F-06", 8_000, 30_000, copiers.joins),
+    "copier-ends-late": Kind("F-04", 10_000, 60_000, switched(copiers.ends, "resends")),
+    "copiers-aside": Kind("F-33", 5_000, 20_000, copiers.aside),
+    "looks-fail": Kind("F-16", 5_000, 30_000, switched(copiers.looks, "looks_fail")),
+    "looks-are-short": Kind("F-34", 5_000, 40_000, switched(copiers.looks, "looks_are_short")),
+    "driver-dies-beside": Kind("F-07", 0, 0, copiers.driver_dies_beside),
+    "rebuilt-while-pending": Kind("F-25", 0, 0, copiers.rebuilt_while_pending),
+    "teller-killed": Kind("F-06", 0, 0, killed(copiers.teller)),
+    "teller-twin": Kind("F-23", 3_000, 15_000, copiers.teller_twin),
+    "teller-words-again": Kind("F-01", 5_000, 30_000, copiers.words_again),
+}
+#: What becomes of couriers, whose transactions the job's coordinator decides, and of the cluster
+#: into which they write.
+COURIER_KINDS: Final[Kinds] = {
+    "courier-killed": Kind("F-06", 0, 0, killed(couriers.somebody)),
+    "courier-dies-inside": Kind("F-06", 0, 0, couriers.dies_inside),
+    "courier-stalls-inside": Kind("F-05", 1_000, 25_000, couriers.stalls_inside),
+    "courier-wakes-late": Kind("F-23", 8_000, 20_000, couriers.wakes_late),
+    "courier-cut-off": Kind("F-04", 500, 25_000, switched(couriers.network, "is_cut")),
+    "courier-acks-lost": Kind("F-01", 500, 15_000, switched(couriers.network, "loses_acks")),
+    "courier-twin": Kind("F-23", 5_000, 20_000, couriers.twin),
+    "courier-words-again": Kind("F-01", 5_000, 30_000, couriers.again(Couriers.words_again)),
+    "courier-records-again": Kind("F-01", 5_000, 30_000, couriers.again(Couriers.record_again)),
+    "other-cluster-away": Kind("F-16", 500, 25_000, couriers.away),
+    "far-reader-killed": Kind("F-06", 0, 0, couriers.reader_killed),
+    "far-reader-paused": Kind("F-05", 500, 25_000, paused(couriers.reader)),
+}
+#: What becomes of members whose batches a Delta table decides.
+LAKE_KINDS: Final[Kinds] = {
+    "lake-dies-inside": Kind("F-06", 0, 0, lake.dies_inside),
+    "lake-stalls-inside": Kind("F-05", 1_000, 30_000, lake.stalls_inside),
+    "lake-acts-late": Kind("F-05", 25_000, 50_000, lake.acts_late),
+    "lake-cut-off": Kind("F-04", 500, 25_000, switched(lake.network, "is_cut")),
+    "lake-joins": Kind("F-06", 8_000, 30_000, lake.joins),
+    "lake-fails": Kind("F-16", 5_000, 30_000, switched(lake.store, "fails")),
+    "lake-table-goes": Kind("F-23", 2_000, 60_000, lake.table_goes),
 }
 KINDS: Final[Kinds] = (
     FIRST_KINDS
@@ -241,3 +254,12 @@ KINDS: Final[Kinds] = (
     | COURIER_KINDS
     | LAKE_KINDS
 )
+NEEDS: Final = {name: kind.needs for name, kind in KINDS.items() if kind.needs}
+MEMBER_KINDS: Final = frozenset(name for name, kind in KINDS.items() if kind.is_calm)
+#: Of each kind of group: what does not happen to it.
+NOT_OF: Final = {
+    group: frozenset(name for name, kind in KINDS.items() if kind.of not in ("", group))
+    for group in (CLASSIC, ASSIGNED)
+}
+#: One forward step of the brokers' clocks within one session is what is promised to be survived.
+CLOCK_KINDS: Final = frozenset({"broker-clock-jumps", "leaders-move"})

@@ -3,9 +3,9 @@
 from random import Random
 
 from coordlib.core.wire import api, codec
-from coordlib.core.wire.envelope import shard_of
 from tests.tools.defects import DEADLINE, Defect
-from tests.tools.simulation.late import Heal, join, somebody
+from tests.tools.simulation.lasting import Lasting
+from tests.tools.simulation.people import disturbed, instance_of, join, place_of
 from tests.tools.simulation.plan import CLASSIC
 from tests.tools.simulation.strangers import name_in, neighbour
 from tests.tools.simulation.world import GROUP, PREFIX, World
@@ -23,20 +23,20 @@ STEPS = ("JoinGroup", "SyncGroup", "OffsetCommit", "OffsetFetch", "LeaveGroup", 
 OPERATOR = "operator"
 
 
-def poison_step(world: World, luck: Random, for_ms: int) -> Heal:
+def poison_step(world: World, luck: Random, for_ms: int) -> Lasting:
     """One kind of step of a group raises; when the job is healed, the group is released.
 
     Mostly it is the members' group, else a neighbour in its shard, which may stay set aside for
     good. Sometimes the operator is too early: the group goes on, and breaks once more.
     """
     world.perturbations += 2
-    shard = shard_of(GROUP, world.plan.shards)
-    records = world.cluster.partitions[(f"{PREFIX}.requests", shard)]
-    beside, is_on = name_in(world, shard, f"neighbours-{len(world.engine.defects)}"), [True]
+    place, is_on = place_of(world), True
+    shard, records = place[1], world.cluster.partitions[place]
+    beside = name_in(world, shard, f"neighbours-{len(world.engine.defects)}")
     is_theirs = luck.random() < 0.7
     steps = STEPS if world.protocol == CLASSIC else ASSIGNED_STEPS
     step = luck.choice(steps) if is_theirs else "OffsetCommit"
-    neighbour(world, luck, beside, lambda: is_on[0])
+    neighbour(world, luck, beside, lambda: is_on)
     defect = Defect(GROUP if is_theirs else beside, step, records.end)
     world.engine.defects.append(defect)
     if is_theirs:
@@ -44,14 +44,11 @@ def poison_step(world: World, luck: Random, for_ms: int) -> Heal:
     if luck.random() < 0.5:
         world.scheduler.after(for_ms / 2, lambda: release(world, luck, defect.group, shard))
     is_released = is_theirs or luck.random() < 0.5
-
-    def heal() -> None:
-        is_on[0] = False
-        defect.end = records.end
-        if is_released:
-            release(world, luck, defect.group, shard)
-
-    return heal
+    yield
+    is_on = False
+    defect.end = records.end
+    if is_released:
+        release(world, luck, defect.group, shard)
 
 
 def release(world: World, luck: Random, group: str, shard: int) -> None:
@@ -66,13 +63,11 @@ def _provoke(world: World, luck: Random, step: str, for_ms: int) -> None:
     """Let the step come soon that is to break."""
     if step in ("JoinGroup", "SyncGroup", "OffsetFetch", "Subscribe", "Release"):
         join(world, luck, for_ms)
-    elif step in ("LeaveGroup", DEADLINE):
-        program = somebody(world, luck)
-        if program is not None:
-            world.perturbations += 2
-            instance = program.habits.config.get("group.instance.id")
-            if step == DEADLINE:
-                program.kill()
-            else:
-                program.close()
-            world.start_program_after(luck.choice([500, 5_000, 30_000]), instance)
+        return
+    if step not in ("LeaveGroup", DEADLINE) or (program := disturbed(world, luck, by=2)) is None:
+        return
+    if step == DEADLINE:
+        program.kill()
+    else:
+        program.close()
+    world.start_program_after(luck.choice([500, 5_000, 30_000]), instance_of(program))

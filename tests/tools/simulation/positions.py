@@ -8,7 +8,8 @@ from typing import Any
 from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from tests.tools.simulation.company import unless_healing
-from tests.tools.simulation.late import Heal, somebody
+from tests.tools.simulation.lasting import Lasting, repeated
+from tests.tools.simulation.people import instance_of, somebody
 from tests.tools.simulation.strangers import ELSEWHERE, FAR, name_in
 from tests.tools.simulation.world import GROUP, PREFIX, World
 
@@ -60,51 +61,44 @@ def _goes_on(
     world.every(every_ms, step)
 
 
-def query_positions(world: World, luck: Random, for_ms: int) -> Heal:
+def query_positions(world: World, luck: Random, for_ms: int) -> Lasting:
     """A Spark query keeps its positions; sometimes one of them is none that can be kept."""
-    is_on = [True]
-    _goes_on(world, luck, a_query(world, luck), lambda: is_on[0], luck.choice([300, 900]))
+    is_on = True
+    _goes_on(world, luck, a_query(world, luck), lambda: is_on, luck.choice([300, 900]))
 
-    def stumble() -> bool:
+    def stumble() -> None:
         row = api.CommittedOffset(ELSEWHERE, 0, 1, metadata=TOO_LONG)
         write(world, luck, a_query(world, luck), [row])
         if luck.random() < 0.3:  # whoever names a generation must ask where members ask
             write(world, luck, a_query(world, luck), [row], generation=3, member="m")
-        return is_on[0]
 
-    world.every(4_000, stumble)
-    return lambda: is_on.__setitem__(0, False)
+    yield from repeated(world, 4_000, stumble)
+    is_on = False
 
 
-def query_deleted(world: World, luck: Random, for_ms: int) -> Heal:
+def query_deleted(world: World, luck: Random, for_ms: int) -> Lasting:
     """A query has ended, and an administrator deletes what it has kept."""
-    is_on, group = [True], a_query(world, luck)
-    _goes_on(world, luck, group, lambda: is_on[0], 250)
-
-    def heal() -> None:
-        is_on[0] = False
-        after_ms = luck.choice([300, 1_000, 4_000])
-        world.scheduler.after(after_ms, lambda: ask(world, luck, api.DeleteGroup, group))
-
-    return heal
+    is_on, group = True, a_query(world, luck)
+    _goes_on(world, luck, group, lambda: is_on, 250)
+    yield
+    is_on = False
+    after_ms = luck.choice([300, 1_000, 4_000])
+    world.scheduler.after(after_ms, lambda: ask(world, luck, api.DeleteGroup, group))
 
 
-def of_members(world: World, luck: Random, for_ms: int) -> Heal:
+def of_members(world: World, luck: Random, for_ms: int) -> Lasting:
     """Somebody commits for the readers who is none, under the name of one that lives.
 
     Of a topic that nobody reads: while nobody is in the group, what he says is taken.
     """
-    is_on = [True]
 
-    def say() -> bool:
+    def say() -> None:
         program = somebody(world, luck)
         member = program.consumer.member.member_id if program is not None else ""
         row = api.CommittedOffset(ELSEWHERE, 0, FAR + luck.randrange(FAR))
         write(world, luck, GROUP, [row], member=member if luck.random() < 0.7 else "")
-        return is_on[0]
 
-    world.every(700, say)
-    return lambda: is_on.__setitem__(0, False)
+    return repeated(world, 700, say)
 
 
 # ---- administrators -----------------------------------------------------------------------------
@@ -121,8 +115,7 @@ def group_deleted(world: World, luck: Random, for_ms: int) -> None:
             continue
         team.perturbations += 3
         program.close()
-        instance = program.habits.config.get("group.instance.id")
-        world.start_program_after(luck.uniform(9_000, 12_000), instance, team)
+        world.start_program_after(luck.uniform(9_000, 12_000), instance_of(program), team)
     again = unless_healing(world, lambda: ask(world, luck, api.DeleteGroup, team.name))
     world.scheduler.after(luck.uniform(4_000, 9_000), again)
 
@@ -135,13 +128,10 @@ def offsets_deleted(world: World, luck: Random, for_ms: int) -> None:
     ask(world, luck, api.OffsetDelete, team.name, topics=rows)
 
 
-def group_described(world: World, luck: Random, for_ms: int) -> Heal:
+def group_described(world: World, luck: Random, for_ms: int) -> Lasting:
     """An administrator looks at groups, again and again."""
-    is_on = [True]
 
-    def look() -> bool:
+    def look() -> None:
         ask(world, luck, api.DescribeGroup, luck.choice(world.teams).name)
-        return is_on[0]
 
-    world.every(500, look)
-    return lambda: is_on.__setitem__(0, False)
+    return repeated(world, 500, look)

@@ -1,24 +1,19 @@
 """Faults of server-assigned groups: topics come and go, wishes change, words come late or never."""
 
-from collections.abc import Callable
 from random import Random
 
 from coordlib.core.wire import api, codec
-from coordlib.core.wire.envelope import shard_of
-from tests.tools.simulation.cluster import Place, Record
-from tests.tools.simulation.late import Heal, join, somebody
+from tests.tools.simulation.cluster import Record
+from tests.tools.simulation.company import unless_healing
+from tests.tools.simulation.lasting import Lasting, repeated
+from tests.tools.simulation.people import disturbed, join, place_of
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC
 from tests.tools.simulation.rest import saved_group
-from tests.tools.simulation.world import GROUP, INCARNATION, PREFIX, TOPICS, World
+from tests.tools.simulation.world import GROUP, INCARNATION, TOPICS, World
 
 #: A member that is none of ours: it heartbeats, and never lets go of anything.
 UNWILLING = "unwilling"
 _SWITCH = {ASSIGNED: CLASSIC, CLASSIC: ASSIGNED}
-
-
-def place_of(world: World) -> Place:
-    """The requests of the group's shard."""
-    return (f"{PREFIX}.requests", shard_of(GROUP, world.plan.shards))
 
 
 # ---- topics --------------------------------------------------------------------------------------
@@ -33,14 +28,14 @@ def topic_appears(world: World, luck: Random, for_ms: int) -> None:
         world.topics = (*world.topics, missing[0])
 
 
-def topic_vanishes(world: World, luck: Random, for_ms: int) -> Heal | None:
+def topic_vanishes(world: World, luck: Random, for_ms: int) -> Lasting:
     """The brokers tell of a topic no more, and it cannot be read; then it is back, with all."""
     topic = luck.choice(world.topics)
-    if topic in world.cluster.hidden:
-        return None
-    world.perturbations += 4
-    world.cluster.hidden.add(topic)
-    return lambda: world.cluster.hidden.discard(topic)
+    if topic not in world.cluster.hidden:
+        world.perturbations += 4
+        world.cluster.hidden.add(topic)
+        yield
+        world.cluster.hidden.discard(topic)
 
 
 def stale_listing(world: World, luck: Random, for_ms: int) -> None:
@@ -57,17 +52,15 @@ def stale_listing(world: World, luck: Random, for_ms: int) -> None:
 
 
 def wish_changes(world: World, luck: Random, for_ms: int) -> None:
-    program = somebody(world, luck)
-    if program is not None:
-        world.perturbations += 1
+    if (program := disturbed(world, luck)) is not None:
         program.say(world.draw_wish(luck))
 
 
-def late_words(world: World, luck: Random, for_ms: int) -> Heal:
+def late_words(world: World, luck: Random, for_ms: int) -> Lasting:
     """What members wanted before, and what they have let go of, comes once more (rule 12)."""
-    place, is_on = place_of(world), [True]
+    place = place_of(world)
 
-    def again() -> bool:
+    def again() -> None:
         late = _words_of_members(world.cluster.partitions[place].records[-400:])
         if late:
             world.perturbations += 1
@@ -75,10 +68,8 @@ def late_words(world: World, luck: Random, for_ms: int) -> Heal:
             world.cluster.append(place, record.key, record.value)
             if luck.random() < 0.3:
                 wish_changes(world, luck, 0)
-        return is_on[0]
 
-    world.every(700, again)
-    return lambda: is_on.__setitem__(0, False)
+    return repeated(world, 700, again)
 
 
 def _words_of_members(records: list[Record]) -> list[Record]:
@@ -116,15 +107,15 @@ def late_commit(world: World, records: list[Record], luck: Random) -> Record | N
     return luck.choice(back or found) if found else None
 
 
-def never_lets_go(world: World, luck: Random, for_ms: int) -> Heal | None:
+def never_lets_go(world: World, luck: Random, for_ms: int) -> Lasting:
     """Somebody heartbeats, and keeps all that he is asked for; others come and have a right to it.
 
     Nobody works on what he owns, so he must be out one rebalance timeout after he was asked.
     """
     if world.protocol != ASSIGNED:
-        return None
+        return
     world.perturbations += 3
-    place, is_on, plan = place_of(world), [True], world.plan
+    place, plan, is_on = place_of(world), world.plan, True
     client = f"{UNWILLING}-{luck.getrandbits(24)}"
     request = api.Subscribe(
         v=1,
@@ -142,16 +133,13 @@ def never_lets_go(world: World, luck: Random, for_ms: int) -> Heal | None:
     def beat() -> bool:
         sign = api.Heartbeat(v=1, id="1", client=client, group=GROUP, generation=0, member=member)
         world.cluster.append(place, GROUP.encode(), codec.encode(sign))
-        return is_on[0]
+        return is_on
 
     world.every(plan.heartbeat_interval_ms, beat)
-    world.scheduler.after(luck.uniform(1_000, 4_000), _unless(world, lambda: join(world, luck, 0)))
-    return lambda: is_on.__setitem__(0, False)
-
-
-def _unless(world: World, action: Callable[[], None]) -> Callable[[], None]:
-    """Do it, unless peace was made meanwhile."""
-    return lambda: None if world.is_healing else action()
+    come = unless_healing(world, lambda: join(world, luck, 0))
+    world.scheduler.after(luck.uniform(1_000, 4_000), come)
+    yield
+    is_on = False
 
 
 def kind_changes(world: World, luck: Random, for_ms: int) -> None:

@@ -11,7 +11,8 @@ from itertools import accumulate
 from coordlib.core.wire import api, codec
 from tests.tools.simulation.cluster import Place, Record, Transaction
 from tests.tools.simulation.evidence import Evidence, Told
-from tests.tools.simulation.plan import CLASSIC, CLOCK_KINDS, MEMBER_KINDS
+from tests.tools.simulation.kinds import CLOCK_KINDS, MEMBER_KINDS
+from tests.tools.simulation.plan import CLASSIC
 from tests.tools.simulation.signed_worlds import believes_forgeries
 from tests.tools.simulation.signing import genuine
 from tests.tools.simulation.world import (

@@ -11,7 +11,7 @@ from coordlib.client.groups.classic import RETRY_MS
 from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
 from coordlib.demo.history import Happened
-from tests.tools.simulation import commits, faults, plan, signing
+from tests.tools.simulation import commits, drawing, signing
 from tests.tools.simulation.checks import (
     check_end,
     check_mourned,
@@ -19,11 +19,13 @@ from tests.tools.simulation.checks import (
     evidence_of,
 )
 from tests.tools.simulation.fleet import Fleet
+from tests.tools.simulation.kinds import KINDS
 from tests.tools.simulation.lake import checks as lake_checks
 from tests.tools.simulation.lake.members import Lake, with_the_table
+from tests.tools.simulation.lasting import bring
 from tests.tools.simulation.plan import Plan
 from tests.tools.simulation.program import Program
-from tests.tools.simulation.sometimes import count_sometimes
+from tests.tools.simulation.situations import count_sometimes
 from tests.tools.simulation.story import tell
 from tests.tools.simulation.transactions import checks as copies
 from tests.tools.simulation.transactions import courier_checks as carried
@@ -203,7 +205,7 @@ def _begin(world: World) -> None:
         instance = f"instance-{number}" if number < chosen.statics else None
         world.start_program_after(luck.uniform(0, MEMBER_STARTS_MS), instance)
     for fault in chosen.faults:
-        world.scheduler.after(fault.at_ms, partial(faults.bring, world, fault))
+        world.scheduler.after(fault.at_ms, partial(bring, world, fault, KINDS[fault.kind].begin))
     _produce(world, world.stream("data"))
     world.every(COMPACTION_MS, lambda: _compact(world))
 
@@ -263,7 +265,7 @@ def peace_ms(world: World) -> int:
     watch_ms = KNOWN_MS if world.engine.watches else 0
     if any(fault.kind == "kind-changes" for fault in chosen.faults):
         waits_ms = chosen.session_timeout_ms + cap_ms + TRIES_AGAIN_MS
-    if any(fault.kind == plan.RAISING for fault in chosen.faults):
+    if any(fault.kind == "assignor-raises" for fault in chosen.faults):
         waits_ms += RETRY_MS
     return (
         DRIVER_STARTS_MS
@@ -329,4 +331,4 @@ def leaving_ms(world: World) -> int:
 
 
 def run_seed(seed: int, kinds: tuple[str, ...] = ()) -> Outcome:
-    return run(plan.draw(seed, kinds))
+    return run(drawing.draw(seed, kinds))

@@ -15,25 +15,10 @@ from coordlib.testing.signing import stand_in
 if TYPE_CHECKING:
     from tests.tools.simulation.plan import Plan
 
-#: Kind -> (its number in reliability, shortest and longest time, milliseconds).
-FORGERY_KINDS: Final[dict[str, tuple[str, int, int]]] = {
-    "forged-ticks": ("F-36", 3_000, 20_000),
-    "forged-listings": ("F-36", 3_000, 20_000),
-    "copied-control": ("F-36", 3_000, 20_000),
-}
-#: Of the seeds, those in which somebody forges, and those that begin with drivers of before.
-FORGED_SHARE: Final = 0.4
+#: Of the seeds, those that begin with drivers of before.
 UNSIGNED_SHARE: Final = 0.15
 #: Of the seeds, those that sign with Ed25519 itself.
 ED25519_SHARE: Final = 0.1
-
-
-def draw_forgeries(seed: int) -> tuple[str, ...]:
-    """Kinds of faults: none, one, or more of them."""
-    luck = Random(f"forgeries {seed}")
-    if luck.random() >= FORGED_SHARE:
-        return ()
-    return tuple(kind for kind in FORGERY_KINDS if luck.random() < 0.5)
 
 
 def draw_unsigned_ms(seed: int, length_ms: int) -> int:

@@ -9,7 +9,8 @@ from coordlib.core.wire import api, codec
 from coordlib.core.wire.controller import CLUSTER
 from tests.tools.simulation.disks import Place
 from tests.tools.simulation.fleet import Fleet
-from tests.tools.simulation.late import Heal
+from tests.tools.simulation.job_faults import rebuild
+from tests.tools.simulation.lasting import Lasting
 from tests.tools.simulation.store import Store
 from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import PREFIX, World
@@ -19,77 +20,65 @@ LOOKS_MS = 20
 GIVES_UP_MS = 25_000
 
 
-def asked_while_deaf(world: World, luck: Random, for_ms: int) -> Heal | None:
+def asked_while_deaf(world: World, luck: Random, for_ms: int) -> Lasting:
     """A leader hears nothing, or late; then what it leads is to go to others."""
     found = _leading(world, luck)
-    if found is None or world.fleet is None:
-        return None
+    if found is None:
+        return
     store, place = found
-    row, network = store.row(place), world.fleet.networks[store.name]
-    others = tuple(each for each in (row.isr if row is not None else ()) if each != store.broker)
-    slow_ms = luck.choice([0, 3_000])
+    network, slow_ms = fleet_of(world).networks[store.name], luck.choice([0, 3_000])
     if slow_ms:
         network.extra_ms.append(slow_ms)
     else:
         network.is_deaf = True
-    if others:
+    _move_to_others(world, store, place)
+    yield
+    if slow_ms:
+        network.extra_ms.remove(slow_ms)
+    else:
+        network.is_deaf = False
+
+
+def _move_to_others(world: World, leader: Store, place: Place) -> None:
+    """What it leads is to go to all others in sync."""
+    if others := tuple(each for each in _isr(leader, place) if each != leader.broker):
         move = api.Reassignment(*place, others)
-        world.fleet.ask(api.AlterPartitionReassignments, partitions=(move,))
-
-    def heal() -> None:
-        if slow_ms:
-            network.extra_ms.remove(slow_ms)
-        else:
-            network.is_deaf = False
-
-    return heal
+        fleet_of(world).ask(api.AlterPartitionReassignments, partitions=(move,))
 
 
-def asked_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
+def asked_and_rebuilt(world: World, luck: Random, for_ms: int) -> Lasting:
     """A leader that is busy is to let go, and the checkpoint is lost meanwhile (INV-38)."""
     found = _leading(world, luck)
-    row = found[0].row(found[1]) if found is not None else None
-    if found is None or row is None:
-        return None
-    store, place = found
-    store.habits.is_busy = True
-    others = tuple(each for each in row.isr if each != store.broker)
-    if others:
-        move = api.Reassignment(*place, others)
-        _fleet(world).ask(api.AlterPartitionReassignments, partitions=(move,))
-    world.scheduler.after(2_000, lambda: _rebuild(world))
-
-    def heal() -> None:
+    if found is not None and found[0].row(found[1]) is not None:
+        store, place = found
+        store.habits.is_busy = True
+        _move_to_others(world, store, place)
+        world.scheduler.after(2_000, lambda: _rebuild(world))
+        yield
         store.habits.is_busy = False
 
-    return heal
 
-
-def asked_while_busy(world: World, luck: Random, for_ms: int) -> Heal | None:
+def asked_while_busy(world: World, luck: Random, for_ms: int) -> Lasting:
     """A leader that is busy is to let go, and a follower leaves its ISR meanwhile."""
     found = _leading(world, luck)
-    row = found[0].row(found[1]) if found is not None else None
-    if found is None or row is None:
-        return None
+    if found is None:
+        return
     store, place = found
-    stores = {each.broker: each for each in _fleet(world).living}
-    others = [each for each in row.isr if each != store.broker and each in stores]
+    stores = {each.broker: each for each in fleet_of(world).living}
+    others = [each for each in _isr(store, place) if each != store.broker and each in stores]
     if len(others) < 2:
-        return None
+        return
     move = api.Reassignment(*place, (others[0],))
-    _fleet(world).ask(api.AlterPartitionReassignments, partitions=(move,))
+    fleet_of(world).ask(api.AlterPartitionReassignments, partitions=(move,))
     follower = stores[others[1]]
     store.habits.is_busy = follower.habits.is_apart = True
-
-    def heal() -> None:
-        store.habits.is_busy = follower.habits.is_apart = False
-
-    return heal
+    yield
+    store.habits.is_busy = follower.habits.is_apart = False
 
 
-def elected_outside(world: World, luck: Random, for_ms: int) -> Heal | None:
+def elected_outside(world: World, luck: Random, for_ms: int) -> Lasting | None:
     """A preferred leader is to lead, and has just left the ISR."""
-    stores = {each.broker: each for each in _fleet(world).living}
+    stores = {each.broker: each for each in fleet_of(world).living}
     for leader in stores.values():
         for place in sorted(leader.leads):
             row = leader.row(place)
@@ -99,52 +88,41 @@ def elected_outside(world: World, luck: Random, for_ms: int) -> Heal | None:
     return None
 
 
-def _elect_outside(world: World, leader: Store, head: Store, place: Place) -> Heal:
+def _elect_outside(world: World, leader: Store, head: Store, place: Place) -> Lasting:
     head.habits.is_apart = True
     name = api.PartitionName(*place)
-    ask = partial(_fleet(world).ask, api.ElectLeaders, election="preferred", partitions=(name,))
+    ask = partial(fleet_of(world).ask, api.ElectLeaders, election="preferred", partitions=(name,))
     _once(world, lambda: head.broker not in _isr(leader, place), ask)
-
-    def heal() -> None:
-        head.habits.is_apart = False
-
-    return heal
+    yield
+    head.habits.is_apart = False
 
 
-def guarded_and_rebuilt(world: World, luck: Random, for_ms: int) -> Heal | None:
+def guarded_and_rebuilt(world: World, luck: Random, for_ms: int) -> Lasting:
     """A leader that hears nothing is removed, and the checkpoint is lost meanwhile (INV-38)."""
-    found = _leading(world, luck)
-    if found is None:
-        return None
-    store, _ = found
-    network = _fleet(world).networks[store.name]
-    network.is_deaf = True
-    _fleet(world).ask(api.LeaveGroup, members=(api.Leaver(store.life.member),), space=CLUSTER)
-    world.scheduler.after(2_000, lambda: _rebuild(world))
-
-    def heal() -> None:
-        network.is_deaf = False
-
-    return heal
+    if (found := _leading(world, luck)) is not None:
+        store, fleet = found[0], fleet_of(world)
+        fleet.networks[store.name].is_deaf = True
+        fleet.ask(api.LeaveGroup, members=(api.Leaver(store.life.member),), space=CLUSTER)
+        world.scheduler.after(2_000, lambda: _rebuild(world))
+        yield
+        fleet.networks[store.name].is_deaf = False
 
 
 def _rebuild(world: World) -> None:
     if not world.is_healing and world.is_supervised and world.has_history():
         world.perturbations += 1
-        world.kill_drivers()
-        world.rebuild_into_new_checkpoint()
+        rebuild(world)
 
 
-def dropped_without_one(world: World, luck: Random, for_ms: int) -> Heal | None:
+def dropped_without_one(world: World, luck: Random, for_ms: int) -> Lasting:
     """A topic is dropped while one of its stores is silent; it comes back as a new process."""
-    found = _leading(world, luck)
-    if found is None:
-        return None
-    store, (topic, _) = found
-    store.stop()
-    drop = partial(_fleet(world).ask, api.DeleteTopics, topics=(topic,))
-    world.scheduler.after(world.plan.session_timeout_ms + 3_000, drop)
-    return store.kill
+    if (found := _leading(world, luck)) is not None:
+        store, (topic, _) = found
+        store.stop()
+        drop = partial(fleet_of(world).ask, api.DeleteTopics, topics=(topic,))
+        world.scheduler.after(world.plan.session_timeout_ms + 3_000, drop)
+        yield
+        store.kill()
 
 
 def added_unheard(world: World, luck: Random, for_ms: int) -> None:
@@ -197,7 +175,7 @@ def isr_again_unheard(world: World, luck: Random, for_ms: int) -> None:
         _once(world, lambda: is_out(), lambda: again(), meet)
 
     def again() -> None:
-        fleet = _fleet(world)
+        fleet = fleet_of(world)
         log = (f"{PREFIX}.requests", fleet.shard)
         for record in reversed(world.cluster.partitions[log].records):
             if record.key == fleet.name.encode() and _names(record.value, leader, follower, place):
@@ -209,7 +187,7 @@ def isr_again_unheard(world: World, luck: Random, for_ms: int) -> None:
 def watch_mute(world: World, store: Store, network: Network) -> None:
     """Count that a leader stops by its lease, before it reads that it was put out; and that another
     one leads then."""
-    fleet, stopped = _fleet(world), set[Place]()
+    fleet, stopped = fleet_of(world), set[Place]()
 
     def look() -> bool:
         if not network.is_mute or not store.is_alive:
@@ -239,7 +217,7 @@ def _names(value: bytes | None, leader: Store, follower: Store, place: Place) ->
 
 def _part(world: World, leader: Store, follower: Store) -> None:
     """The leader hears nothing any more, the follower not of it; after a while the leader dies."""
-    _fleet(world).networks[leader.name].is_deaf = True
+    fleet_of(world).networks[leader.name].is_deaf = True
     follower.habits.is_apart = True
 
     def end() -> None:
@@ -276,7 +254,7 @@ def _isr(leader: Store, place: Place) -> tuple[int, ...]:
 
 
 def _leading(world: World, luck: Random) -> tuple[Store, Place] | None:
-    stores = [each for each in _fleet(world).living if not each.is_stopped]
+    stores = [each for each in fleet_of(world).living if not each.is_stopped]
     leads = [(store, place) for store in stores for place in sorted(store.leads)]
     return luck.choice(leads) if leads else None
 
@@ -290,12 +268,12 @@ def _with_follower(world: World, luck: Random) -> tuple[Store, Store, Place] | N
     row = leader.row(place)
     others = [each for each in (row.replicas if row is not None else ()) if each in row.isr]
     next_ones = [each for each in others if each != leader.broker]
-    stores = {each.broker: each for each in _fleet(world).living}
+    stores = {each.broker: each for each in fleet_of(world).living}
     if not next_ones or next_ones[0] not in stores:
         return None
     return leader, stores[next_ones[0]], place
 
 
-def _fleet(world: World) -> Fleet:
+def fleet_of(world: World) -> Fleet:
     assert world.fleet is not None, "faults of stores need a cluster"
     return world.fleet

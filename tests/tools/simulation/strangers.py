@@ -9,7 +9,8 @@ import msgspec
 
 from coordlib.core.wire import api, codec
 from coordlib.core.wire.envelope import shard_of
-from tests.tools.simulation.late import Heal, somebody
+from tests.tools.simulation.lasting import Lasting, repeated
+from tests.tools.simulation.people import place_of, somebody
 from tests.tools.simulation.world import GROUP, INCARNATION, PREFIX, World
 
 #: A topic that no member reads: an offset of it does no harm, should nobody be in the group.
@@ -42,13 +43,12 @@ def garbage(world: World, luck: Random, for_ms: int) -> None:
         world.cluster.append(place, None, value)
 
 
-def flood(world: World, luck: Random, for_ms: int) -> Heal:
+def flood(world: World, luck: Random, for_ms: int) -> Lasting:
     """Ever-new members of another group that never sync (F-21)."""
     group = f"hostile-{luck.randrange(100)}"
     shard = shard_of(group, world.plan.shards)
-    is_on = [True]
 
-    def join() -> bool:
+    def join() -> None:
         for _ in range(5):
             name = f"h{luck.getrandbits(32)}"
             request = api.JoinGroup(
@@ -62,36 +62,32 @@ def flood(world: World, luck: Random, for_ms: int) -> Heal:
                 protocols=(api.Protocol(name="range", metadata=b""),),
             )
             world.cluster.append((f"{PREFIX}.requests", shard), None, codec.encode(request))
-        return is_on[0]
 
-    world.every(100, join)
-    return lambda: is_on.__setitem__(0, False)
+    return repeated(world, 100, join)
 
 
 # ---- commits of those who are no members ------------------------------------------------------
 
 
-def commits(world: World, luck: Random, for_ms: int) -> Heal:
+def commits(world: World, luck: Random, for_ms: int) -> Lasting:
     """Operators, zombies and members of other groups commit into the group (F-35).
 
     Those without a generation may do so while nobody is in it, so they name a topic that nobody
     reads. The others are refused whatever happens: what they say would make members skip all.
     """
-    shard, is_on = shard_of(GROUP, world.plan.shards), [True]
-    place = (f"{PREFIX}.requests", shard)
+    place = place_of(world)
+    shard = place[1]
     foreign = f"{STRANGER}-{INCARNATION}-{shard}-{_join_elsewhere(world, luck, shard)}"
 
-    def commit() -> bool:
+    def commit() -> None:
         who = luck.choice((_anonymous, _without_generation, _zombie, _of_another_group))
         fields = who(world, luck, foreign)
         request = api.OffsetCommit(
             v=1, id=f"{luck.getrandbits(48)}", client=STRANGER, group=GROUP, **fields
         )
         world.cluster.append(place, None, codec.encode(request))
-        return is_on[0]
 
-    world.every(700, commit)
-    return lambda: is_on.__setitem__(0, False)
+    return repeated(world, 700, commit)
 
 
 def _anonymous(world: World, luck: Random, foreign: str) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """Faults of users: what they do with their consumers, and with what they are handed by them."""
 
-from collections.abc import Callable
 from random import Random
 
 from coordlib.core.wire import api, codec
 from tests.tools.simulation import reassigned, wishes
-from tests.tools.simulation.late import Heal, join, somebody
+from tests.tools.simulation.lasting import Begin, Lasting, repeated
+from tests.tools.simulation.people import disturbed, instance_of, join, somebody
 from tests.tools.simulation.program import Program
-from tests.tools.simulation.user import CLOSES, PATIENCE_S, RAISES
+from tests.tools.simulation.user import PATIENCE_S, Habits
 from tests.tools.simulation.wishes import Wish
 from tests.tools.simulation.world import GROUP, MEMBERS_MAX, PREFIX, TOPICS, World
 
@@ -25,20 +25,18 @@ def _somebody_free(world: World, luck: Random) -> Program | None:
 
 
 def _restart(world: World, luck: Random, program: Program) -> None:
-    instance = program.habits.config.get("group.instance.id")
-    world.start_program_after(luck.choice([500, 5_000, 15_000]), instance)
+    world.start_program_after(luck.choice([500, 5_000, 15_000]), instance_of(program))
 
 
 # ---- reading ------------------------------------------------------------------------------------
 
 
-def bulk_reader(world: World, luck: Random, for_ms: int) -> Heal | None:
+def bulk_reader(world: World, luck: Random, for_ms: int) -> Lasting:
     """It takes many messages at once, and works on them one after another."""
-    program = somebody(world, luck)
-    if program is None:
-        return None
-    program.habits.takes = luck.choice([3, 10, 50])
-    return lambda: setattr(program.habits, "takes", 1)
+    if (program := somebody(world, luck)) is not None:
+        program.habits.takes = luck.choice([3, 10, 50])
+        yield
+        program.habits.takes = 1
 
 
 def seeks(world: World, luck: Random, for_ms: int) -> None:
@@ -50,46 +48,37 @@ def seeks(world: World, luck: Random, for_ms: int) -> None:
         program.rewind(place, luck.randint(max(0, done - 10), done))
 
 
-def pauses(world: World, luck: Random, for_ms: int) -> Heal | None:
+def pauses(world: World, luck: Random, for_ms: int) -> Lasting:
     """Somebody fetches nothing of what it has for a while; meanwhile the group may rebalance."""
     program = _somebody_free(world, luck)
     if program is None:
-        return None
+        return
     paused = program.consumer.assignment()
     program.consumer.pause(paused)
     program.tell("paused")
     if luck.random() < 0.5:
         join(world, luck, for_ms)
-
-    def heal() -> None:
-        if program.is_alive and not program.is_done:
-            program.consumer.resume(paused)
-
-    return heal
+    yield
+    if program.is_alive and not program.is_done:
+        program.consumer.resume(paused)
 
 
 # ---- subscriptions ------------------------------------------------------------------------------
 
 
-def unsubscribes(world: World, luck: Random, for_ms: int) -> Heal | None:
+def unsubscribes(world: World, luck: Random, for_ms: int) -> Lasting:
     """Somebody leaves the group and keeps its consumer; it is back at once, or later."""
     program = _somebody_free(world, luck)
     if program is None:
-        return None
+        return
     world.perturbations += 4
     program.consumer.unsubscribe()
     program.tell("unsubscribed")
-    back_ms = luck.choice([0, for_ms])
-
-    def heal() -> None:
-        if program.is_alive and not program.is_done:
-            program.begin()
-            program.tell("subscribed")
-
-    if back_ms == 0:
-        heal()
-        return None
-    return heal
+    if luck.choice([0, for_ms]) != 0:
+        yield
+    if program.is_alive and not program.is_done:
+        program.begin()
+        program.tell("subscribed")
 
 
 def subscription_changes(world: World, luck: Random, for_ms: int) -> None:
@@ -113,38 +102,24 @@ def topic_created(world: World, luck: Random, for_ms: int) -> None:
 # ---- commits ------------------------------------------------------------------------------------
 
 
-def commit_waits(world: World, luck: Random, for_ms: int) -> Heal | None:
-    """It waits for the answer to each commit, in its callbacks too."""
+def commits(world: World, luck: Random) -> Habits | None:
+    """The habits of somebody who commits."""
     program = somebody(world, luck)
-    if program is None:
-        return None
-    program.habits.waits = True
-    return lambda: setattr(program.habits, "waits", False)
-
-
-def commit_cancelled(world: World, luck: Random, for_ms: int) -> Heal | None:
-    """It gives up the futures of its commits, as `asyncio.wait_for` does on a time-out."""
-    program = somebody(world, luck)
-    if program is None:
-        return None
-    program.habits.cancels = True
-    return lambda: setattr(program.habits, "cancels", False)
+    return None if program is None else program.habits
 
 
 # ---- callbacks ----------------------------------------------------------------------------------
 
 
-def _next_callback(does: str) -> Callable[[World, Random, int], Heal | None]:
-    def bring(world: World, luck: Random, for_ms: int) -> Heal | None:
-        program = somebody(world, luck)
+def next_callback(does: str) -> Begin[World]:
+    """It raises, or closes the consumer."""
+
+    def begin(world: World, luck: Random, for_ms: int) -> Lasting:
+        program = disturbed(world, luck, by=3)
         if program is None:
-            return None
-        world.perturbations += 3
+            return
         program.habits.next_callback = does
         join(world, luck, for_ms)
-
-        def heal() -> None:
-            program.habits.next_callback = ""
 
         def look() -> bool:
             if program.is_done and not world.is_healing:
@@ -152,13 +127,10 @@ def _next_callback(does: str) -> Callable[[World, Random, int], Heal | None]:
             return not program.is_done and bool(program.habits.next_callback)
 
         world.every(AGAIN_MS, look)
-        return heal
+        yield
+        program.habits.next_callback = ""
 
-    return bring
-
-
-callback_raises = _next_callback(RAISES)
-callback_closes = _next_callback(CLOSES)
+    return begin
 
 
 def patient_close(world: World, luck: Random, for_ms: int) -> None:
@@ -182,11 +154,10 @@ def members_share(world: World, luck: Random, for_ms: int) -> None:
 # ---- answers that nobody expects ----------------------------------------------------------------
 
 
-def odd_answers(world: World, luck: Random, for_ms: int) -> Heal:
+def odd_answers(world: World, luck: Random, for_ms: int) -> Lasting:
     """Somebody who may write responses, and knows a member's token, answers what nobody asked."""
-    is_on = [True]
 
-    def say() -> bool:
+    def say() -> None:
         program = somebody(world, luck)
         if program is not None:
             identity = program.consumer.member.identity
@@ -199,15 +170,13 @@ def odd_answers(world: World, luck: Random, for_ms: int) -> Heal:
             )
             place = (f"{PREFIX}.responses", identity.reply)
             world.cluster.append(place, GROUP.encode(), codec.encode(answer))
-        return is_on[0]
 
-    world.every(500, say)
-    return lambda: is_on.__setitem__(0, False)
+    return repeated(world, 500, say)
 
 
-def release_refused(world: World, luck: Random, for_ms: int) -> Heal:
+def release_refused(world: World, luck: Random, for_ms: int) -> Lasting:
     """Somebody closes while its Release is not answered, and hears that it is refused for good."""
-    is_on = [True]
+    is_on = True
     join(world, luck, for_ms)
 
     def look() -> bool:
@@ -230,10 +199,11 @@ def release_refused(world: World, luck: Random, for_ms: int) -> Heal:
             program.close(PATIENCE_S)
             _restart(world, luck, program)
             return False
-        return is_on[0] and not world.is_healing
+        return is_on and not world.is_healing
 
     world.every(20, look)
-    return lambda: is_on.__setitem__(0, False)
+    yield
+    is_on = False
 
 
 def _open_release(program: Program) -> api.Release | None:

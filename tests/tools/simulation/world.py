@@ -16,7 +16,6 @@ from tests.tools.simulation.cluster import Cluster
 from tests.tools.simulation.contested import Contested
 from tests.tools.simulation.engine import Driver, Engine
 from tests.tools.simulation.inspection import Inspector
-from tests.tools.simulation.kinds import LATER_KINDS
 from tests.tools.simulation.paged import Paged
 from tests.tools.simulation.plan import ASSIGNED, CLASSIC, MODES, Plan
 from tests.tools.simulation.program import Program
@@ -142,6 +141,8 @@ class World(Stage):
             self.topics, (self.plan.partitions, *self.plan.more_topics), strict=True
         ):
             self.cluster.create(topic, count)
+        from tests.tools.simulation.kinds import LATER_KINDS  # the table's faults need worlds
+
         if any(fault.kind in LATER_KINDS for fault in self.plan.faults):
             self.cluster.create_quietly(f"{PREFIX}.lag")
 

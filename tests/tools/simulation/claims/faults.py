@@ -1,6 +1,7 @@
-"""How each kind of fault of a world of claims is brought about, and healed."""
+"""Faults of worlds of claims: of consumers, their networks, the log and the job."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -8,37 +9,42 @@ from confluent_kafka import KafkaException
 
 from coordlib.core.wire import claims as marshal
 from coordlib.errors import CannotReach
-from tests.tools.simulation.claims import logs, strangers
-from tests.tools.simulation.claims.program import Program
+from tests.tools.simulation.claims import logs
+from tests.tools.simulation.claims.engine import ClaimsDriver
+from tests.tools.simulation.claims.program import Habits, Program
 from tests.tools.simulation.claims.transport import RETRY_MS
 from tests.tools.simulation.claims.world import ClaimsWorld
 from tests.tools.simulation.cluster import Partition
-from tests.tools.simulation.engine import CRASH_POINTS
-from tests.tools.simulation.plan import Fault
+from tests.tools.simulation.engine import CRASH_POINTS, Engine
+from tests.tools.simulation.lasting import Lasting
 from tests.tools.simulation.scheduler import Process
 from tests.tools.simulation.transport import Network
 
 HOUR_MS: Final = 3_600_000
-Heal = Callable[[], None]
 #: How often a fault that waits for its moment looks, and for how long at most, in HI.
 LOOK_MS, PATIENCE = 10, 3
-
-
-def bring(world: ClaimsWorld, fault: Fault) -> None:
-    """Break it now; what lasts is healed after its time."""
-    world.note("fault", fault.kind, str(fault.for_ms))
-    heal = _FAULTS[fault.kind](world, Random(f"{world.plan.seed} {fault.dice}"), fault.for_ms)
-    if heal is not None:
-        world.lasting(fault.kind, fault.for_ms, heal)
 
 
 def somebody(world: ClaimsWorld, luck: Random) -> Program | None:
     return luck.choice(world.living) if world.living else None
 
 
-def _holder(world: ClaimsWorld, luck: Random) -> Program | None:
+def holder(world: ClaimsWorld, luck: Random) -> Program | None:
+    """Rather somebody who holds something."""
     found = [each for each in world.living if each.held()]
     return luck.choice(found) if found else somebody(world, luck)
+
+
+def habits(world: ClaimsWorld, luck: Random) -> Habits | None:
+    """Its user's."""
+    program = holder(world, luck)
+    return None if program is None else program.habits
+
+
+def network(world: ClaimsWorld, luck: Random) -> Network | None:
+    """What is between it and the brokers."""
+    program = holder(world, luck)
+    return None if program is None else program.transport.network
 
 
 def _when(world: ClaimsWorld, holds: Callable[[], bool], action: Callable[[], None]) -> None:
@@ -59,17 +65,9 @@ def _when(world: ClaimsWorld, holds: Callable[[], bool], action: Callable[[], No
 # ---- consumers --------------------------------------------------------------------------------
 
 
-def _stopped(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
-    program = _holder(world, luck)
-    if program is None:
-        return None
-    program.stop()
-    return program.resume
-
-
-def _stopped_at_a_batch(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def stopped_at_a_batch(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     """SIGSTOP between the announcement of a batch and the reading of it, or of its Heartbeat."""
-    program = _holder(world, luck)
+    program = holder(world, luck)
     if program is None:
         return
 
@@ -83,28 +81,14 @@ def _stopped_at_a_batch(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     _when(world, is_there if world.plan.is_at_most_once else lambda: True, stop)
 
 
-def _busy(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
-    program = _holder(world, luck)
-    if program is None:
-        return None
-    program.habits.is_busy = True
-
-    def heal() -> None:
-        program.habits.is_busy = False
-
-    return heal
-
-
-def _killed(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
-    program = _holder(world, luck)
-    if program is not None:
+def killed(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+    if (program := holder(world, luck)) is not None:
         program.kill()
         _replace(world, program, luck)
 
 
-def _closed(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
-    program = _holder(world, luck)
-    if program is not None:
+def closed(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+    if (program := holder(world, luck)) is not None:
         program.close(releases=luck.random() < 0.6)
         _replace(world, program, luck)
 
@@ -121,19 +105,19 @@ def _replace(world: ClaimsWorld, program: Program, luck: Random) -> None:
     world.scheduler.after(after * world.plan.interval_ms, start)
 
 
-def _joins(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def joins(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     if len(world.living) < 6:
         world.start_program()
 
 
-def _twin(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def twin(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     """A second process under a client id that lives (F-23, Marshal's #8)."""
-    program = _holder(world, luck)
+    program = holder(world, luck)
     if program is not None and len(world.living) < 6:
         world.start_program(program.client, program.topics)
 
 
-def _topics_grow(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def topics_grow(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     topic = luck.choice(world.topics)
     if world.cluster.count(topic) < 4:
         world.cluster.create(topic, world.cluster.count(topic) + 1)
@@ -142,32 +126,21 @@ def _topics_grow(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
 # ---- the network between consumers and brokers ------------------------------------------------
 
 
-def _switch(name: str) -> Callable[[ClaimsWorld, Random, int], Heal | None]:
-    def bring(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
-        program = _holder(world, luck)
-        if program is None:
-            return None
-        return _set(program.transport.network, name)
-
-    return bring
-
-
-def _set(network: Network, name: str) -> Heal:
+def _set(network: Network, name: str) -> Callable[[], None]:
+    """Until the returned function is called."""
     setattr(network, name, True)
-    return lambda: setattr(network, name, False)
+    return partial(setattr, network, name, False)
 
 
-def _slow(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
-    program = _holder(world, luck)
-    if program is None:
-        return None
-    network = program.transport.network
-    slow_ms = int(luck.choice([0.02, 0.1, 0.3, 0.8]) * world.plan.interval_ms)
-    network.extra_ms.append(slow_ms)
-    return lambda: network.extra_ms.remove(slow_ms)
+def slow(world: ClaimsWorld, luck: Random, for_ms: int) -> Lasting:
+    if (between := network(world, luck)) is not None:
+        slow_ms = int(luck.choice([0.02, 0.1, 0.3, 0.8]) * world.plan.interval_ms)
+        between.extra_ms.append(slow_ms)
+        yield
+        between.extra_ms.remove(slow_ms)
 
 
-def _mute_at_a_win(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def mute_at_a_win(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     """Attempts are written, and their senders hear nothing for longer than an interval."""
     program = somebody(world, luck)
     if program is None:
@@ -184,15 +157,11 @@ def _mute_at_a_win(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
 # ---- brokers and the log ----------------------------------------------------------------------
 
 
-def _broker_away(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
-    if not world.cluster.is_up:
-        return None
-    world.cluster.is_up = False
-
-    def heal() -> None:
+def broker_away(world: ClaimsWorld, luck: Random, for_ms: int) -> Lasting:
+    if world.cluster.is_up:
+        world.cluster.is_up = False
+        yield
         world.cluster.is_up = True
-
-    return heal
 
 
 def _step(world: ClaimsWorld, by_ms: int) -> None:
@@ -200,7 +169,7 @@ def _step(world: ClaimsWorld, by_ms: int) -> None:
         clock.jump(by_ms)
 
 
-def _clock_steps(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def clock_steps(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     """Two steps within two intervals, which is what the bound allows, and some back."""
     interval_ms = world.plan.interval_ms
     by_ms = luck.choice([interval_ms // 2, 3 * interval_ms, HOUR_MS, -HOUR_MS])
@@ -209,14 +178,14 @@ def _clock_steps(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
         world.scheduler.after(luck.uniform(0, 2) * interval_ms, lambda: _step(world, abs(by_ms)))
 
 
-def _steps_at_a_fence(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def steps_at_a_fence(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     """Just after an owner's last sign its clock steps twice, and the owner hears of nothing.
 
     Others wait: a partition whose owner is cut off is won as soon as the rules let it be. The two
     steps are what the bound of TIME-AND-FENCING allows; one CAP more, or a fence that closes
     later, gives two owners.
     """
-    program = _holder(world, luck)
+    program = holder(world, luck)
     if program is None:
         return
     interval_ms, network = world.plan.interval_ms, program.transport.network
@@ -276,7 +245,7 @@ def _left_ms(program: Program) -> int:
     return min((each.fence.closes_ms(None) - now_ms for each in claims), default=0)
 
 
-def _coordination_cut(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def coordination_cut(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     """Retention deletes records: perhaps such that the job has not judged yet. With delivery at
     most once none so young that its position may stand nowhere else (docs/reference/limits.md)."""
     for number in range(world.plan.partitions):
@@ -302,7 +271,7 @@ def _running_pause(world: ClaimsWorld, log: Partition) -> int:
     return log.end
 
 
-def _reader_begins(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def reader_begins(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     """Somebody reads from now on, and only looks: from a snapshot, from the start, or late."""
     name = f"reader-{len(world.others)}"
     reader = Process(world.scheduler, name)
@@ -318,80 +287,36 @@ def _reader_begins(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
 # ---- the job ----------------------------------------------------------------------------------
 
 
-def _crash(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def crash(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     world.engine.crash_at = luck.choice(CRASH_POINTS)
 
 
-def _away(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
-    if not world.is_supervised:
-        return None
-    world.kill_drivers()
-    world.is_supervised = False
+def engine(world: ClaimsWorld, luck: Random) -> Engine:
+    """All drivers share it."""
+    return world.engine
 
-    def heal() -> None:
+
+def driver(world: ClaimsWorld, luck: Random) -> ClaimsDriver | None:
+    """The newest one."""
+    return world.driver
+
+
+def away(world: ClaimsWorld, luck: Random, for_ms: int) -> Lasting:
+    if world.is_supervised:
+        world.kill_drivers()
+        world.is_supervised = False
+        yield
         world.is_supervised = True
         if world.driver is None:
             world.start_driver(0, world.checkpoint.identity() is None)
 
-    return heal
 
-
-def _driver_paused(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal | None:
-    driver = world.driver
-    if driver is None:
-        return None
-    driver.stop()
-    return driver.resume
-
-
-def _second_driver(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def second_driver(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     if world.is_supervised:
         world.start_driver(luck.uniform(0, 3_000), world.checkpoint.identity() is None)
 
 
-def _checkpoint_lost(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
+def checkpoint_lost(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     if world.is_supervised:
         world.kill_drivers()
         world.rebuild(luck.uniform(0.1, 2) * world.plan.interval_ms)
-
-
-def _switch_engine(name: str) -> Callable[[ClaimsWorld, Random, int], Heal]:
-    def bring(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal:
-        setattr(world.engine, name, True)
-        return lambda: setattr(world.engine, name, False)
-
-    return bring
-
-
-_FAULTS: Final[dict[str, Callable[[ClaimsWorld, Random, int], Heal | None]]] = {
-    "consumer-stopped": _stopped,
-    "consumer-busy": _busy,
-    "consumer-killed": _killed,
-    "consumer-closed": _closed,
-    "consumer-joins": _joins,
-    "consumer-twin": _twin,
-    "consumer-cut-off": _switch("is_cut"),
-    "consumer-deaf": _switch("is_deaf"),
-    "consumer-mute": _switch("is_mute"),
-    "claims-acks-lost": _switch("loses_acks"),
-    "consumer-slow": _slow,
-    "stopped-at-a-batch": _stopped_at_a_batch,
-    "mute-at-a-win": _mute_at_a_win,
-    "claims-of-a-topic-grow": _topics_grow,
-    "claims-broker-away": _broker_away,
-    "claims-clock-steps": _clock_steps,
-    "steps-at-a-fence": _steps_at_a_fence,
-    "coordination-cut": _coordination_cut,
-    "reader-begins": _reader_begins,
-    "group-paused": strangers.paused,
-    "positions-set": strangers.positions_set,
-    "marshals-client": strangers.marshals_client,
-    "foreign-bytes": strangers.foreign_bytes,
-    "claims-driver-crashes": _crash,
-    "claims-driver-away": _away,
-    "claims-driver-paused": _driver_paused,
-    "claims-second-driver": _second_driver,
-    "claims-checkpoint-lost": _checkpoint_lost,
-    "claims-task-again": _switch_engine("recomputes"),
-    "claims-rows-again": _switch_engine("repeats_rows"),
-}

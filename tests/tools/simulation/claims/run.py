@@ -3,11 +3,13 @@
 from functools import partial
 
 from coordlib.client.kit.events import TopicPartition
-from tests.tools.simulation.claims import checks, faults, strangers
-from tests.tools.simulation.claims.plan import Plan, draw
-from tests.tools.simulation.claims.sometimes import count_sometimes
+from tests.tools.simulation.claims import checks, strangers
+from tests.tools.simulation.claims.kinds import KINDS, draw
+from tests.tools.simulation.claims.plan import Plan
+from tests.tools.simulation.claims.situations import count_sometimes
 from tests.tools.simulation.claims.story import tell
 from tests.tools.simulation.claims.world import ClaimsWorld, beginnings_of
+from tests.tools.simulation.lasting import bring
 from tests.tools.simulation.run import Outcome, watched
 from tests.tools.simulation.violation import Violation
 
@@ -67,7 +69,7 @@ def _begin(world: ClaimsWorld) -> None:
     for _ in range(plan.consumers):
         world.scheduler.after(luck.uniform(0, 0.5) * plan.interval_ms, world.start_program)
     for fault in plan.faults:
-        world.scheduler.after(fault.at_ms, partial(faults.bring, world, fault))
+        world.scheduler.after(fault.at_ms, partial(bring, world, fault, KINDS[fault.kind].begin))
     data = world.stream("data")
     for _ in range(plan.messages):
         at_ms = data.uniform(0, plan.length_ms)

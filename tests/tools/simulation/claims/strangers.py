@@ -1,6 +1,5 @@
 """Who else writes to a world's coordination topic: admins, Marshal's clients, and anybody."""
 
-from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -14,12 +13,12 @@ from coordlib.errors import CannotReach
 from tests.tools.claims.logs import _RAW
 from tests.tools.simulation.claims.world import ADMIN, GROUP, ClaimsWorld
 from tests.tools.simulation.cluster import EPOCH_MS
+from tests.tools.simulation.lasting import Lasting
 from tests.tools.simulation.scheduler import Process
 
 HOUR_S: Final = 3_600
 #: A group of Marshal's own clients, beside ours.
 LEGACY: Final = "legacy"
-Heal = Callable[[], None]
 
 
 def _say(world: ClaimsWorld, message: claims.AnyMessage, partition: int | None = None) -> None:
@@ -38,10 +37,12 @@ def pause(world: ClaimsWorld, for_s: int) -> None:
         _say(world, made, number)
 
 
-def paused(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal:
+def paused(world: ClaimsWorld, luck: Random, for_ms: int) -> Lasting:
     ends_by_itself = luck.random() < 0.5
     pause(world, max(1, (for_ms if ends_by_itself else 10 * for_ms) // 1_000))
-    return lambda: None if ends_by_itself else pause(world, 0)
+    yield
+    if not ends_by_itself:
+        pause(world, 0)
 
 
 def positions_set(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
@@ -78,9 +79,9 @@ def positions_set(world: ClaimsWorld, luck: Random, for_ms: int) -> None:
     world.every(50, look)
 
 
-def marshals_client(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal:
+def marshals_client(world: ClaimsWorld, luck: Random, for_ms: int) -> Lasting:
     """A client of Marshal's own in a group of its own, with a clock that may be wrong."""
-    skew_s, is_over = luck.choice([0, 0, 30, -30, HOUR_S]), list[bool]()
+    skew_s, is_on = luck.choice([0, 0, 30, -30, HOUR_S]), True
     client, topic = luck.choice(["go-1", "go-2"]), luck.choice(world.topics)
 
     def write() -> bool:
@@ -94,10 +95,11 @@ def marshals_client(world: ClaimsWorld, luck: Random, for_ms: int) -> Heal:
             _say(world, claims.Heartbeat(*names, luck.randrange(100)))
         else:
             _say(world, claims.ReleasingPartition(*names, luck.randrange(100)))
-        return not is_over and not world.is_healing
+        return is_on and not world.is_healing
 
     world.every(max(100, world.plan.interval_ms // 8), write)
-    return lambda: is_over.append(True)
+    yield
+    is_on = False
 
 
 def foreign_bytes(world: ClaimsWorld, luck: Random, for_ms: int) -> None:

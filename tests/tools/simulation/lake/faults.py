@@ -8,8 +8,9 @@ from tests.tools.simulation.lake import query, table
 from tests.tools.simulation.lake.checks import committed_of
 from tests.tools.simulation.lake.member import LakeMember
 from tests.tools.simulation.lake.members import Lake
-from tests.tools.simulation.lake.table import DeltaLog
-from tests.tools.simulation.late import Heal
+from tests.tools.simulation.lake.table import DeltaLog, Store
+from tests.tools.simulation.lasting import Lasting
+from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import World
 
 #: Points of a batch, in its order.
@@ -86,27 +87,21 @@ def acts_late(world: World, luck: Random, for_ms: int) -> None:
         lake.traps.at[table.CLAIMING] = stall
 
 
-def cut_off(world: World, luck: Random, for_ms: int) -> Heal | None:
-    """From the brokers; the table it still reaches."""
+def network(world: World, luck: Random) -> Network | None:
+    """Somebody's to the brokers; the table is still reached."""
     running = _lake(world).living
-    if not running:
-        return None
-    network = luck.choice(running).network
-    network.is_cut = True
-    return lambda: setattr(network, "is_cut", False)
+    return luck.choice(running).network if running else None
 
 
-def joins(world: World, luck: Random, for_ms: int) -> Heal:
+def joins(world: World, luck: Random, for_ms: int) -> Lasting:
     """One more, for a while: partitions are asked back in the middle of batches."""
     lake = _lake(world)
     return lake.one_more(f"d{len(lake.processes)}x")
 
 
-def fails(world: World, luck: Random, for_ms: int) -> Heal:
-    """Half of all calls of the store fail, some of them behind what they have done."""
-    store = _lake(world).store
-    store.fails = True
-    return lambda: setattr(store, "fails", False)
+def store(world: World, luck: Random) -> Store:
+    """Half of all calls of it may fail, some of them behind what they have done."""
+    return _lake(world).store
 
 
 def table_goes(world: World, luck: Random, for_ms: int) -> None:
@@ -132,14 +127,3 @@ def table_goes(world: World, luck: Random, for_ms: int) -> None:
         return False
 
     world.every(LOOKS_MS, look)
-
-
-FAULTS: Final[dict[str, Callable[[World, Random, int], Heal | None]]] = {
-    "lake-dies-inside": dies_inside,
-    "lake-stalls-inside": stalls_inside,
-    "lake-acts-late": acts_late,
-    "lake-cut-off": cut_off,
-    "lake-joins": joins,
-    "lake-fails": fails,
-    "lake-table-goes": table_goes,
-}

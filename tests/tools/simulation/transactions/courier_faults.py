@@ -5,11 +5,12 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from tests.tools.simulation.late import Heal
+from tests.tools.simulation.lasting import Begin, Lasting
 from tests.tools.simulation.transactions.abroad import WRITING
 from tests.tools.simulation.transactions.courier import POINTS, Courier
 from tests.tools.simulation.transactions.couriers import AWAY, LIVES_ON_MS, Couriers
-from tests.tools.simulation.transactions.far_reader import HANDED_OUT
+from tests.tools.simulation.transactions.far_reader import HANDED_OUT, FarReader
+from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import World
 
 #: How often something comes again.
@@ -23,16 +24,20 @@ def _couriers(world: World) -> Couriers:
     return world.couriers
 
 
-def _somebody(couriers: Couriers, luck: Random) -> Courier | None:
-    running = [each for each in couriers.living if not each.is_stopped]
-    return luck.choice(running) if running else None
+def somebody(world: World, luck: Random) -> Courier | None:
+    """One of those that run."""
+    return _couriers(world).somebody(luck)
 
 
-def killed(world: World, luck: Random, for_ms: int) -> None:
-    """Wherever it is; a supervisor starts it again."""
-    courier = _somebody(_couriers(world), luck)
-    if courier is not None:
-        courier.kill()
+def network(world: World, luck: Random) -> Network | None:
+    """Somebody's."""
+    courier = somebody(world, luck)
+    return None if courier is None else courier.network
+
+
+def reader(world: World, luck: Random) -> FarReader:
+    """The newest one; it keeps what it has read."""
+    return _couriers(world).reader
 
 
 def _set(couriers: Couriers, luck: Random, trap: Callable[[Courier], None]) -> None:
@@ -76,48 +81,39 @@ def wakes_late(world: World, luck: Random, for_ms: int) -> None:
     couriers.traps.at[WRITING] = stall
 
 
-def _switch(name: str) -> Callable[[World, Random, int], Heal | None]:
-    def bring(world: World, luck: Random, for_ms: int) -> Heal | None:
-        courier = _somebody(_couriers(world), luck)
-        if courier is None:
-            return None
-        setattr(courier.network, name, True)
-        return partial(setattr, courier.network, name, False)
-
-    return bring
-
-
-def twin(world: World, luck: Random, for_ms: int) -> Heal | None:
+def twin(world: World, luck: Random, for_ms: int) -> Lasting:
     """A second process with the same transactional id: each fences the other in turn."""
-    couriers = _couriers(world)
-    courier = _somebody(couriers, luck)
-    if courier is None:
-        return None
-    couriers.start(courier.name.split("-")[0])
-    return courier.kill
+    if (courier := somebody(world, luck)) is not None:
+        _couriers(world).start(courier.name.split("-")[0])
+        yield
+        courier.kill()
 
 
-def _again(comes: Callable[[Couriers, Random], None]) -> Callable[[World, Random, int], Heal]:
-    def bring(world: World, luck: Random, for_ms: int) -> Heal:
-        is_on = [True]
+def again(comes: Callable[[Couriers, Random], None]) -> Begin[World]:
+    """Something comes once more, from wherever it was held up."""
 
-        def again() -> bool:
-            if is_on[0]:
+    def begin(world: World, luck: Random, for_ms: int) -> Lasting:
+        is_on = True
+
+        def step() -> bool:
+            if is_on:
                 comes(_couriers(world), luck)
-            return is_on[0]
+            return is_on
 
-        world.every(AGAIN_MS, again)
-        return partial(is_on.__setitem__, 0, False)
+        world.every(AGAIN_MS, step)
+        yield
+        is_on = False
 
-    return bring
+    return begin
 
 
-def away(world: World, luck: Random, for_ms: int) -> Heal:
+def away(world: World, luck: Random, for_ms: int) -> Lasting:
     """Nothing answers there."""
     couriers = _couriers(world)
     couriers.traps.sprung[AWAY] += 1
     couriers.far.is_up = False
-    return partial(setattr, couriers.far, "is_up", True)
+    yield
+    couriers.far.is_up = True
 
 
 def reader_killed(world: World, luck: Random, for_ms: int) -> None:
@@ -127,26 +123,3 @@ def reader_killed(world: World, luck: Random, for_ms: int) -> None:
         couriers.begin_anew(couriers.reader)
     else:
         couriers.traps.at[HANDED_OUT] = couriers.begin_anew
-
-
-def reader_paused(world: World, luck: Random, for_ms: int) -> Heal:
-    """It keeps what it knows."""
-    reader = _couriers(world).reader
-    reader.stop()
-    return reader.resume
-
-
-FAULTS: Final[dict[str, Callable[[World, Random, int], Heal | None]]] = {
-    "courier-killed": killed,
-    "courier-dies-inside": dies_inside,
-    "courier-stalls-inside": stalls_inside,
-    "courier-wakes-late": wakes_late,
-    "courier-cut-off": _switch("is_cut"),
-    "courier-acks-lost": _switch("loses_acks"),
-    "courier-twin": twin,
-    "courier-words-again": _again(Couriers.words_again),
-    "courier-records-again": _again(Couriers.record_again),
-    "other-cluster-away": away,
-    "far-reader-killed": reader_killed,
-    "far-reader-paused": reader_paused,
-}

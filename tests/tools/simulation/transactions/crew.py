@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from coordlib.kafka.layout import Place as Where
-from tests.tools.simulation.late import Heal
+from tests.tools.simulation.lasting import Lasting
 from tests.tools.simulation.plan import ASSIGNED
 from tests.tools.simulation.scheduler import Clock, rate_of
 from tests.tools.simulation.transport import Network
@@ -23,6 +23,7 @@ class Supervised(Protocol):
 
     name: str
     is_alive: bool
+    is_stopped: bool
     #: Set when its user wants it to end.
     is_ending: bool
 
@@ -105,14 +106,16 @@ class Crew(Generic[ProcessT]):
         for process in self.processes:
             process.kill()
 
-    def one_more(self, name: str) -> Heal:
+    def one_more(self, name: str) -> Lasting:
         """Beside the others, for a while: their group rebalances."""
         self.start(name)
+        yield
+        self.newest.pop(name).is_ending = True
 
-        def heal() -> None:
-            self.newest.pop(name).is_ending = True
-
-        return heal
+    def somebody(self, luck: Random) -> ProcessT | None:
+        """One of those that run."""
+        running = [each for each in self.living if not each.is_stopped]
+        return luck.choice(running) if running else None
 
     # ---- what each process has -----------------------------------------------------------------
 

@@ -1,17 +1,19 @@
 """Faults of copiers, and of what the driver does for their transactions."""
 
-from collections.abc import Callable
-from functools import partial
 from random import Random
 from typing import Final
 
 from tests.tools.defects import DEADLINE, Defect
-from tests.tools.simulation.late import Heal
+from tests.tools.simulation.job_faults import rebuild
+from tests.tools.simulation.lasting import Lasting, repeated
 from tests.tools.simulation.poison import release
 from tests.tools.simulation.transactions import beside
+from tests.tools.simulation.transactions.beside import Faults
 from tests.tools.simulation.transactions.copier import Copier
 from tests.tools.simulation.transactions.copying import GROUP, Copying
-from tests.tools.simulation.transactions.producer import POINTS
+from tests.tools.simulation.transactions.producer import POINTS, Habits
+from tests.tools.simulation.transactions.teller import Teller
+from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import PREFIX, World
 
 #: How often one looks for the moment at which something hurts.
@@ -24,16 +26,26 @@ def _copying(world: World) -> Copying:
     return world.copying
 
 
-def _somebody(copying: Copying, luck: Random) -> Copier | None:
-    running = [each for each in copying.living if not each.is_stopped]
+def somebody(world: World, luck: Random) -> Copier | None:
+    """One of those that run."""
+    return _copying(world).somebody(luck)
+
+
+def network(world: World, luck: Random) -> Network | None:
+    """Somebody's."""
+    copier = somebody(world, luck)
+    return None if copier is None else copier.network
+
+
+def looks(world: World, luck: Random) -> Faults:
+    """How the driver's looks fail."""
+    return _copying(world).faults
+
+
+def teller(world: World, luck: Random) -> Teller | None:
+    """One of those that run."""
+    running = _copying(world).tellers.running()
     return luck.choice(running) if running else None
-
-
-def killed(world: World, luck: Random, for_ms: int) -> None:
-    """Wherever it is; a supervisor starts it again."""
-    copier = _somebody(_copying(world), luck)
-    if copier is not None:
-        copier.kill()
 
 
 def dies_inside(world: World, luck: Random, for_ms: int) -> None:
@@ -51,70 +63,34 @@ def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
     _copying(world).traps[luck.choice(POINTS)] = stall
 
 
-def paused(world: World, luck: Random, for_ms: int) -> Heal | None:
-    """Wherever it is."""
-    copier = _somebody(_copying(world), luck)
-    if copier is None:
-        return None
-    copier.stop()
-    return copier.resume
-
-
-def _switch(name: str) -> Callable[[World, Random, int], Heal | None]:
-    def bring(world: World, luck: Random, for_ms: int) -> Heal | None:
-        copier = _somebody(_copying(world), luck)
-        if copier is None:
-            return None
-        setattr(copier.network, name, True)
-        return partial(setattr, copier.network, name, False)
-
-    return bring
-
-
-def twin(world: World, luck: Random, for_ms: int) -> Heal | None:
+def twin(world: World, luck: Random, for_ms: int) -> Lasting:
     """A second process with the same transactional id: each fences the other in turn."""
-    copying = _copying(world)
-    copier = _somebody(copying, luck)
-    if copier is None:
-        return None
-    copying.start(copier.name.split("-")[0])
-    return copier.kill
+    if (copier := somebody(world, luck)) is not None:
+        _copying(world).start(copier.name.split("-")[0])
+        yield
+        copier.kill()
 
 
-def joins(world: World, luck: Random, for_ms: int) -> Heal:
+def joins(world: World, luck: Random, for_ms: int) -> Lasting:
     """One more, for a while: the group rebalances, perhaps between acceptance and decision."""
     copying = _copying(world)
     return copying.one_more(f"k{len(copying.processes)}x")
 
 
-def ends_late(world: World, luck: Random, for_ms: int) -> Heal:
+def ends(world: World, luck: Random) -> Habits:
     """Half of all ends are sent twice, and the first of the two arrives in the next transaction."""
-    habits = _copying(world).habits
-    habits.resends = True
-    return lambda: setattr(habits, "resends", False)
+    return _copying(world).habits
 
 
-def aside(world: World, luck: Random, for_ms: int) -> Heal:
+def aside(world: World, luck: Random, for_ms: int) -> Lasting:
     """A step of the copiers' group raises while offsets wait; decisions are noted meanwhile."""
     copying = _copying(world)
     records = world.cluster.partitions[f"{PREFIX}.requests", copying.shard]
     defect = Defect(GROUP, luck.choice(STEPS), records.end)
     world.engine.defects.append(defect)
-
-    def heal() -> None:
-        defect.end = records.end
-        release(world, luck, GROUP, copying.shard)
-
-    return heal
-
-
-def _looks(name: str) -> Callable[[World, Random, int], Heal]:
-    def bring(world: World, luck: Random, for_ms: int) -> Heal:
-        faults = _copying(world).faults
-        setattr(faults, name, True)
-        return lambda: setattr(faults, name, False)
-
-    return bring
+    yield
+    defect.end = records.end
+    release(world, luck, GROUP, copying.shard)
 
 
 def driver_dies_beside(world: World, luck: Random, for_ms: int) -> None:
@@ -133,61 +109,22 @@ def rebuilt_while_pending(world: World, luck: Random, for_ms: int) -> None:
         if not (copying.has_pending() and world.is_supervised and world.has_history()):
             return True
         copying.met["rebuilt while offsets wait"] += 1
-        world.kill_drivers()
-        world.rebuild_into_new_checkpoint()
+        rebuild(world)
         return False
 
     world.perturbations += 1
     world.every(LOOKS_MS, look)
 
 
-def teller_killed(world: World, luck: Random, for_ms: int) -> None:
-    """Wherever it is: the next process of its id, or its timeout, ends what it has left open."""
-    running = _copying(world).tellers.running()
-    if running:
-        luck.choice(running).kill()
-
-
-def teller_twin(world: World, luck: Random, for_ms: int) -> Heal | None:
+def teller_twin(world: World, luck: Random, for_ms: int) -> Lasting:
     """A second process of its id starts while it stands still, and then it goes on."""
-    tellers = _copying(world).tellers
-    running = tellers.running()
-    if not running:
-        return None
-    teller = luck.choice(running)
-    teller.stop()
-    tellers.start(teller.id)
-    return teller.resume
+    if (found := teller(world, luck)) is not None:
+        found.stop()
+        _copying(world).tellers.start(found.id)
+        yield
+        found.resume()
 
 
-def words_again(world: World, luck: Random, for_ms: int) -> Heal:
+def words_again(world: World, luck: Random, for_ms: int) -> Lasting:
     """Requests of tellers come once more: commits, and ends of transactions that are over."""
-    is_on = [True]
-
-    def again() -> bool:
-        _copying(world).tellers.words_again(luck)
-        return is_on[0]
-
-    world.every(400, again)
-    return lambda: is_on.__setitem__(0, False)
-
-
-FAULTS: Final[dict[str, Callable[[World, Random, int], Heal | None]]] = {
-    "copier-killed": killed,
-    "copier-dies-inside": dies_inside,
-    "copier-stalls-inside": stalls_inside,
-    "copier-paused": paused,
-    "copier-cut-off": _switch("is_cut"),
-    "copier-acks-lost": _switch("loses_acks"),
-    "copier-twin": twin,
-    "copier-joins": joins,
-    "copier-ends-late": ends_late,
-    "copiers-aside": aside,
-    "looks-fail": _looks("looks_fail"),
-    "looks-are-short": _looks("looks_are_short"),
-    "driver-dies-beside": driver_dies_beside,
-    "rebuilt-while-pending": rebuilt_while_pending,
-    "teller-killed": teller_killed,
-    "teller-twin": teller_twin,
-    "teller-words-again": words_again,
-}
+    return repeated(world, 400, lambda: _copying(world).tellers.words_again(luck))
