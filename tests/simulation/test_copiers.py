@@ -15,7 +15,7 @@ from tests.tools.simulation.evidence import Asked
 from tests.tools.simulation.kinds import COPIER_KINDS
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.scheduler import Clock, Gone, Process, Scheduler
-from tests.tools.simulation.situations import OF_COPIERS
+from tests.tools.simulation.situations_beside import OF_COPIERS
 from tests.tools.simulation.transactions.checks import UNSTABLE, Waiting
 from tests.tools.simulation.transactions.fibers import Fiber
 from tests.tools.simulation.violation import Violation

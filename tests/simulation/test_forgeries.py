@@ -18,7 +18,8 @@ from tests.tools.simulation.drawing import draw
 from tests.tools.simulation.plan import ASSIGNED, Fault, Plan
 from tests.tools.simulation.quiet import quiet_logs
 from tests.tools.simulation.run import play
-from tests.tools.simulation.situations import OF_FORGERIES, count_sometimes
+from tests.tools.simulation.situations import count_sometimes
+from tests.tools.simulation.situations_beside import OF_FORGERIES
 from tests.tools.simulation.world import World
 
 

@@ -31,7 +31,7 @@ from tests.tools.simulation.lake.table import (
     StoreAway,
 )
 from tests.tools.simulation.quiet import quiet_logs
-from tests.tools.simulation.situations import OF_LAKE
+from tests.tools.simulation.situations_beside import OF_LAKE
 from tests.tools.simulation.violation import Violation
 from tests.tools.simulation.world import World
 

@@ -11,7 +11,7 @@ from coordlib.client.controller.requests import Leadership
 from coordlib.core.controller.states import BrokerState
 from tests.simulation.as_they_were import drawn
 from tests.tools import clusters as c
-from tests.tools.simulation import drawing, plan, run, situations, store_checks
+from tests.tools.simulation import drawing, plan, run, situations_beside, store_checks
 from tests.tools.simulation.checks import evidence_of
 from tests.tools.simulation.disks import Entry
 from tests.tools.simulation.evidence import Asked
@@ -94,7 +94,7 @@ def test_stores_come_through(seed: int) -> None:
     assert outcome.violation is None
     assert outcome.sometimes["store led"] > 1
     assert outcome.sometimes["value committed"] > 10
-    assert set(situations.OF_STORES.keys()) <= outcome.sometimes.keys()
+    assert set(situations_beside.OF_STORES.keys()) <= outcome.sometimes.keys()
 
 
 # -- checks that find nothing may be blind ---------------------------------------------------------

@@ -9,7 +9,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, Final
 
-from tests.tools.simulation import drawing, kinds, run, situations
+from tests.tools.simulation import drawing, kinds, run, situations, situations_beside
 from tests.tools.simulation.claims import kinds as claims_kinds
 from tests.tools.simulation.claims import run as claims_run
 from tests.tools.simulation.claims import situations as claims_situations
@@ -60,7 +60,7 @@ WORLDS: Final = {
         drawing.draw,
         run.run,
         tuple(STORE_KINDS),
-        tuple(situations.OF_STORES),
+        tuple(situations_beside.OF_STORES),
         lambda drawn: bool(drawn.brokers),
     ),
 }

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from coordlib.core.engine.effects import REQUESTS
 from coordlib.core.wire import api
 from coordlib.demo.history import Happened
 from tests.tools.simulation.evidence import Asked, Evidence, Told
@@ -104,16 +103,29 @@ def between(
     return count
 
 
+def is_refused(answer: Answer) -> bool:
+    """Whether a request has changed nothing, for whatever reason."""
+    return bool(answer["error"] != "NONE")
+
+
 def answered(
     types: type[api.Request] | tuple[type[api.Request], ...],
-    holds: Callable[[Any, Answer], object],
-    topic: str | None = REQUESTS,
+    gives: str | Callable[[Answer], bool],
+    by: Callable[[Any], object] = lambda _: True,
+    topic: str | None = None,
 ) -> Counting:
-    """Answers to requests of these types, by one input or by both (None)."""
+    """Answers to requests of these types: with this error, or as is asked.
+
+    Args:
+        by: which requests.
+        topic: the input by which they came; None: any.
+    """
 
     def count(seen: Seen) -> int:
         return sum(
-            topic in (None, each.topic) and bool(holds(each.request, answer))
+            topic in (None, each.topic)
+            and (answer["error"] == gives if isinstance(gives, str) else gives(answer))
+            and bool(by(each.request))
             for kind, rows in seen.answered.items()
             if issubclass(kind, types)
             for each, answer in rows
