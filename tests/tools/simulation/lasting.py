@@ -1,6 +1,7 @@
 """Faults as generators: what breaks, `yield`, what heals it. One without an end never yields."""
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,16 +42,16 @@ def repeated(world: Stage, every_ms: int, act: Callable[[], object]) -> Lasting:
     is_on = False
 
 
-def switched(pick: Pick[AnyWorld], *names: str) -> Begin[AnyWorld]:
-    """These flags of what is picked are set."""
+def switched(pick: Pick[AnyWorld], name: str) -> Begin[AnyWorld]:
+    """A flag of what is picked is set, or of a part of it: `network.is_cut`."""
+    path, _, flag = name.rpartition(".")
 
     def begin(world: AnyWorld, luck: Random, for_ms: int) -> Lasting:
         if (found := pick(world, luck)) is not None:
-            for name in names:
-                setattr(found, name, True)
+            part = attrgetter(path)(found) if path else found
+            setattr(part, flag, True)
             yield
-            for name in names:
-                setattr(found, name, False)
+            setattr(part, flag, False)
 
     return begin
 

@@ -21,12 +21,6 @@ from tests.tools.simulation.world import GROUP, PREFIX, World
 # ---- programs ------------------------------------------------------------------------------------
 
 
-def habits(world: World, luck: Random) -> object:
-    """Somebody's, whose group may rebalance if they change."""
-    program = disturbed(world, luck)
-    return None if program is None else program.habits
-
-
 def network(world: World, luck: Random) -> Network | None:
     """Somebody's, whose group may rebalance if it fails."""
     program = disturbed(world, luck)

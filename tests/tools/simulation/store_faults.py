@@ -8,7 +8,7 @@ from coordlib.core.wire.controller import CLUSTER
 from tests.tools.simulation import store_moments
 from tests.tools.simulation.fleet import UNCLEAN
 from tests.tools.simulation.lasting import Lasting, repeated
-from tests.tools.simulation.store import Store, StoreHabits
+from tests.tools.simulation.store import Store
 from tests.tools.simulation.store_moments import fleet_of
 from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import PREFIX, World
@@ -26,12 +26,6 @@ def somebody(world: World, luck: Random, leads: bool = False) -> Store | None:
 def somebody_perhaps_leading(world: World, luck: Random) -> Store | None:
     """In half of the times rather one that leads."""
     return somebody(world, luck, leads=luck.random() < 0.5)
-
-
-def habits(world: World, luck: Random) -> StoreHabits | None:
-    """How somebody behaves."""
-    store = somebody(world, luck)
-    return None if store is None else store.habits
 
 
 def network(world: World, luck: Random) -> Network | None:

@@ -7,7 +7,7 @@ from tests.tools.simulation import reassigned, wishes
 from tests.tools.simulation.lasting import Begin, Lasting, repeated
 from tests.tools.simulation.people import disturbed, instance_of, join, somebody
 from tests.tools.simulation.program import Program
-from tests.tools.simulation.user import PATIENCE_S, Habits
+from tests.tools.simulation.user import PATIENCE_S
 from tests.tools.simulation.wishes import Wish
 from tests.tools.simulation.world import GROUP, MEMBERS_MAX, PREFIX, TOPICS, World
 
@@ -97,15 +97,6 @@ def topic_created(world: World, luck: Random, for_ms: int) -> None:
     """Somebody makes a topic; expressions of classic members may match it."""
     if not world.plan.group_size_max:
         reassigned.topic_appears(world, luck, for_ms)
-
-
-# ---- commits ------------------------------------------------------------------------------------
-
-
-def commits(world: World, luck: Random) -> Habits | None:
-    """The habits of somebody who commits."""
-    program = somebody(world, luck)
-    return None if program is None else program.habits
 
 
 # ---- callbacks ----------------------------------------------------------------------------------

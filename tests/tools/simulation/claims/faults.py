@@ -11,7 +11,7 @@ from coordlib.core.wire import claims as marshal
 from coordlib.errors import CannotReach
 from tests.tools.simulation.claims import logs
 from tests.tools.simulation.claims.engine import ClaimsDriver
-from tests.tools.simulation.claims.program import Habits, Program
+from tests.tools.simulation.claims.program import Program
 from tests.tools.simulation.claims.transport import RETRY_MS
 from tests.tools.simulation.claims.world import ClaimsWorld
 from tests.tools.simulation.cluster import Partition
@@ -33,18 +33,6 @@ def holder(world: ClaimsWorld, luck: Random) -> Program | None:
     """Rather somebody who holds something."""
     found = [each for each in world.living if each.held()]
     return luck.choice(found) if found else somebody(world, luck)
-
-
-def habits(world: ClaimsWorld, luck: Random) -> Habits | None:
-    """Its user's."""
-    program = holder(world, luck)
-    return None if program is None else program.habits
-
-
-def network(world: ClaimsWorld, luck: Random) -> Network | None:
-    """What is between it and the brokers."""
-    program = holder(world, luck)
-    return None if program is None else program.transport.network
 
 
 def _when(world: ClaimsWorld, holds: Callable[[], bool], action: Callable[[], None]) -> None:
@@ -133,7 +121,8 @@ def _set(network: Network, name: str) -> Callable[[], None]:
 
 
 def slow(world: ClaimsWorld, luck: Random, for_ms: int) -> Lasting:
-    if (between := network(world, luck)) is not None:
+    if (program := holder(world, luck)) is not None:
+        between = program.transport.network
         slow_ms = int(luck.choice([0.02, 0.1, 0.3, 0.8]) * world.plan.interval_ms)
         between.extra_ms.append(slow_ms)
         yield

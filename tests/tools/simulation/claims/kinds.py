@@ -13,15 +13,17 @@ from tests.tools.simulation.plan import Fault
 
 CONSUMER_KINDS: Final[Kinds] = {
     "consumer-stopped": Kind("F-05", 0.1, 4.0, paused(faults.holder)),
-    "consumer-busy": Kind("F-05", 0.5, 3.0, switched(faults.habits, "is_busy")),
+    "consumer-busy": Kind("F-05", 0.5, 3.0, switched(faults.holder, "habits.is_busy")),
     "consumer-killed": Kind("F-06", 0, 0, faults.killed),
     "consumer-closed": Kind("F-06", 0, 0, faults.closed),
     "consumer-joins": Kind("F-06", 0, 0, faults.joins),
     "consumer-twin": Kind("F-23", 0, 0, faults.twin),
-    "consumer-cut-off": Kind("F-04", 0.2, 3.0, switched(faults.network, "is_cut")),
-    "consumer-deaf": Kind("F-34", 0.2, 3.0, switched(faults.network, "is_deaf")),
-    "consumer-mute": Kind("F-34", 0.2, 3.0, switched(faults.network, "is_mute")),
-    "claims-acks-lost": Kind("F-01", 0.2, 2.0, switched(faults.network, "loses_acks")),
+    "consumer-cut-off": Kind("F-04", 0.2, 3.0, switched(faults.holder, "transport.network.is_cut")),
+    "consumer-deaf": Kind("F-34", 0.2, 3.0, switched(faults.holder, "transport.network.is_deaf")),
+    "consumer-mute": Kind("F-34", 0.2, 3.0, switched(faults.holder, "transport.network.is_mute")),
+    "claims-acks-lost": Kind(
+        "F-01", 0.2, 2.0, switched(faults.holder, "transport.network.loses_acks")
+    ),
     "consumer-slow": Kind("F-04", 0.5, 4.0, faults.slow),
     "stopped-at-a-batch": Kind("F-05", 2.1, 4.0, faults.stopped_at_a_batch),
     "mute-at-a-win": Kind("F-01", 1.1, 2.5, faults.mute_at_a_win),

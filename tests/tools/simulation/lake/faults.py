@@ -10,7 +10,6 @@ from tests.tools.simulation.lake.member import LakeMember
 from tests.tools.simulation.lake.members import Lake
 from tests.tools.simulation.lake.table import DeltaLog, Store
 from tests.tools.simulation.lasting import Lasting
-from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import World
 
 #: Points of a batch, in its order.
@@ -87,10 +86,10 @@ def acts_late(world: World, luck: Random, for_ms: int) -> None:
         lake.traps.at[table.CLAIMING] = stall
 
 
-def network(world: World, luck: Random) -> Network | None:
-    """Somebody's to the brokers; the table is still reached."""
-    running = _lake(world).living
-    return luck.choice(running).network if running else None
+def anybody(world: World, luck: Random) -> LakeMember | None:
+    """One of those that live, who may stand still."""
+    living = _lake(world).living
+    return luck.choice(living) if living else None
 
 
 def joins(world: World, luck: Random, for_ms: int) -> Lasting:

@@ -10,7 +10,6 @@ from tests.tools.simulation.transactions.abroad import WRITING
 from tests.tools.simulation.transactions.courier import POINTS, Courier
 from tests.tools.simulation.transactions.couriers import AWAY, LIVES_ON_MS, Couriers
 from tests.tools.simulation.transactions.far_reader import HANDED_OUT, FarReader
-from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import World
 
 #: How often something comes again.
@@ -27,12 +26,6 @@ def _couriers(world: World) -> Couriers:
 def somebody(world: World, luck: Random) -> Courier | None:
     """One of those that run."""
     return _couriers(world).somebody(luck)
-
-
-def network(world: World, luck: Random) -> Network | None:
-    """Somebody's."""
-    courier = somebody(world, luck)
-    return None if courier is None else courier.network
 
 
 def reader(world: World, luck: Random) -> FarReader:

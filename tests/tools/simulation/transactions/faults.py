@@ -8,12 +8,10 @@ from tests.tools.simulation.job_faults import rebuild
 from tests.tools.simulation.lasting import Lasting, repeated
 from tests.tools.simulation.poison import release
 from tests.tools.simulation.transactions import beside
-from tests.tools.simulation.transactions.beside import Faults
 from tests.tools.simulation.transactions.copier import Copier
 from tests.tools.simulation.transactions.copying import GROUP, Copying
-from tests.tools.simulation.transactions.producer import POINTS, Habits
+from tests.tools.simulation.transactions.producer import POINTS
 from tests.tools.simulation.transactions.teller import Teller
-from tests.tools.simulation.transport import Network
 from tests.tools.simulation.world import PREFIX, World
 
 #: How often one looks for the moment at which something hurts.
@@ -21,36 +19,26 @@ LOOKS_MS: Final = 20
 STEPS: Final = ("PendingCommit", "OffsetFetch", "JoinGroup", DEADLINE)
 
 
-def _copying(world: World) -> Copying:
+def crew(world: World, luck: Random | None = None) -> Copying:
+    """All copiers, and what the driver does for them."""
     assert world.copying is not None
     return world.copying
 
 
 def somebody(world: World, luck: Random) -> Copier | None:
     """One of those that run."""
-    return _copying(world).somebody(luck)
-
-
-def network(world: World, luck: Random) -> Network | None:
-    """Somebody's."""
-    copier = somebody(world, luck)
-    return None if copier is None else copier.network
-
-
-def looks(world: World, luck: Random) -> Faults:
-    """How the driver's looks fail."""
-    return _copying(world).faults
+    return crew(world).somebody(luck)
 
 
 def teller(world: World, luck: Random) -> Teller | None:
     """One of those that run."""
-    running = _copying(world).tellers.running()
+    running = crew(world).tellers.running()
     return luck.choice(running) if running else None
 
 
 def dies_inside(world: World, luck: Random, for_ms: int) -> None:
     """The next copier to reach a point of its unit dies there."""
-    _copying(world).traps[luck.choice(POINTS)] = Copier.kill
+    crew(world).traps[luck.choice(POINTS)] = Copier.kill
 
 
 def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
@@ -60,31 +48,26 @@ def stalls_inside(world: World, luck: Random, for_ms: int) -> None:
         copier.stop()
         world.lasting("copier-stalls-inside", for_ms, copier.resume)
 
-    _copying(world).traps[luck.choice(POINTS)] = stall
+    crew(world).traps[luck.choice(POINTS)] = stall
 
 
 def twin(world: World, luck: Random, for_ms: int) -> Lasting:
     """A second process with the same transactional id: each fences the other in turn."""
     if (copier := somebody(world, luck)) is not None:
-        _copying(world).start(copier.name.split("-")[0])
+        crew(world).start(copier.name.split("-")[0])
         yield
         copier.kill()
 
 
 def joins(world: World, luck: Random, for_ms: int) -> Lasting:
     """One more, for a while: the group rebalances, perhaps between acceptance and decision."""
-    copying = _copying(world)
+    copying = crew(world)
     return copying.one_more(f"k{len(copying.processes)}x")
-
-
-def ends(world: World, luck: Random) -> Habits:
-    """Half of all ends are sent twice, and the first of the two arrives in the next transaction."""
-    return _copying(world).habits
 
 
 def aside(world: World, luck: Random, for_ms: int) -> Lasting:
     """A step of the copiers' group raises while offsets wait; decisions are noted meanwhile."""
-    copying = _copying(world)
+    copying = crew(world)
     records = world.cluster.partitions[f"{PREFIX}.requests", copying.shard]
     defect = Defect(GROUP, luck.choice(STEPS), records.end)
     world.engine.defects.append(defect)
@@ -101,7 +84,7 @@ def driver_dies_beside(world: World, luck: Random, for_ms: int) -> None:
 
 def rebuilt_while_pending(world: World, luck: Random, for_ms: int) -> None:
     """The checkpoint is lost when offsets wait: what waits is in the topics."""
-    copying = _copying(world)
+    copying = crew(world)
 
     def look() -> bool:
         if world.is_healing:
@@ -120,11 +103,11 @@ def teller_twin(world: World, luck: Random, for_ms: int) -> Lasting:
     """A second process of its id starts while it stands still, and then it goes on."""
     if (found := teller(world, luck)) is not None:
         found.stop()
-        _copying(world).tellers.start(found.id)
+        crew(world).tellers.start(found.id)
         yield
         found.resume()
 
 
 def words_again(world: World, luck: Random, for_ms: int) -> Lasting:
     """Requests of tellers come once more: commits, and ends of transactions that are over."""
-    return repeated(world, 400, lambda: _copying(world).tellers.words_again(luck))
+    return repeated(world, 400, lambda: crew(world).tellers.words_again(luck))
