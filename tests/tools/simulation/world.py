@@ -50,7 +50,7 @@ TRIES_AGAIN_MS = 8_000
 
 
 class World(Stage):
-    """All that there is. `run` is in `simulation.run`; faults are in `simulation.faults`."""
+    """All that there is. `run` is in `simulation.run`; faults are in `simulation.kinds`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
