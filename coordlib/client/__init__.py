@@ -1,6 +1,7 @@
 """Clients of the coordinator, for any Python program; nothing that is named here needs Spark.
 
-`CoordinatedConsumer` has the shape of confluent-kafka's Consumer. It uses a `ClassicMember`, for
+`CoordinatedConsumer` has the shape of confluent-kafka's Consumer, `AsyncConsumer` that of its
+AIOConsumer. They use a `ClassicMember`, for
 programs that share partitions but read them in their own way, or an `AssignedMember`, the same for
 server-assigned groups. `BrokerAgent` makes a program a broker of a cluster. `read_options` reads
 from a file how a program connects to secured brokers.
@@ -30,6 +31,7 @@ from coordlib.client.groups.assignors import (
     RebalanceMode,
     SubscriptionState,
 )
+from coordlib.client.groups.async_consumer import AsyncConsumer
 from coordlib.client.groups.consumer import CoordinatedConsumer
 from coordlib.client.groups.member import AssignedMember, ClassicMember
 from coordlib.client.kit.events import TopicPartition
@@ -51,6 +53,7 @@ __all__ = [
     "AssignedMember",
     "AssignmentFailed",
     "Assignor",
+    "AsyncConsumer",
     "BrokerAgent",
     "BrokerFenced",
     "BrokerReplaced",

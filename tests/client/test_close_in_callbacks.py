@@ -191,7 +191,7 @@ def test_what_was_committed_in_the_callback_stands_before_the_leave(log: FakeLog
         consumer.commit()
         consumer.close(timeout_s=0)
 
-    a.consumer._commits._on_commit = lambda *told: commits.append(told)
+    a.consumer.commits._on_commit = lambda *told: commits.append(told)
     a.consumer.subscribe(["t"], on_revoke=on_revoke)
     a.settle()
     assert a.poll() is not None

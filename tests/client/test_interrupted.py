@@ -74,7 +74,7 @@ def test_an_outcome_of_a_commit_that_is_interrupted_is_told_exactly_once() -> No
         for _ in range(2):
             a.consumer.commit(offsets=[TopicPartition("t", 0, 1)])
         a.log.pump()
-        interrupted(a.consumer._commits.tell)
+        interrupted(a.consumer.commits.tell)
         for _ in range(2):
             a.consumer.poll(0)
         assert told == [(None, 1)] * 2

@@ -36,8 +36,8 @@ def read_three(program: Program) -> None:
 def commit(program: Program, **how: Any) -> None:
     """A commit whose answer is waited for."""
     log = program.log
-    rows = program.consumer._rows(how.get("message"), how.get("offsets"))
-    program.consumer._commits.commit_async(rows)
+    rows = program.consumer.rows_of(how.get("message"), how.get("offsets"))
+    program.consumer.commits.commit_async(rows)
     log.pump()
 
 

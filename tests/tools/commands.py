@@ -28,6 +28,7 @@ def build() -> App:
         bench.core,
         entities.hostile,
         bench.rebuild,
+        entities.consumers,
         entities.brokers,
         entities.transactions,
         entities.cells,

@@ -313,7 +313,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
         Raises what a callback raises, when all else is done. One that was interrupted goes on when
         it is called again.
         """
-        if self._callbacks.is_inside(threading.get_ident()):
+        if self.callbacks.is_inside(threading.get_ident()):
             raise CoordError("close was called in a callback.", self._where, "Call stop there.")
         if self.has_ended:
             return
@@ -368,7 +368,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
     def _do(self, output: bs.Output) -> None:
         match output:
             case Call():
-                self._callbacks.due.append(output)
+                self.callbacks.due.append(output)
             case Altered():
                 self._futures.settle(output.ticket, output)
             case bs.Registered(incarnation):
@@ -384,7 +384,7 @@ class BrokerAgent(Driver[BrokerMachine, sg.Input | bs.OwnInput, bs.Output]):
             self._give(sg.Polled(self._transport.now_ms()))
             if raises:
                 self._raise_failure()
-            if not self._callbacks.run():
+            if not self.callbacks.run():
                 return has_run
             has_run = True
             self._futures.complete()

@@ -70,7 +70,7 @@ class Commits:
 
         Raises MemberFenced, GroupError, CannotReach.
         """
-        rows, void = self._sorted_out(named, 0)
+        rows, void = self.sorted_out(named, 0)
         failed = (*void, *(self._member.commit(rows, timeout_s) if rows else ()))
         if (refused := of.refusal_of_partitions(failed, self._group)) is not None:
             raise refused
@@ -78,7 +78,7 @@ class Commits:
 
     def commit_async(self, named: tuple[api.CommittedOffset, ...]) -> None:
         """Commit; the outcome goes to `on_commit`. Raises MemberFenced, GroupError."""
-        rows, void = self._sorted_out(named, COMMITS_MS)
+        rows, void = self.sorted_out(named, COMMITS_MS)
         if void:
             refused: Future[sg.Answer] = Future()
             refused.set_result(sg.Answer(0, failed=void))
@@ -98,7 +98,7 @@ class Commits:
         Raises TransactionError: the transaction is to be aborted, since it has read of a topic that
         is not there any more.
         """
-        rows, void = self._sorted_out(named, 0)
+        rows, void = self.sorted_out(named, 0)
         if (refused := of.refusal_of_partitions(void, self._group)) is not None:
             what = "A topic that was read was deleted and made anew."
             raise TransactionError(Severity.ABORTABLE, what, refused.where, _ABORT) from refused
@@ -127,7 +127,7 @@ class Commits:
                     with suppress(ValueError):  # by another `tell`, inside of it or after it
                         self._open.remove(first)
 
-    def _sorted_out(
+    def sorted_out(
         self, named: tuple[api.CommittedOffset, ...], no_older_ms: int
     ) -> tuple[tuple[api.CommittedOffset, ...], tuple[api.FailedPartition, ...]]:
         """The rows that may be committed, under their topics' ids; and those that may not.
@@ -151,7 +151,7 @@ class Commits:
 #: A waiting poll looks this often whether a callback is due, for which a rebalance waits.
 SLICE_S = 0.02
 CONSUME_MAX = 1_000_000  # as in confluent-kafka
-OnPartitions = Callable[["CoordinatedConsumer", list[KafkaTopicPartition]], None]
+OnPartitions = Callable[["CoordinatedConsumer", list[KafkaTopicPartition]], Any]
 
 
 class CoordinatedConsumer(ClusterQueries, Closing):
@@ -195,7 +195,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             TopicIds.of(self.member),
             self._settings.common,
         )
-        self._commits = Commits(
+        self.commits = Commits(
             self.member, self._reading, self._settings.group, self._settings.on_commit
         )
         self.member.before_callback = self._reading.before_callback
@@ -306,11 +306,13 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             raise CoordError("The consumer is closed.", f"group {self._settings.group}")
         while True:
             self.member.transport.check()
+            if self.member.callbacks.unfinished is not None:
+                return Prepared()
             prepared = self._turn(count, until, was_called_back)
             if prepared is not None:
                 return prepared
             was_called_back = self.member.run_calls()
-            self._commits.tell()
+            self.commits.tell()
             if self._is_closed:
                 return Prepared()  # in one of the callbacks
             problem = self._reading.problem
@@ -318,12 +320,23 @@ class CoordinatedConsumer(ClusterQueries, Closing):
                 self._reading.problem = None
                 raise problem
 
+    def has(self, count: int) -> bool:
+        """Whether so many messages may be returned now. Prepares them; runs no callbacks."""
+        member = self.member
+        is_due = member.has_calls or member.callbacks.unfinished is not None
+        return not is_due and self._turn(count, None, True) is not None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `poll` may have something to do since the member was fed something."""
+        return self.member.has_calls or self._reading.is_waiting or self.commits.are_answered
+
     @uninterrupted
     def _turn(self, count: int, until: float | None, was_called_back: bool) -> Prepared | None:
         """What is to be returned; None: nothing yet, or there is something else to do before."""
         member, reading = self.member, self._reading
         member.note_poll()
-        if not was_called_back and (member.has_calls or self._commits.are_answered):
+        if not was_called_back and (member.has_calls or self.commits.are_answered):
             return None
         # In a group that fills, an early member is asked for one part after another.
         most_s = 0.0 if was_called_back else SLICE_S
@@ -351,7 +364,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         self._is_closed = True
         try:
             self.member.close(timeout_s)
-            self._commits.tell()
+            self.commits.tell()
         finally:
             if self.member.has_ended:
                 self._reading.close()
@@ -376,7 +389,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
 
         Raises TransactionError: abort it, since a topic was deleted and made anew.
         """
-        return self._commits.in_transaction(rows)
+        return self.commits.in_transaction(rows)
 
     def begin_unit(self, unit: Unit) -> None:
         """Note what is read, until `end_unit`. Raises CoordError: that is being done already."""
@@ -425,11 +438,11 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             CannotReach: no answer in time; it may or may not be committed.
         """
         self._reading.require_open()
-        rows = self._rows(message, offsets)
+        rows = self.rows_of(message, offsets)
         if not asynchronous:
-            return self._commits.commit(rows, timeout_s) if rows else []
+            return self.commits.commit(rows, timeout_s) if rows else []
         if rows:
-            self._commits.commit_async(rows)
+            self.commits.commit_async(rows)
         return None
 
     def committed(
@@ -513,9 +526,10 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             return CommittedReader(options, transport=transport, data_consumer=given)
         return given or open_reader(options)
 
-    def _rows(
+    def rows_of(
         self, message: Message | None, offsets: Sequence[KafkaTopicPartition] | None
     ) -> tuple[api.CommittedOffset, ...]:
+        """What `commit` with these arguments commits now."""
         if message is not None and offsets is not None:
             raise CoordError("commit takes a message or offsets, not both.")
         if message is not None:

@@ -219,13 +219,13 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
     @property
     def has_calls(self) -> bool:
         """Whether `run_calls` has something to run or to raise."""
-        return self._callbacks.is_ready or self._broken is not None or self._raised is not None
+        return self.callbacks.is_ready or self._broken is not None or self._raised is not None
 
     def run_calls(self) -> bool:
         """The second part, in the user's thread; whether a callback was run. Raises as `poll`."""
         self._futures.complete()
         self._raise_failure()
-        has_run = self._callbacks.run()  # outside the lock: it may commit, and wait for it
+        has_run = self.callbacks.run()  # outside the lock: it may commit, and wait for it
         self._futures.complete()
         return has_run
 
@@ -250,23 +250,28 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         until = time.monotonic() + timeout_s
         first = 0
         while True:
-            future = self._commit(rows, True, first)
+            future = self.commit_once(rows, True, first)
             try:
                 return self._await(future, until - time.monotonic()).failed
             except GroupError as refusal:
                 # Other threads may have committed since: it keeps its place before theirs.
                 first = first or future.result(0).ticket
-                is_put_off = refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-                pause_s = COMMIT_PUT_OFF_S if is_put_off else COMMIT_RETRY_S
-                if not refusal.code.retriable or time.monotonic() + pause_s > until:
-                    raise
-                if not self.may_work():
+                pause_s = self.pause_before_retry(refusal, until)
+                if pause_s is None:
                     raise
                 time.sleep(pause_s)
 
+    def pause_before_retry(self, refusal: GroupError, until: float) -> float | None:
+        """Seconds until a commit that was refused is sent again; None: it is not."""
+        is_put_off = refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        pause_s = COMMIT_PUT_OFF_S if is_put_off else COMMIT_RETRY_S
+        if not refusal.code.retriable or time.monotonic() + pause_s > until:
+            return None
+        return pause_s if self.may_work() else None
+
     def commit_async(self, offsets: Offsets) -> "Future[sg.Answer]":
         """Commit without waiting; the future ends with an Answer, or its `error` is set."""
-        return self._commit(_rows(offsets), False)
+        return self.commit_once(_rows(offsets), False)
 
     def committed(
         self, partitions: Iterable[TopicPartition] | None = None, timeout_s: float = 60.0
@@ -297,9 +302,9 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         was interrupted goes on when it is called again.
         """
         me = threading.get_ident()
-        if self.has_ended or (self._is_closing and self._callbacks.is_inside(me)):
+        if self.has_ended or (self._is_closing and self.callbacks.is_inside(me)):
             return
-        inside = self._begin_close(reason, me)
+        inside = self.begin_close(reason, me)
         raised = self._let_go(inside, timeout_s)
         self._end()
         self._futures.complete()
@@ -307,9 +312,12 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
             raise raised
 
     @uninterrupted
-    def _begin_close(self, reason: str | None, thread: int) -> sg.Call | None:
-        """In one: a callback that has ended and was not noted would keep the member for good."""
-        inside = self._callbacks.end_this(thread)
+    def begin_close(self, reason: str | None, thread: int) -> sg.Call | None:
+        """The first step of `close`; returns the callback inside of which it is called, if any.
+
+        In one: a callback that has ended and was not noted would keep the member for good.
+        """
+        inside = self.callbacks.end_this(thread)
         if inside is not None:
             self.after_callback(inside.callback, inside.partitions)
         if not self._is_closing:
@@ -323,14 +331,14 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         until, raised = time.monotonic() + timeout_s, None
         while True:
             try:
-                has_run = self._callbacks.run()
+                has_run = self.callbacks.run()
             except Exception as problem:  # noqa: BLE001  # raised when all else is done
                 has_run, raised = True, raised or problem
-            if self._is_over(inside):
+            if self.is_over(inside):
                 return raised
             if not has_run and not self._wait_until(
                 max(0.0, until - time.monotonic()),
-                lambda: self._is_over(inside) or self._callbacks.is_ready,
+                lambda: self.is_over(inside) or self.callbacks.is_ready,
             ):
                 return raised
 
@@ -345,7 +353,7 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
     def _do(self, output: sg.Output) -> None:
         match output:
             case sg.Call():
-                self._callbacks.due.append(output)
+                self.callbacks.due.append(output)
             case sg.Answer():
                 self._open_commits.discard(output.ticket)
                 self._futures.settle(output.ticket, output)
@@ -361,7 +369,7 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         self.after_callback(call.callback, call.partitions)
         self._step(sg.CalledBack(self._transport.now_ms(), call.callback))
 
-    def _is_over(self, inside: sg.Call | None) -> bool:
+    def is_over(self, inside: sg.Call | None) -> bool:
         """Whether `close` need not wait any more."""
         is_written = inside is not None and not self._open_commits
         return self._is_left or self._broken is not None or is_written
@@ -370,9 +378,15 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
     def _where(self) -> str:
         return f"group {self.identity.group}, client {self.identity.client}"
 
-    def _commit(
+    def commit_once(
         self, rows: tuple[api.CommittedOffset, ...], is_waited: bool, first: int = 0
     ) -> "Future[sg.Answer]":
+        """One try of a commit.
+
+        Args:
+            is_waited: somebody waits for the answer.
+            first: the ticket of the first try; 0: this is the first.
+        """
         if (fault := rows_fault(rows, self._where)) is not None:
             refused: Future[sg.Answer] = Future()
             refused.set_result(sg.Answer(0, error=fault))
@@ -392,13 +406,17 @@ class Member(Driver[LifeT, sg.Input, sg.Output]):
         while not self._is_done(future, min(WAIT_SLICE_S, max(0.0, until - time.monotonic()))):
             if time.monotonic() < until:
                 continue
-            where = f"group {self.identity.group}, shard {self.identity.shard}"
-            hint = self.commit_checker.trouble or "Look whether the coordinator runs: coord status"
-            raise CannotReach("The coordinator did not answer in time.", where, hint)
+            raise self.unanswered()
         answer = future.result()
         if answer.error is not None:
             raise answer.error
         return answer
+
+    def unanswered(self) -> CannotReach:
+        """The error of a question that was not answered in time."""
+        where = f"group {self.identity.group}, shard {self.identity.shard}"
+        hint = self.commit_checker.trouble or "Look whether the coordinator runs: coord status"
+        return CannotReach("The coordinator did not answer in time.", where, hint)
 
     @staticmethod
     @uninterrupted

@@ -279,6 +279,11 @@ class Reading:
         unit = self._unit
         return self.out.prepared if unit is None or not unit.is_over() else None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether what is fed to the member may let it hand something out."""
+        return bool(self._starts) or self.out.count(()) > 0
+
     @uninterrupted
     def positions(self) -> dict[TopicPartition, tuple[int, int]]:
         """Next offset to read, and the leader epoch before it, of all that was handed out."""

@@ -27,6 +27,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import wraps
 from queue import SimpleQueue
 from types import FrameType
@@ -161,9 +162,17 @@ def uninterrupted(method: Callable[Params, Result]) -> Callable[Params, Result]:
 
 
 #: A function of the user, and its arguments.
-UserCall = tuple[Callable[..., None] | None, tuple[Any, ...]]
+UserCall = tuple[Callable[..., Any] | None, tuple[Any, ...]]
 CallT = TypeVar("CallT")
 ResultT = TypeVar("ResultT")
+
+
+def _nothing(*_given: Any) -> None:
+    """For a user that has given no callback."""
+
+
+class Unfinished(Future[None]):
+    """What a callback returns that goes on in an event loop. It ends when this does."""
 
 
 class _Running(Generic[CallT]):
@@ -174,6 +183,21 @@ class _Running(Generic[CallT]):
         self.frame: FrameType | None = None
         self.thread = 0
         self.is_called, self.has_raised = False, True
+        self.returned: Any = None
+
+    @property
+    def is_unfinished(self) -> bool:
+        return isinstance(self.returned, Unfinished) and not self.returned.done()
+
+    def is_going(self) -> bool:
+        """Whether it runs: in its frame, or in an event loop."""
+        is_on_stack = self.frame is not None and _is_running(self.thread, self.frame)
+        return is_on_stack or self.is_unfinished
+
+    def raise_problem(self) -> None:
+        """Raises what it has raised since it returned."""
+        if isinstance(self.returned, Unfinished):
+            self.returned.result()
 
 
 class Callbacks(Generic[CallT]):
@@ -208,14 +232,16 @@ class Callbacks(Generic[CallT]):
             has_run = True
             if running.is_called:
                 self._end(running)
+                running.raise_problem()
                 continue
             function, given = self._users(running.call)
+            function = _nothing if function is None else function
             try:
                 # In one line: marked before it begins, an interrupted one would never be called.
-                running.is_called = True; function is None or function(*given)  # noqa: E702  # fmt: skip
+                running.is_called = True; running.returned = function(*given)  # noqa: E702  # fmt: skip
                 running.has_raised = False
             finally:
-                if running.is_called:  # else the next run calls it
+                if running.is_called and not running.is_unfinished:  # else the next run goes on
                     self._end(running)
         return has_run
 
@@ -223,14 +249,20 @@ class Callbacks(Generic[CallT]):
     def is_ready(self) -> bool:
         """Whether one can be run: some are due, and none runs."""
         running = self._running
-        return bool(self.due) and (running is None or not _is_on_stack(running))
+        return bool(self.due) and (running is None or not running.is_going())
+
+    @property
+    def unfinished(self) -> Unfinished | None:
+        """Of the callback that goes on in an event loop; None: none does."""
+        running = self._running
+        return running.returned if running is not None and running.is_unfinished else None
 
     @uninterrupted
     def end_this(self, thread: int) -> CallT | None:
         """End the callback that this thread runs, because it closes the client; None: none."""
         with self._lock:
             running = self._running
-            if running is None or running.thread != thread or not _is_on_stack(running):
+            if running is None or running.thread != thread or not running.is_going():
                 return None
             self._take_out(running)
             return running.call
@@ -239,7 +271,7 @@ class Callbacks(Generic[CallT]):
     def is_inside(self, thread: int) -> bool:
         """Whether this thread runs one."""
         running = self._running
-        return running is not None and running.thread == thread and _is_on_stack(running)
+        return running is not None and running.thread == thread and running.is_going()
 
     @uninterrupted
     def _begin(self, frame: FrameType, thread: int) -> _Running[CallT] | None:
@@ -251,7 +283,7 @@ class Callbacks(Generic[CallT]):
                     return None
                 running = _Running(self.due[0])
                 self._begins(running.call)
-            elif _is_on_stack(running):
+            elif running.is_going():
                 return None
             running.frame, running.thread = frame, thread
             self._running = running
@@ -315,10 +347,6 @@ class OnePoller:
             return poll()
         finally:
             self.end(before)
-
-
-def _is_on_stack(running: _Running[CallT]) -> bool:
-    return running.frame is not None and _is_running(running.thread, running.frame)
 
 
 def _is_running(thread: int, sought: FrameType) -> bool:

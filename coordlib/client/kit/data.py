@@ -193,10 +193,14 @@ class DataConsumer(Consumer):
             return
         for name in topics:
             if name not in counts:
-                what = f"Subscribed topic not available: {name}"
-                _log.warning("%s. It is read when somebody has made it", what)
-                error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, what)
-                self._missing.append(Message(topic=name, error=error))
+                self._missing.append(not_available(name))
+
+
+def not_available(topic: str) -> Message:
+    """What `poll` returns of a topic that was looked for in vain."""
+    what = f"Subscribed topic not available: {topic}"
+    _log.warning("%s. It is read when somebody has made it", what)
+    return Message(topic=topic, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, what))
 
 
 class ClusterQueries:

@@ -147,7 +147,7 @@ class Driver(Closing, Generic[MachineT, InputT, OutputT]):
     ) -> None:
         self.identity = identity
         self._machine, self._transport, self._owns_transport = machine, transport, owns_transport
-        self._callbacks, self._futures = callbacks, futures
+        self.callbacks, self._futures = callbacks, futures
         #: Guards the state machine; waited upon by `poll` and `close`.
         self._changed = threading.Condition(threading.RLock())
         #: Set when a step raised in the transport; the machine stands still from then on.
@@ -164,6 +164,8 @@ class Driver(Closing, Generic[MachineT, InputT, OutputT]):
         self.changes = 0
         #: Its program has dropped it: it stands still, and its session ends by itself.  # INV-143
         self.is_dropped = False
+        #: Called without a lock, in any thread, when the transport has fed it something.
+        self.on_change: Callable[[], None] = lambda: None
 
     # ---- the transport's side -----------------------------------------------------------------
 
@@ -171,6 +173,7 @@ class Driver(Closing, Generic[MachineT, InputT, OutputT]):
         """Take what happened (the transport's threads)."""
         self._step(event)
         self._futures.complete()
+        self.on_change()
 
     def wake_ms(self) -> int | None:
         """When `Elapsed` must be fed at the latest; None: not before something else."""
@@ -199,6 +202,7 @@ class Driver(Closing, Generic[MachineT, InputT, OutputT]):
             self._futures.abandon(self._broken)
             self._changed.notify_all()
         self._futures.complete()
+        self.on_change()
 
     # ---- the user's side ----------------------------------------------------------------------
 

@@ -96,6 +96,27 @@ def transactions(
     )
 
 
+def consumers(
+    *,
+    members: Count = 1_000,
+    per_second: Count = 10,
+    seconds: Seconds = 30.0,
+    where: Where = HERE,
+) -> int:
+    """What many `AsyncConsumer`s in one event loop cost, and how soon records reach them.
+
+    Parameters
+    ----------
+    members
+        Consumers of one group, each with one partition.
+    per_second
+        Records of each partition.
+    seconds
+        How long they are measured.
+    """
+    return run("consumers", where=where, members=members, per_second=per_second, seconds=seconds)
+
+
 def brokers(
     *,
     brokers: Count | None = None,

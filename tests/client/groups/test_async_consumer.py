@@ -1,0 +1,499 @@
+"""`AsyncConsumer` over the real core in memory, in real event loops."""
+
+import asyncio
+import gc
+import random
+import threading
+import weakref
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, TopicPartition
+
+from coordlib.client.groups.async_consumer import AsyncConsumer
+from coordlib.client.kit.fence import MemberFenced
+from coordlib.errors import CannotReach, CoordError, SetupError
+from tests.client.groups.reader import Stage, run, until
+
+
+def at(message: Any) -> tuple[int, int]:
+    assert message is not None
+    return message.partition(), message.offset()
+
+
+def places(partitions: list[TopicPartition]) -> list[tuple[int, int]]:
+    return [(each.partition, each.offset) for each in partitions]
+
+
+def test_it_reads_commits_and_the_next_one_goes_on() -> None:
+    async def course() -> None:
+        stage = Stage()
+        stage.write(0, b"a", b"b", b"c")
+        async with stage.running():
+            async with stage.consumer() as first:
+                await first.subscribe(["t"])
+                assert [at(await first.poll()) for _ in range(2)] == [(0, 0), (0, 1)]
+                found = await first.commit(asynchronous=False)
+                assert found is not None
+                assert places(found) == [(0, 2)]
+                assert places(await first.committed([TopicPartition("t", 0)])) == [(0, 2)]
+                assert places(await first.position([TopicPartition("t", 1)])) == [
+                    (1, OFFSET_INVALID)
+                ]
+            async with stage.consumer() as second:
+                await second.subscribe(["t"])
+                assert at(await second.poll()) == (0, 2)
+                assert await second.poll(0.05) is None
+
+    run(course())
+
+
+def test_the_iteration_ends_when_the_consumer_is_closed() -> None:
+    async def course() -> None:
+        stage, found = Stage(), list[tuple[int, int]]()
+        stage.write(0, *[b"x"] * 5)
+        async with stage.running():
+            consumer = stage.consumer()
+            await consumer.subscribe(["t"])
+
+            async def iterate() -> None:
+                async for message in consumer:
+                    found.append(at(message))
+
+            task = asyncio.create_task(iterate())
+            await until(lambda: len(found) == 5)
+            await consumer.close()
+            await task
+            assert found == [(0, number) for number in range(5)]
+            with pytest.raises(CoordError, match="closed"):
+                await consumer.poll(0)
+
+    run(course())
+
+
+def test_consume_waits_for_all_and_returns_fewer_when_time_is_up() -> None:
+    async def course() -> None:
+        stage = Stage()
+        stage.write(0, *[b"x"] * 10)
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t"])
+            assert [at(each)[1] for each in await consumer.consume(7)] == list(range(7))
+            assert [at(each)[1] for each in await consumer.consume(7, 0.2)] == [7, 8, 9]
+            waiting = asyncio.create_task(consumer.consume(2))
+            stage.write(0, b"x")
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            stage.write(0, b"x")
+            assert [at(each)[1] for each in await waiting] == [10, 11]
+
+    run(course())
+
+
+async def cut_short(consumer: AsyncConsumer, form: int, count: int, limit_s: float) -> list[Any]:
+    """Up to so many messages, where time may be up at any moment."""
+    match form:
+        case 0:
+            message = await asyncio.wait_for(consumer.poll(), limit_s)
+            return [] if message is None else [message]
+        case 1:
+            async with asyncio.timeout(limit_s):
+                return await consumer.consume(count)
+        case _:
+            task = asyncio.create_task(consumer.consume(count))
+            await asyncio.sleep(limit_s)
+            task.cancel()
+            await asyncio.wait([task])
+            if task.cancelled():
+                raise TimeoutError
+            return task.result()
+
+
+def test_a_poll_or_consume_that_is_cancelled_loses_no_message() -> None:
+    """At any moment, by each of three forms of a time limit."""
+
+    async def course() -> None:
+        stage, luck = Stage(), random.Random(7)
+        found: list[tuple[int, int]] = []
+        given_up = 0
+
+        async def write() -> None:
+            for _ in range(149):
+                for number in range(2):
+                    stage.write(number, b"x")
+                await asyncio.sleep(luck.choice([0, 0.001, 0.003]))
+
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t"])
+            stage.write(0, b"x")
+            stage.write(1, b"x")
+            found += map(at, await consumer.consume(2))
+            writing = asyncio.create_task(write())
+            idle = 0
+            while len(found) < 300 and idle < 2_000:  # a lost one never comes
+                idle = idle + 1 if writing.done() else 0
+                limit_s = luck.choice([0.0, 0.0005, 0.001, 0.002])
+                count = 1 if writing.done() else luck.randint(1, 3)
+                try:
+                    found += map(at, await cut_short(consumer, luck.randrange(3), count, limit_s))
+                except TimeoutError:
+                    given_up += 1
+            assert given_up > 5
+            for number in range(2):
+                assert [each for each in found if each[0] == number] == [
+                    (number, offset) for offset in range(150)
+                ]
+
+    run(course())
+
+
+def test_callbacks_that_are_coroutines_are_waited_for() -> None:
+    """Who waits may be cancelled; the callback goes on, and meanwhile no message is returned."""
+
+    async def course() -> None:
+        stage, told, go_on = Stage(), list[str](), asyncio.Event()
+
+        async def assigned(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            told.append(f"assigned {[each.partition for each in some]}")
+
+        async def revoked(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            told.append(f"revoked {[each.partition for each in some]}")
+            await go_on.wait()
+            await consumer.commit(asynchronous=False)
+            told.append("committed")
+
+        for number in range(2):
+            stage.write(number, b"x", b"x")
+        async with stage.running():
+            first, second = stage.consumer("a"), stage.consumer("b")
+            await first.subscribe(["t"], on_assign=assigned, on_revoke=revoked)
+            assert len(await first.consume(4)) == 4
+            assert told == ["assigned [0, 1]"]
+            polling = asyncio.create_task(first.poll())
+            await second.subscribe(["t"])
+            newer = asyncio.create_task(second.poll())
+            await until(lambda: "revoked [0, 1]" in told)
+            polling.cancel()
+            await asyncio.wait([polling])
+            for number in range(2):
+                stage.write(number, b"x")
+            again = asyncio.create_task(first.poll())
+            await asyncio.sleep(0.05)
+            assert not again.done()
+            assert not newer.done()
+            go_on.set()
+            assert [at(await again), at(await newer)] == [(0, 2), (1, 2)]
+            assert told[2:] == ["committed", "assigned [0]"]
+            await gather_closed(first, second)
+
+    run(course())
+
+
+async def gather_closed(*consumers: AsyncConsumer) -> None:
+    await asyncio.gather(*(each.close() for each in consumers))
+
+
+def test_plain_functions_are_callbacks_too_and_what_they_raise_comes_in_poll() -> None:
+    async def course() -> None:
+        stage = Stage({"t": 2, "u": 1})
+
+        def assigned(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            raise ValueError("no")
+
+        async def also(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            raise KeyError("neither")
+
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t"], on_assign=assigned)
+            with pytest.raises(ValueError, match="no"):
+                await consumer.poll()
+            await consumer.subscribe(["t", "u"], on_assign=also)
+            with pytest.raises(KeyError, match="neither"):
+                await consumer.poll()
+
+    run(course())
+
+
+def test_a_callback_may_close_and_may_not_poll() -> None:
+    async def course() -> None:
+        stage, problems = Stage(), list[str]()
+
+        async def assigned(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            try:
+                await consumer.poll()
+            except CoordError as problem:
+                problems.append(problem.what)
+            await consumer.close()
+
+        async with stage.running():
+            consumer = stage.consumer()
+            await consumer.subscribe(["t"], on_assign=assigned)
+            assert await consumer.poll() is None
+            assert problems == ["A callback cannot poll."]
+            await consumer.close()
+            assert stage.transport._handlers == {}
+
+    run(course())
+
+
+def test_a_close_that_is_cancelled_closes_when_it_is_called_again() -> None:
+    async def course() -> None:
+        stage, go_on, told = Stage(), asyncio.Event(), list[str]()
+
+        async def revoked(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            told.append("revoked")
+            await go_on.wait()
+            told.append("let go")
+
+        async with stage.running():
+            consumer = stage.consumer()
+            await consumer.subscribe(["t"], on_revoke=revoked)
+            stage.write(0, b"x")
+            await consumer.poll()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.close(), 0.05)
+            assert told == ["revoked"]
+            assert not consumer.member.has_ended
+            go_on.set()
+            await consumer.close()
+            assert told == ["revoked", "let go"]
+            assert consumer.member.has_ended
+            for call in (consumer.poll(), consumer.commit(), consumer.assignment()):
+                with pytest.raises(CoordError, match="closed"):
+                    await call
+
+    run(course())
+
+
+def test_cancelling_anything_else_closes_nothing() -> None:
+    async def course() -> None:
+        stage = Stage()
+        stage.write(0, b"x", b"y")
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t"])
+            await consumer.poll()
+            for call in (
+                consumer.commit(asynchronous=False),
+                consumer.commit(),
+                consumer.committed([TopicPartition("t", 0)]),
+                consumer.consume(10),
+            ):
+                task = asyncio.create_task(call)
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                assert task.cancelled()
+            # The commits were written nevertheless.
+            while places(await consumer.committed([TopicPartition("t", 0)])) != [(0, 1)]:
+                await asyncio.sleep(0)
+            assert at(await consumer.poll()) == (0, 1)
+
+    run(course())
+
+
+def test_commits_are_written_in_the_order_of_their_calls() -> None:
+    async def course() -> None:
+        stage, outcomes = Stage(), list[Any]()
+        stage.write(0, *[b"x"] * 100)
+
+        async def on_commit(error: Any, some: list[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            outcomes.append((error, some[0].offset))
+
+        async with stage.running(), stage.consumer(on_commit=on_commit) as consumer:
+            await consumer.subscribe(["t"])
+            commits = []
+            for _ in range(100):
+                await consumer.poll()
+                commits.append(asyncio.create_task(consumer.commit()))
+                await asyncio.sleep(0)
+            await asyncio.gather(*commits)
+            while len(outcomes) < 100:
+                await consumer.poll(0.01)
+            assert outcomes == [(None, number + 1) for number in range(100)]
+            assert places(await consumer.committed([TopicPartition("t", 0)])) == [(0, 100)]
+
+    run(course())
+
+
+def test_it_seeks_pauses_and_starts_where_on_assign_says() -> None:
+    async def course() -> None:
+        stage = Stage()
+        stage.write(0, *[b"x"] * 100)
+
+        async def assigned(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            await consumer.assign([TopicPartition("t", 0, 40)])
+
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t"], on_assign=assigned)
+            assert [at(await consumer.poll())[1] for _ in range(3)] == [40, 41, 42]
+            for offset in (7, 90, 3):
+                await consumer.seek(TopicPartition("t", 0, offset))
+                assert [at(await consumer.poll())[1] for _ in range(3)] == [
+                    offset,
+                    offset + 1,
+                    offset + 2,
+                ]
+            await consumer.pause([TopicPartition("t", 0)])
+            assert await consumer.poll(0.05) is None
+            await consumer.resume([TopicPartition("t", 0)])
+            assert at(await consumer.poll()) == (0, 6)
+            with pytest.raises(CoordError, match="does not have"):
+                await consumer.seek(TopicPartition("t", 9, 0))
+
+    run(course())
+
+
+def test_a_fence_that_closes_stops_it_and_messages_come_when_it_opens() -> None:
+    async def course() -> None:
+        stage = Stage()
+        stage.write(0, *[b"x"] * 5)
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t"])
+            assert at(await consumer.poll()) == (0, 0)
+            stage.transport.is_cut = True
+            await stage.time_goes_on(10_000)
+            assert await consumer.poll(0.05) is None
+            assert await consumer.assignment() == []
+            with pytest.raises(MemberFenced):
+                await consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+            waiting = asyncio.create_task(consumer.poll())
+            stage.transport.is_cut = False
+            await stage.time_goes_on(4_000)
+            assert at(await waiting)[1] in (0, 1)  # it may have joined anew
+
+    run(course())
+
+
+def test_an_answer_that_does_not_come_is_an_error_in_time() -> None:
+    async def course() -> None:
+        stage = Stage()
+        stage.write(0, b"x")
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t"])
+            await consumer.poll()
+            stage.log.job_is_up = False
+            with pytest.raises(CannotReach, match="did not answer"):
+                await consumer.commit(asynchronous=False, timeout_s=0.05)
+            with pytest.raises(CannotReach, match="did not answer"):
+                await consumer.committed([TopicPartition("t", 0)], timeout=0.05)
+            stage.log.job_is_up = True
+
+    run(course())
+
+
+def test_several_tasks_poll_and_each_message_goes_to_one() -> None:
+    async def course() -> None:
+        stage, found = Stage(), list[tuple[int, int]]()
+        stage.write(0, *[b"x"] * 200)
+
+        async def work(consumer: AsyncConsumer) -> None:
+            async for message in consumer:
+                await asyncio.sleep(0)
+                found.append(at(message))
+
+        async with stage.running():
+            consumer = stage.consumer()
+            await consumer.subscribe(["t"])
+            tasks = [asyncio.create_task(work(consumer)) for _ in range(5)]
+            await until(lambda: len(found) == 200)
+            await consumer.close()
+            await asyncio.gather(*tasks)
+            assert sorted(found) == [(0, number) for number in range(200)]
+
+    run(course())
+
+
+def test_a_topic_that_is_not_there_is_an_error_message() -> None:
+    async def course() -> None:
+        stage = Stage()
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t", "mispelt"])
+            message = await consumer.poll()
+            assert message is not None
+            assert "mispelt" in str(message.error())
+
+    run(course())
+
+
+def test_what_it_does_not_offer_is_refused_before_anything_is_opened() -> None:
+    async def course() -> None:
+        with pytest.raises(SetupError, match=r"coord\.decided\.by"):
+            AsyncConsumer({"group.id": "g", "coord.decided.by": "coordinator"})
+        with pytest.raises(SetupError, match=r"group\.id"):
+            AsyncConsumer({})
+        with pytest.raises(ValueError, match="between 0 and"):
+            await Stage().consumer().consume(-1)
+
+    run(course())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        AsyncConsumer({"group.id": "g"})
+
+
+def test_a_transport_of_its_own_that_cannot_be_opened_is_tried_again() -> None:
+    async def course() -> None:
+        consumer = AsyncConsumer({"group.id": "g"})  # no servers
+        for _ in range(2):
+            with pytest.raises(SetupError, match="bootstrap"):
+                await consumer.subscribe(["t"])
+        await consumer.close()
+        with pytest.raises(CoordError, match="closed"):
+            await consumer.poll()
+
+    run(course())
+
+
+def test_one_that_is_dropped_is_gone_at_once() -> None:  # INV-143
+    async def course() -> None:
+        stage = Stage()
+        stage.write(0, b"x")
+        async with stage.running():
+            consumer = stage.consumer()
+            await consumer.subscribe(["t"], on_assign=lambda *_: None)
+            await consumer.poll()
+            member, used = consumer.member, weakref.ref(consumer)
+            gc.collect()
+            gc.disable()
+            try:
+                del consumer
+                await asyncio.sleep(0)
+                assert used() is None
+                assert member.is_dropped
+                del member
+                stage.transport._handlers.clear()  # Kafka's transport holds none
+            finally:
+                gc.enable()
+            gc.collect()  # its member, its reading and their channel are a cycle
+            await until(lambda: stage.opened[0].is_closed)
+
+    run(course())
+
+
+def test_the_loop_is_never_blocked_by_a_question() -> None:
+    """Ids are asked for before a commit: a broker that is slow holds up that commit alone."""
+
+    async def course() -> None:
+        stage, go_on = Stage(), threading.Event()
+        stage.write(0, b"x")
+        ask = stage.transport.topic_ids
+
+        def slow(topics: Any) -> dict[str, str]:
+            go_on.wait()
+            return ask(topics)
+
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t"])
+            await consumer.poll()
+            stage.transport.topic_ids = slow  # type: ignore[method-assign]
+            commit = asyncio.create_task(consumer.commit(asynchronous=False))
+            turns = 0
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+                turns += 1
+            assert turns == 20
+            assert not commit.done()
+            go_on.set()
+            assert await commit is not None
+
+    run(course())
