@@ -87,6 +87,7 @@ def main() -> None:
         "group.remote.assignor": "sticky",
         "group.capacity": given.capacity,
         "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
     }
     with CoordinatedConsumer(config) as consumer:
         consumer.subscribe([given.topic], on_assign=assigned, on_revoke=revoked, on_lost=lost)

@@ -83,6 +83,7 @@ def main() -> None:
         "group.id": given.group,
         "client.id": f"consumer-{os.getpid()}",
         "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
         "session.timeout.ms": 10_000,
         # Partitions that stay with their owner are not interrupted when members come or go.
         "partition.assignment.strategy": "cooperative-sticky",

@@ -31,7 +31,12 @@ POLL_S = 1.0
 def copy(given: argparse.Namespace, stop: threading.Event) -> None:
     """Copy units of work until the program is to stop."""
     here = given.bootstrap_servers
-    reading = {"bootstrap.servers": here, "group.id": given.group, "auto.offset.reset": "earliest"}
+    reading = {
+        "bootstrap.servers": here,
+        "group.id": given.group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,  # the transaction commits
+    }
     writing = {
         "bootstrap.servers": given.there or here,
         "coord.bootstrap.servers": here,

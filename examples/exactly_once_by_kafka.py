@@ -45,7 +45,9 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     where = {"bootstrap.servers": given.bootstrap_servers}
-    reading = {**where, "group.id": given.group, "auto.offset.reset": "earliest"}
+    # The transaction commits.
+    own = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+    reading = {**where, "group.id": given.group, **own}
     writing = {**where, "transactional.id": f"{given.group}-{given.id}"}
     with CoordinatedConsumer(reading) as consumer, CoordinatedProducer(writing) as producer:
         producer.init_transactions()

@@ -52,8 +52,10 @@ def exactly_once(
 
     Raises:
         TransactionError: as above.
+        SetupError: the consumer's `enable.auto.commit` is not false.
         CoordError: the consumer has a unit already.
     """
+    consumer.refuse_auto_commit()
     unit = Unit()
     made = _steps(unit, consumer, producer, timeout)
     steps: weakref.ref[Any] = weakref.ref(made.gen)
@@ -133,7 +135,9 @@ def send_offsets_to_transaction(
     Raises:
         TransactionError: the group has refused, so abort; or it has not answered in time: another
             call asks anew, and of two commits in one transaction the later one holds.
+        SetupError: the consumer's `enable.auto.commit` is not false.
     """
+    consumer.refuse_auto_commit()
     metadata = group_metadata or consumer.consumer_group_metadata()
     if positions is None:
         positions = [each for each in consumer.position(consumer.assignment()) if each.offset >= 0]

@@ -58,7 +58,8 @@ def run(work: Work[WitnessFileT], witness_of: Callable[[Path], WitnessFileT]) ->
 def _consume(
     config: dict[str, Any], topic: str, witness: WitnessFile, is_over: Callable[[], bool]
 ) -> None:
-    with CoordinatedConsumer({**config, "on_commit": _told_of(witness)}) as consumer:
+    own = {"on_commit": _told_of(witness), "enable.auto.commit": False}
+    with CoordinatedConsumer({**config, **own}) as consumer:
         consumer.subscribe(
             [topic],
             on_assign=lambda consumer, partitions: _begin(consumer, witness, partitions),

@@ -29,6 +29,7 @@ CONFIG: dict[str, Any] = {
     "session.timeout.ms": 8_000,
     "max.poll.interval.ms": 12_000,
     "heartbeat.interval.ms": 2_000,
+    "enable.auto.commit": False,
 }
 
 
@@ -309,7 +310,6 @@ def test_leaving_the_with_block_revokes_and_leaves(log: FakeLog) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("enable.auto.commit", True),
         ("group.protocol", "consumer"),
         ("auto.offset.reset", "sometimes"),
         ("partition.assignment.strategy", "mine"),
@@ -645,14 +645,6 @@ def test_a_member_id_is_known_when_it_has_joined(log: FakeLog) -> None:
     a.settle()
 
     assert a.consumer.memberid() == a.consumer.member.member_id != ""
-
-
-def test_storing_offsets_names_what_to_call_instead(log: FakeLog) -> None:
-    """The usual way beside auto-commit; silently stored, they would never be committed."""
-    a = Program(log, "a")
-
-    with pytest.raises(CoordError, match=r"commit\(offsets=…\)"):
-        a.consumer.store_offsets(offsets=all_of_t(3))
 
 
 def test_questions_about_the_cluster_are_confluent_kafkas_own(log: FakeLog) -> None:

@@ -54,7 +54,8 @@ class Appender:
         config: Mapping[str, Any] = given.config
         self._topics = given.topics.split(",")
         self._for_producer = {key: config[key] for key in _PRODUCER if key in config}
-        self._for_consumer = {key: config[key] for key in config if key not in _OWN}
+        own = {key: config[key] for key in config if key not in _OWN}
+        self._for_consumer = own | {"enable.auto.commit": False}
         self._sink, self._lists = str(config["sink"]), int(config["lists"])
         self._group = str(config["group.id"])
         self._witness = given.witness.open("a", buffering=1)  # by the line

@@ -79,6 +79,7 @@ def main() -> None:
         "session.timeout.ms": 6_000,
         "heartbeat.interval.ms": 1_000,
         "max.poll.interval.ms": 20_000,
+        "enable.auto.commit": False,
     }
     if given.decided_by == COORDINATOR:
         hold_markers(folder / f"{given.name}.hold-markers", folder / f"{given.name}.decided")

@@ -44,6 +44,7 @@ class Program:
             "group.id": f"of-{topic}",
             "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 1_000,
+            "enable.auto.commit": False,
         }
         self.marshaler: Marshaler | None = None
         if kind == "claims":

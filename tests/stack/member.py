@@ -83,7 +83,8 @@ class Program:
         return self._stop.is_set() or os.getppid() != self._parent
 
     def _consume(self) -> None:
-        config = self._given.config | {"on_commit": self._committed}
+        own = {"on_commit": self._committed, "enable.auto.commit": False}
+        config = self._given.config | own
         transport = _transport(config, self._given.deaf) if self._given.deaf else None
         with CoordinatedConsumer(config, transport=transport) as consumer:
             consumer.subscribe(

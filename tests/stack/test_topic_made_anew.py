@@ -92,6 +92,7 @@ def test_a_group_reads_all_of_the_new_topic(
         "group.id": group,
         "group.protocol": kind,
         "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
     }
     topic.fill("old", OLD)
     consumer = CoordinatedConsumer(config)

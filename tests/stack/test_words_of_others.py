@@ -33,6 +33,7 @@ QUICK = {
     "heartbeat.interval.ms": 1_000,
     "max.poll.interval.ms": 20_000,
     "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
 }
 TIMING = Timing(6_000, 10_000, 1_000)
 ODD_NAMES = [*ODD, "coord.requests", "__consumer_offsets", "\N{RIGHT-TO-LEFT OVERRIDE}x", "'\"`;--"]

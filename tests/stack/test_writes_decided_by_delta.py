@@ -553,6 +553,7 @@ def test_a_member_without_spark_finds_out_what_a_killed_one_has_written(
         "group.id": lake.group,
         "group.protocol": "assigned",
         "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
     }
     left: Counter[str] = Counter()
 

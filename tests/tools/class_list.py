@@ -57,7 +57,7 @@ def _be_a_member(stack: Stack) -> None:
     client = open_admin(settings)
     for made in client.create_topics([NewTopic(_TOPIC, 2)]).values():
         made.result()
-    consumer = CoordinatedConsumer({**settings, "group.id": _TOPIC})
+    consumer = CoordinatedConsumer({**settings, "group.id": _TOPIC, "enable.auto.commit": False})
     consumer.subscribe([_TOPIC])
     until = time.monotonic() + 10
     while time.monotonic() < until:

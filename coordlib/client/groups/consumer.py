@@ -2,151 +2,35 @@
 
 A confluent-kafka Consumer reads the messages; the group decides which partitions it reads, and from
 which offsets. Start positions are fetched through the log, after the commits of the former owner.
-There is no auto-commit: `commit()` commits everything that `poll` and `consume` have returned so
-far, the last message included.
+Auto-commit commits what is processed (`commits.py`); `commit()` everything that `poll` and
+`consume` have returned so far, the last message included.
 """
 
+import dataclasses
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
+from types import TracebackType
 from typing import Any
 
 from confluent_kafka import Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from coordlib.client.groups.commits import AutoCommit, Commits
 from coordlib.client.groups.member import Member
-from coordlib.client.groups.reading import COMMITS_MS, Reading, TopicIds
+from coordlib.client.groups.reading import Reading, TopicIds
 from coordlib.client.groups.settings import ASSIGNED_KIND, member_of, read_settings
 from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.calls import OnePoller, UserCall, uninterrupted
 from coordlib.client.kit.data import FRESH_MS, ClusterQueries, Prepared, open_reader
-from coordlib.client.kit.events import TopicPartition
 from coordlib.client.kit.offsets import GroupMetadata, Outcome, Unit
 from coordlib.client.kit.process import Closing
 from coordlib.client.kit.transport import Transport, while_used
 from coordlib.client.transactions.committed import TornTransaction
 from coordlib.client.transactions.committed_reader import CommittedReader
-from coordlib.client.transactions.machine import Severity, TransactionError
 from coordlib.core.wire import api
-from coordlib.errors import CoordError, ErrorCode
-
-_ABORT = "Abort the transaction: the consumer begins the topic anew."
-OnCommit = Callable[[Any, list[Any]], None]
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """An asynchronous commit."""
-
-    future: "Future[sg.Answer]"
-    partitions: list[KafkaTopicPartition]
-    is_reported: bool = False
-
-
-class Commits:
-    """The commits of one consumer.
-
-    Args:
-        on_commit: the user's callback for asynchronous ones; None: nobody is called.
-    """
-
-    def __init__(
-        self, member: Member[Any], reading: Reading, group: str, on_commit: OnCommit | None
-    ) -> None:
-        self._member, self._reading = member, reading
-        self._group, self._on_commit = group, on_commit
-        #: Asynchronous commits whose `on_commit` has not ended yet.
-        self._open: deque[_Open] = deque()
-
-    def commit(
-        self, named: tuple[api.CommittedOffset, ...], timeout_s: float
-    ) -> list[KafkaTopicPartition]:
-        """Commit, and wait for the answer; what was committed.
-
-        Raises MemberFenced, GroupError, CannotReach.
-        """
-        rows, void = self.sorted_out(named, 0)
-        failed = (*void, *(self._member.commit(rows, timeout_s) if rows else ()))
-        if (refused := of.refusal_of_partitions(failed, self._group)) is not None:
-            raise refused
-        return of.kafka_of_rows(rows)
-
-    def commit_async(self, named: tuple[api.CommittedOffset, ...]) -> None:
-        """Commit; the outcome goes to `on_commit`. Raises MemberFenced, GroupError."""
-        rows, void = self.sorted_out(named, COMMITS_MS)
-        if void:
-            refused: Future[sg.Answer] = Future()
-            refused.set_result(sg.Answer(0, failed=void))
-            places = [KafkaTopicPartition(row.topic, row.partition) for row in void]
-            self._open.append(_Open(refused, places))
-        if rows:
-            future = self._member.commit_async(rows)
-            if future.done() and (error := future.result().error) is not None:
-                raise error
-            self._open.append(_Open(future, of.kafka_of_rows(rows)))
-
-    def in_transaction(
-        self, named: tuple[api.CommittedOffset, ...]
-    ) -> tuple[api.CommittedOffset, ...]:
-        """The rows that a transaction commits, under their topics' ids.
-
-        Raises TransactionError: the transaction is to be aborted, since it has read of a topic that
-        is not there any more.
-        """
-        rows, void = self.sorted_out(named, 0)
-        if (refused := of.refusal_of_partitions(void, self._group)) is not None:
-            what = "A topic that was read was deleted and made anew."
-            raise TransactionError(Severity.ABORTABLE, what, refused.where, _ABORT) from refused
-        return rows
-
-    @property
-    def are_answered(self) -> bool:
-        """Whether `tell` has something to do."""
-        first = next(iter(self._open), None)
-        return first is not None and first.future.done()
-
-    def tell(self) -> None:
-        """Call `on_commit` for the commits that were answered, in their order.
-
-        At most once for each, and it is not lost before it begins, whatever interrupts this: it is
-        noted as called in the line that calls it.
-        """
-        while self._open and (first := self._open[0]).future.done():
-            answer, on_commit = first.future.result(), self._on_commit
-            error = answer.error or of.refusal_of_partitions(answer.failed, self._group)
-            try:
-                if not first.is_reported and on_commit is not None:
-                    first.is_reported = True; on_commit(error, first.partitions)  # noqa: E702  # fmt: skip
-            finally:
-                if first.is_reported or on_commit is None:
-                    with suppress(ValueError):  # by another `tell`, inside of it or after it
-                        self._open.remove(first)
-
-    def sorted_out(
-        self, named: tuple[api.CommittedOffset, ...], no_older_ms: int
-    ) -> tuple[tuple[api.CommittedOffset, ...], tuple[api.FailedPartition, ...]]:
-        """The rows that may be committed, under their topics' ids; and those that may not.
-
-        Asks whether the topics are still those that were read.
-        """
-        ids, reading = self._reading.ids, self._reading
-        topics = {row.topic for row in named if ids.begun(row.topic)}
-        anew = ids.made_anew(topics, no_older_ms)
-        good: list[api.CommittedOffset] = []
-        void: list[api.FailedPartition] = []
-        for row in named:
-            place = TopicPartition(row.topic, row.partition)
-            if row.topic in anew or reading.is_of_before(place, row.offset):
-                void.append(api.FailedPartition(*place, ErrorCode.UNKNOWN_TOPIC_ID.name))
-            else:
-                good.append(row)
-        return of.under_ids(good, ids.begun), tuple(void)
-
+from coordlib.errors import CoordError
 
 #: A waiting poll looks this often whether a callback is due, for which a rebalance waits.
 SLICE_S = 0.02
@@ -160,7 +44,8 @@ class CoordinatedConsumer(ClusterQueries, Closing):
     Args:
         config: confluent-kafka's keys: `bootstrap.servers`, `group.id`, `client.id`,
             `session.timeout.ms`, `max.poll.interval.ms` (the rebalance timeout),
-            `heartbeat.interval.ms`, `auto.offset.reset`, `on_commit`; and `coord.prefix`.
+            `heartbeat.interval.ms`, `auto.offset.reset`, `on_commit`; `enable.auto.commit`,
+            `auto.commit.interval.ms`, `enable.auto.offset.store`; and `coord.prefix`.
             `group.protocol` says who assigns: `classic` (the group's leader, by
             `partition.assignment.strategy`) or `assigned` (the coordinator, by
             `group.remote.assignor`, in proportion to the members' `group.capacity`).
@@ -194,12 +79,16 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             self._settings.start_offset,
             TopicIds.of(self.member),
             self._settings.common,
+            stores=self._settings.stores and self._settings.auto_commit_ms is not None,
         )
         self.commits = Commits(
             self.member, self._reading, self._settings.group, self._settings.on_commit
         )
+        self._auto = AutoCommit(
+            self.member, self._reading, self.commits, self._settings.auto_commit_ms
+        )
         self.member.before_callback = self._reading.before_callback
-        self.member.after_callback = self._reading.after_callback
+        self.member.after_callback = self._auto.after_callback
         self._on_assign: OnPartitions | None = None
         self._on_revoke: OnPartitions | None = None
         self._on_lost: OnPartitions | None = None
@@ -231,6 +120,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
     def unsubscribe(self) -> None:
         """Let go (inside `poll`) and leave the group, until the next `subscribe`."""
         self._reading.require_open()
+        self._reading.call_begins()
         self.member.unsubscribe()
 
     def assignment(self) -> list[KafkaTopicPartition]:
@@ -262,7 +152,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         """
         while True:
             some, out = self._next(1, timeout), self._reading.out
-            at = some.handed
+            at = some.begun = some.handed
             if at >= len(some.messages):
                 return None
             message = some.messages[at]
@@ -286,7 +176,8 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             raise ValueError(f"num_messages must be between 0 and {CONSUME_MAX:,}")
         while True:
             some, out = self._next(num_messages, timeout), self._reading.out
-            at, end = some.handed, min(some.handed + num_messages, len(some.messages))
+            at = some.begun = some.handed
+            end = min(at + num_messages, len(some.messages))
             found = some.messages[at:end]
             if not found:
                 return found
@@ -308,6 +199,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             self.member.transport.check()
             if self.member.callbacks.unfinished is not None:
                 return Prepared()
+            self._auto.commit_if_due()
             prepared = self._turn(count, until, was_called_back)
             if prepared is not None:
                 return prepared
@@ -336,6 +228,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         """What is to be returned; None: nothing yet, or there is something else to do before."""
         member, reading = self.member, self._reading
         member.note_poll()
+        reading.call_begins()
         if not was_called_back and (member.has_calls or self.commits.are_answered):
             return None
         # In a group that fills, an early member is asked for one part after another.
@@ -363,11 +256,22 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         """
         self._is_closed = True
         try:
+            self._reading.call_begins()
             self.member.close(timeout_s)
             self.commits.tell()
         finally:
             if self.member.has_ended:
                 self._reading.close()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._reading.forget_last()
+        self.close()
 
     # ---- transactions -------------------------------------------------------------------------
 
@@ -380,19 +284,32 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         until = monotonic() + timeout
         while not self.member.may_work() and monotonic() < until:
             self._poller.run(lambda: self.member.poll(SLICE_S))
-        return self.member.metadata()
+        metadata, has_auto_commit = self.member.metadata(), self._settings.has_auto_commit
+        return dataclasses.replace(metadata, has_auto_commit=has_auto_commit)
+
+    def refuse_auto_commit(self) -> None:
+        """Raises SetupError: the consumer commits beside the transaction."""
+        if self._settings.has_auto_commit:
+            raise of.auto_commit_refusal(self._settings.group)
 
     def rows_in_transaction(
         self, rows: tuple[api.CommittedOffset, ...]
     ) -> tuple[api.CommittedOffset, ...]:
         """What a transaction commits of these, under the topics' ids; asks Kafka for them.
 
-        Raises TransactionError: abort it, since a topic was deleted and made anew.
+        Raises:
+            TransactionError: abort it, since a topic was deleted and made anew.
+            SetupError: the consumer has auto-commit.
         """
+        self.refuse_auto_commit()
         return self.commits.in_transaction(rows)
 
     def begin_unit(self, unit: Unit) -> None:
-        """Note what is read, until `end_unit`. Raises CoordError: that is being done already."""
+        """Note what is read, until `end_unit`.
+
+        Raises CoordError: that is being done already; SetupError: the consumer has auto-commit.
+        """
+        self.refuse_auto_commit()
         self._reading.begin_unit(unit)
 
     def end_unit(self, unit: Unit, outcome: Outcome) -> None:
@@ -423,6 +340,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
     ) -> list[KafkaTopicPartition] | None:
         """Commit after one message, given offsets, or everything that `poll` has returned.
 
+        With `enable.auto.offset.store` = false, without arguments: what `store_offsets` has stored.
         Everything includes a message that is still being processed when `on_revoke` is called: if
         it is unfinished, commit the finished offsets by name, or the next owner never reads it.
         In a server-assigned group, everything inside `on_revoke` means the revoked partitions:
@@ -440,10 +358,11 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         self._reading.require_open()
         rows = self.rows_of(message, offsets)
         if not asynchronous:
-            return self.commits.commit(rows, timeout_s) if rows else []
-        if rows:
+            found = self.commits.commit(rows, timeout_s) if rows else []
+        elif rows:
             self.commits.commit_async(rows)
-        return None
+        self._reading.committed_by_user(rows)
+        return None if asynchronous else found
 
     def committed(
         self, partitions: Sequence[KafkaTopicPartition], timeout: float = 60.0
@@ -467,15 +386,27 @@ class CoordinatedConsumer(ClusterQueries, Closing):
 
     def store_offsets(
         self,
-        message: Message | None = None,  # noqa: ARG002  # confluent-kafka's signature
-        offsets: Sequence[KafkaTopicPartition] | None = None,  # noqa: ARG002
+        message: Message | None = None,
+        offsets: Sequence[KafkaTopicPartition] | None = None,
     ) -> None:
-        """Not offered: nothing commits stored offsets later. Raises CoordError."""
-        raise CoordError(
-            "store_offsets is not offered: nothing is committed by itself.",
-            f"group {self._settings.group}",
-            "Call commit(offsets=…), or commit() for all that poll has returned.",
-        )
+        """Store the position after one message, or given offsets: auto-commit commits them.
+
+        Any thread may call it. An offset that is not above a committed one is dropped.
+
+        Raises:
+            CoordError: `enable.auto.offset.store` is not false, or the consumer does not have one
+                of the partitions.
+            ValueError: neither a message nor offsets.
+        """
+        if message is None and offsets is None:
+            raise ValueError("store_offsets expects a message or offsets.")
+        if self._settings.stores:
+            raise CoordError(
+                "store_offsets needs enable.auto.offset.store=false: messages are stored already.",
+                f"group {self._settings.group}",
+                "Set enable.auto.offset.store to false.",
+            )
+        self._reading.store(self.rows_of(message, offsets))
 
     # ---- what is read -------------------------------------------------------------------------
 
@@ -531,14 +462,16 @@ class CoordinatedConsumer(ClusterQueries, Closing):
     ) -> tuple[api.CommittedOffset, ...]:
         """What `commit` with these arguments commits now."""
         if message is not None and offsets is not None:
-            raise CoordError("commit takes a message or offsets, not both.")
+            raise CoordError("Give a message or offsets, not both.")
         if message is not None:
             return of.rows_of_positions(dict((of.after(message),)))
         if offsets is not None:
             return of.rows_of_kafka(offsets)
+        revoking = self._reading.revoking if self._settings.kind == ASSIGNED_KIND else None
+        if not self._settings.stores:
+            return self._reading.uncommitted(revoking)
         positions = self._reading.positions()
-        revoking = self._reading.revoking
-        if revoking is not None and self._settings.kind == ASSIGNED_KIND:
+        if revoking is not None:
             positions = {each: at for each, at in positions.items() if each in revoking}
         return of.rows_of_positions(positions)
 

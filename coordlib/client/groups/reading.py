@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
+from coordlib.client.groups.stored import StoredOffsets
 from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.calls import uninterrupted
@@ -36,6 +37,7 @@ from coordlib.client.kit.data import AHEAD_MAX, HandingOut, Prepared, Ready, See
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.offsets import Outcome, Unit
 from coordlib.client.transactions.committed import TornTransaction, UndecidedTransaction
+from coordlib.core.wire import api
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.clients import denial, reading
 
@@ -225,6 +227,7 @@ class Reading:
         otherwise: where to start without one: an offset, or a logical one.
         ids: which topics are read.
         options: librdkafka's; an error names by them who lacks a right.
+        stores: whether offsets are stored of what was handed out, to be committed later.
     """
 
     def __init__(
@@ -234,8 +237,11 @@ class Reading:
         otherwise: int,
         ids: TopicIds,
         options: Mapping[str, Any] | None = None,
+        *,
+        stores: bool = False,
     ) -> None:
         self.ids = ids
+        self._stored = StoredOffsets(stores)
         self._reader, self._fetch, self._otherwise = reader, fetch, otherwise
         self._options = options or {}
         self._starts: list[Start] = []
@@ -263,11 +269,13 @@ class Reading:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         with self._lock:
-            for each in self.out.note():
-                if each.place is not None:
-                    self._positions[each.place] = each.position
-                    if self._unit is not None:
-                        self._unit.read(each.place, *each.position)
+            for is_last, some in enumerate(self.out.note()):
+                for each in some:
+                    if each.place is not None:
+                        self._positions[each.place] = each.position
+                        self._stored.handed_out(each.place, each.position, bool(is_last))
+                        if self._unit is not None:
+                            self._unit.read(each.place, *each.position)
             unit = self._unit
             if unit is not None and unit.is_over():  # INV-155
                 self._end_unit(unit, Outcome.UNKNOWN)
@@ -290,6 +298,67 @@ class Reading:
         with self._changing():
             return dict(self._positions)
 
+    # ---- stored offsets: see `stored.py` ------------------------------------------------------
+
+    @uninterrupted
+    def call_begins(self) -> None:
+        """What was handed out before is processed."""
+        with self._changing():
+            self._stored.call_begins()
+
+    @uninterrupted
+    def forget_last(self) -> None:
+        """What was handed out last is not processed: store nothing of it."""
+        with self._changing():
+            self._stored.forget_last()
+
+    @uninterrupted
+    def store(self, rows: Sequence[api.CommittedOffset]) -> None:
+        """Store these. Raises CoordError: closed, or not one of this consumer's partitions."""
+        self.require_open()
+        with self._changing():
+            had = {*self.partitions(), *(self.revoking or ())}
+            for row in rows:
+                place = TopicPartition(row.topic, row.partition)
+                if place not in had:
+                    raise CoordError("This consumer does not have the partition.", f"{place}")
+            self._stored.store(rows)
+
+    @uninterrupted
+    def uncommitted(self, among: Partitions | None = None) -> tuple[api.CommittedOffset, ...]:
+        """What is stored and not committed, of all partitions or some."""
+        with self._changing():
+            return tuple(self._stored.uncommitted(among))
+
+    @uninterrupted
+    def commit_asked(self, rows: Sequence[api.CommittedOffset]) -> None:
+        """A commit of these is under way."""
+        with self._changing():
+            self._stored.asked(rows)
+
+    @uninterrupted
+    def commit_answered(
+        self, rows: Sequence[api.CommittedOffset], failed: Sequence[api.FailedPartition] | None
+    ) -> None:
+        """It was answered. `failed`: the partitions that were refused; None: all."""
+        refused = None
+        if failed is not None:
+            refused = {TopicPartition(each.topic, each.partition) for each in failed}
+        with self._changing():
+            self._stored.answered(rows, refused)
+
+    @uninterrupted
+    def committed_by_user(self, rows: Sequence[api.CommittedOffset]) -> None:
+        """The program has committed these by a call."""
+        with self._changing():
+            self._stored.committed_by_user(rows)
+
+    @uninterrupted
+    def revoked(self, partitions: Partitions) -> tuple[api.CommittedOffset, ...]:
+        """`on_revoke` has returned: what is stored of these and was not committed by it."""
+        with self._changing():
+            return tuple(self._stored.revoked(partitions))
+
     # ---- around the user's callbacks ----------------------------------------------------------
 
     def before_callback(self, callback: sg.Callback, partitions: Partitions) -> None:
@@ -297,14 +366,18 @@ class Reading:
             case sg.Callback.ASSIGNED:
                 self.add(partitions)
             case sg.Callback.REVOKED:
+                self.call_begins()  # `AsyncConsumer` runs callbacks before it polls this one
+                self._stored.revoke_begins()
                 self.revoking = partitions
             case sg.Callback.LOST:
                 self.drop(partitions)
+                self._stored.drop(partitions)
 
     def after_callback(self, callback: sg.Callback, partitions: Partitions) -> None:
         if callback is sg.Callback.REVOKED:
             self.revoking = None
             self.drop(partitions)
+            self._stored.drop(partitions)
 
     # ---- partitions come and go ---------------------------------------------------------------
 
@@ -399,6 +472,7 @@ class Reading:
         partitions = tuple(sorted(each for each in self._read if each.topic in topics))
         paused = self._paused & set(partitions)
         self._drop(set(partitions))
+        self._stored.drop(partitions)
         self._paused |= paused
         self._anew.update(partitions)
         self._begin(partitions, {})
@@ -537,6 +611,7 @@ class Reading:
                 raise CoordError("This consumer does not have the partition.", f"{ours}")
             # A commit must not name positions from before the seek.
             self._positions.pop(ours, None)
+            self._stored.drop([ours])
             if partition.offset >= 0:
                 self._positions[ours] = (partition.offset, -1)
 

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED
 
 from coordlib.client.groups.assignors import Assignor, find_assignors
 from coordlib.client.groups.member import AssignedMember, ClassicMember
-from coordlib.client.kit.config import DECIDED_BY, PREFIX, decider_of, refuse_auto_commit, whole
+from coordlib.client.kit.config import DECIDED_BY, PREFIX, boolean, decider_of, whole
 from coordlib.client.kit.requests import Timing
 from coordlib.client.kit.transport import Transport
 from coordlib.core.wire.offsets import COORDINATOR, KAFKA
@@ -37,6 +37,9 @@ _OF_KIND = {
 }
 #: How often a leader makes its group rebalance for changed topics, at most.
 INTERVAL = "coord.rebalance.interval.ms"
+#: How often stored offsets are committed; as in librdkafka: 0 is never, and its bounds.
+COMMIT_INTERVAL = "auto.commit.interval.ms"
+COMMIT_INTERVAL_MS, COMMIT_INTERVAL_MAX_MS = 5_000, 86_400_000
 REFRESH = "topic.metadata.refresh.interval.ms"
 #: OFFSET_STORED makes the data consumer look under a group id that never commits: its own "error".
 _RESETS = {
@@ -68,10 +71,19 @@ class Settings:
     capacity: int
     auto_offset_reset: str
     on_commit: OnCommit | None
+    #: How often stored offsets are committed; 0: only when they are let go; None: never.
+    auto_commit_ms: int | None
+    #: Whether what was returned is stored; else `store_offsets` stores.
+    stores: bool
     #: Whether the coordinator decides about the transactions in the topics; else Kafka does.
     is_decided_here: bool
     #: Options for every Kafka client.
     common: dict[str, Any]
+
+    @property
+    def has_auto_commit(self) -> bool:
+        """Whether the consumer commits by itself."""
+        return self.auto_commit_ms is not None
 
     @property
     def start_offset(self) -> int:
@@ -83,7 +95,6 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     """Take a configuration apart. Raises SetupError, naming the key."""
     rest = dict(config)
     refuse_transactional(rest)
-    refuse_auto_commit(rest)
     kind = _kind(rest)
     reset = str(rest.pop("auto.offset.reset", "latest"))
     if reset not in _RESETS:
@@ -121,6 +132,8 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
         assignors=find_assignors(rest.pop("partition.assignment.strategy", "range")),
         auto_offset_reset=reset,
         on_commit=rest.pop("on_commit", None),
+        auto_commit_ms=_auto_commit_ms(rest),
+        stores=boolean("enable.auto.offset.store", rest.pop("enable.auto.offset.store", True)),
         is_decided_here=decider == COORDINATOR,
         common=rest,
     )
@@ -154,6 +167,15 @@ def member_of(settings: Settings, transport: Transport | None) -> ClassicMember 
         assignors=settings.assignors,
         **common,
     )
+
+
+def _auto_commit_ms(rest: dict[str, Any]) -> int | None:
+    is_on = boolean("enable.auto.commit", rest.pop("enable.auto.commit", True))
+    interval_ms = whole(COMMIT_INTERVAL, rest.pop(COMMIT_INTERVAL, COMMIT_INTERVAL_MS))
+    if not 0 <= interval_ms <= COMMIT_INTERVAL_MAX_MS:
+        bounds = f"{COMMIT_INTERVAL} is 0 to {COMMIT_INTERVAL_MAX_MS:,}."
+        raise SetupError(bounds, str(interval_ms))
+    return interval_ms if is_on else None
 
 
 def _text(value: Any) -> str | None:

@@ -94,6 +94,14 @@ def refuse_auto_commit(rest: dict[str, Any]) -> None:
         )
 
 
+def boolean(key: str, value: Any) -> bool:
+    """The truth that this key was given, as librdkafka reads it. Raises SetupError."""
+    read = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+    if (found := read.get(str(value).lower())) is None:
+        raise SetupError(f"{key} is true or false.", repr(value)[:SHOWN_MAX])
+    return found
+
+
 def whole(key: str, value: Any) -> int:
     """The whole number that this key was given. Raises SetupError, which names the key."""
     try:

@@ -305,6 +305,8 @@ class Prepared:
     messages: list[Message] = field(default_factory=list)
     #: How many of them were returned.
     handed: int = 0
+    #: How many had been returned when the newest call began.
+    begun: int = 0
     #: Until when they may be returned, if the client has changed so often then and no more.
     until_ms: int = 0
     changes: int = 0
@@ -345,18 +347,21 @@ class HandingOut:
         going = (each for each in self._ready if each.place is None or may(each.place))
         ready = list(islice(going, max(count, AHEAD_MAX) if count else 0))
         messages = [each.message for each in ready]
-        self.prepared = prepared = Prepared(ready, messages, 0, until_ms, changes)
+        self.prepared = prepared = Prepared(ready, messages, until_ms=until_ms, changes=changes)
         return prepared
 
-    def note(self) -> list[Ready]:
-        """Take out what was handed out since the last time; nothing is prepared any more."""
+    def note(self) -> tuple[list[Ready], list[Ready]]:
+        """Take out what was handed out since the last time; nothing is prepared any more.
+
+        Returns what earlier calls have returned, and what the last one has.
+        """
         prepared, self.prepared = self.prepared, None
         if prepared is None:
-            return []
+            return [], []
         handed = prepared.ready[: prepared.handed]  # counts no more, as it is not `prepared`
         for each in handed:
             self._ready.remove(each)
-        return handed
+        return handed[: prepared.begun], handed[prepared.begun :]
 
     def forget(self, gone: Collection[TopicPartition]) -> None:
         """Hand out nothing of these."""

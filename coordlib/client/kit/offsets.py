@@ -19,7 +19,7 @@ from coordlib.client.kit.events import Partitions, TopicPartition, by_topic
 from coordlib.client.kit.requests import Identity
 from coordlib.client.kit.transport import Transport
 from coordlib.core.wire import api, codec
-from coordlib.errors import ErrorCode, GroupError
+from coordlib.errors import ErrorCode, GroupError, SetupError
 
 NamedT = TypeVar("NamedT")
 RowT = TypeVar("RowT")
@@ -188,6 +188,12 @@ def refusal_of_partitions(failed: Sequence[api.FailedPartition], group: str) -> 
     return GroupError(known, f"group {group}", f"The other partitions are committed; not {names}.")
 
 
+def auto_commit_refusal(group: str) -> SetupError:
+    """The error where the offsets of a transaction would be committed beside it, too."""
+    hint = "Set enable.auto.commit to false: the transaction commits."
+    return SetupError("A transaction needs enable.auto.commit=false.", f"group {group}", hint)
+
+
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
     """A member at one moment: what it has read from now on belongs to this generation.
@@ -202,10 +208,17 @@ class GroupMetadata:
     #: How the answer reaches this program.
     identity: Identity = field(repr=False)
     transport: Transport = field(repr=False, compare=False)
+    #: Whether its consumer commits by itself: then no transaction takes its offsets.
+    has_auto_commit: bool = field(default=False, repr=False, compare=False)
 
     def asking(self) -> Identity:
         """The same member under a token of its own, so that answers are told apart."""
         return dataclasses.replace(self.identity, token=self.transport.new_token())
+
+    def refuse_auto_commit(self) -> None:
+        """Raises SetupError: offsets would be committed whether the transaction is or not."""
+        if self.has_auto_commit:
+            raise auto_commit_refusal(self.identity.group)
 
 
 class Outcome(Enum):

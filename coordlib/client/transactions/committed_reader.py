@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from itertools import chain
 from time import monotonic
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -410,7 +411,7 @@ class CommittedReader(ClusterQueries, Closing):
         return found
 
     def _note_handed(self) -> None:
-        for each in self._out.note():
+        for each in chain(*self._out.note()):
             if each.place is not None:
                 self._positions[each.place] = each.position[0]
 

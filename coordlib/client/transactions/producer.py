@@ -132,7 +132,10 @@ class CoordinatedProducer(Closing):
             positions: next offsets to read.
             group_metadata: the consumer's, taken when what it has read was begun.
             timeout: seconds.
+
+        Raises SetupError: the consumer has auto-commit.
         """
+        group_metadata.refuse_auto_commit()
         self.send_rows(of.rows_of_kafka(positions), group_metadata, timeout)
 
     def send_rows(

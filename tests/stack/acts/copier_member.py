@@ -45,7 +45,7 @@ class Copier:
 
     def work(self, is_over: Callable[[], bool]) -> None:
         """Until it is over; a producer that can do nothing more is followed by another one."""
-        with CoordinatedConsumer(self._config) as consumer:
+        with CoordinatedConsumer({**self._config, "enable.auto.commit": False}) as consumer:
             consumer.subscribe(
                 [self._topic],
                 on_assign=self._assigned,

@@ -158,7 +158,8 @@ def _archive(scene: Scene, options: Options) -> None:
 def _member(scene: Scene, options: Options) -> None:
     """Join a group, read a record, and commit; then copy one, whoever decides."""
     config = {**options, "group.id": f"{GROUP}-{next(_numbers)}", "auto.offset.reset": "earliest"}
-    with CoordinatedConsumer({**config, "session.timeout.ms": 9_000}) as consumer:
+    own = {"session.timeout.ms": 9_000, "enable.auto.commit": False}
+    with CoordinatedConsumer({**config, **own}) as consumer:
         consumer.subscribe([TOPIC])
         wait_until(
             "a record is read",

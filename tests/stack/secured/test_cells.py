@@ -109,7 +109,7 @@ def copy_across(options: Options, shard: int) -> None:
     producer = next(name for name in names(COPYING) if shard_of(name, 2) != shard)
     config = {**options, "coord.prefix": CELLED}
     own = {"group.id": group, "auto.offset.reset": "earliest", "session.timeout.ms": 9_000}
-    with CoordinatedConsumer({**config, **own}) as consumer:
+    with CoordinatedConsumer({**config, **own, "enable.auto.commit": False}) as consumer:
         consumer.subscribe([TOPIC])
         copy(consumer, config, COORDINATOR, producer)
 

@@ -54,7 +54,8 @@ def billing(secured_stack: Stack) -> None:
     """The group that readers and operators look at: it has offsets. And a cluster with a topic."""
     options = secured_stack.client()
     config = {**options, "group.id": GROUP, "auto.offset.reset": "earliest"}
-    with CoordinatedConsumer({**config, "session.timeout.ms": 9_000}) as consumer:
+    own = {"session.timeout.ms": 9_000, "enable.auto.commit": False}
+    with CoordinatedConsumer({**config, **own}) as consumer:
         consumer.subscribe([TOPIC])
         deadline = time.monotonic() + 60
         while (message := consumer.poll(1.0)) is None or message.error() is not None:

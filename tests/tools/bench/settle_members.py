@@ -68,6 +68,7 @@ def ours(config: dict[str, Any], topic: str, protocol: str) -> Open:
             {
                 **config,
                 "client.id": f"bench-{member.number}",
+                "enable.auto.commit": False,
                 **_chosen(protocol, "assigned"),
             }
         )

@@ -123,7 +123,8 @@ class OurSide:
         return Copier(producer, lambda: metadata, producer.close)
 
     def successor(self, name: str) -> Successor:
-        config = {**self._config, "group.id": name, "coord.prefix": self._prefix}
+        own = {"group.id": name, "coord.prefix": self._prefix, "enable.auto.commit": False}
+        config = {**self._config, **own}
         return Successor(CoordinatedConsumer(config, transport=self._transport))
 
     def close(self) -> None:

@@ -75,8 +75,9 @@ class User(Process):
         #: What it subscribes to, and since when, newest last.
         self.wishes: list[tuple[int, Wish]] = [(cluster.scheduler.now_ms, wish)]
         self.group = str(habits.config["group.id"])
+        own = {"client.id": self.name, "on_commit": self._committed, "enable.auto.commit": False}
         self.consumer = CoordinatedConsumer(
-            {**habits.config, "client.id": self.name, "on_commit": self._committed},
+            {**habits.config, **own},
             transport=transport,
             data_consumer=DataConsumer(cluster),
         )

@@ -93,7 +93,7 @@ class Copier(Blocking):
         self.fiber = Fiber(self, self._work)
         self.transport = connect(self)
         self.consumer = CoordinatedConsumer(
-            {**config, "client.id": name},
+            {**config, "client.id": name, "enable.auto.commit": False},
             transport=self.transport,
             data_consumer=CopierReader(cluster, self),
         )
