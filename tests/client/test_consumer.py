@@ -659,6 +659,7 @@ def test_questions_about_the_cluster_are_confluent_kafkas_own(log: FakeLog) -> N
     with CoordinatedConsumer(CONFIG, transport=log.transport(), data_consumer=real) as a:
         assert "t" in a.list_topics("t", 30).topics
         assert a.list_topics(timeout=30).brokers.keys() == {broker.id}
+        assert a.cluster_id(30) == real.cluster_id(30)
         assert a.get_watermark_offsets(TopicPartition("t", 0), 30) == (0, 1)
         (found,) = a.offsets_for_times([TopicPartition("t", 0, 2**62)], 30)
         assert (found.topic, found.partition, found.error) == ("t", 0, None)

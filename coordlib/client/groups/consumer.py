@@ -442,6 +442,11 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         """Fetch these again."""
         self._reading.resume(partitions)
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002
+        """Not offered, since the transport has clients of its own. Raises CoordError."""
+        hint = "Close this consumer and make one with the new password, or use oauth_cb."
+        raise CoordError("set_sasl_credentials is not offered.", "", hint)
+
     # ---- small things -------------------------------------------------------------------------
 
     def _open_data(self, given: Any) -> Any:

@@ -213,6 +213,11 @@ class ClusterQueries:
         """Metadata of the cluster and of one topic or all: a ClusterMetadata."""
         return _of_open(lambda: self._data.list_topics(topic, timeout))
 
+    def cluster_id(self, timeout: float = -1) -> str | None:
+        """The id of the cluster; None: no answer in time."""
+        found: str | None = _of_open(lambda: self._data.cluster_id(timeout))
+        return found
+
     def look_for(self, topics: Sequence[str]) -> None:
         """Let `poll` return an error for each of these that is not there."""
         if isinstance(self._data, DataConsumer | ClusterQueries):

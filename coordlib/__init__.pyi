@@ -1,0 +1,4 @@
+from coordlib.client.groups.consumer import CoordinatedConsumer as Consumer
+from coordlib.client.transactions.producer import CoordinatedProducer as Producer
+
+__all__ = ["Consumer", "Producer"]
