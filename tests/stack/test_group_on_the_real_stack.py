@@ -3,13 +3,20 @@
 import base64
 import json
 import time
+from collections import Counter
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from coordlib import Consumer
 from coordlib.cli.main.main import main
 from coordlib.core.wire.envelope import shard_of
 from coordlib.exit_codes import OK
-from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, settle
+from coordlib.local.stack import Stack
+from tests.stack.conftest import wait_until
+from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, close, settle
 
 pytestmark = pytest.mark.stack
 
@@ -51,6 +58,58 @@ def test_a_commit_is_fetched_again(wire: Wire, group: str) -> None:
     assert [(r["topic"], r["partition"], r["offset"]) for r in fetched["offsets"]] == [
         ("orders", 3, 42)
     ]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "assigned"])
+def test_auto_commit_hands_over_what_is_processed(
+    shared_stack: Stack, group: str, protocol: str
+) -> None:
+    """Nobody calls commit: a newcomer goes on behind the last message that was processed, the last
+    one is committed by close, and one that raised an exception is read again.  # INV-158"""
+    servers, topic = {"bootstrap.servers": shared_stack.bootstrap_servers}, f"t-{group}"
+    made = AdminClient(servers).create_topics([NewTopic(topic, 2, 1)])
+    made[topic].result(60)
+    producer = Producer(servers)
+    for number in range(40):
+        producer.produce(topic, str(number), partition=number % 2)
+    close(producer)
+    kind = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
+    config = {**servers, **kind, "auto.commit.interval.ms": 500}
+    read: Counter[str] = Counter()
+
+    def poll(consumer: Any, count: int = 1) -> None:
+        for _ in range(count):
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                read[message.value().decode()] += 1
+
+    with Consumer(config) as first:
+        first.subscribe([topic])
+        wait_until("it has begun", lambda: poll(first) or read.total() >= 15)
+        with Consumer(config) as second:
+            second.subscribe([topic])
+            both = (first, second)
+            wait_until(
+                "both have a share",
+                lambda: [poll(each) for each in both] and all(each.assignment() for each in both),
+            )
+            wait_until("all is read", lambda: [poll(each) for each in both] and read.total() >= 40)
+            assert read == Counter(map(str, range(40)))
+
+    producer.produce(topic, "40", partition=0)
+    close(producer)
+
+    def fail(consumer: Any) -> None:
+        consumer.subscribe([topic])
+        wait_until("it has read the new one", lambda: poll(consumer) or read.total() > 40)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), Consumer(config) as third:
+        fail(third)
+    with Consumer(config) as fourth:
+        found = fourth.committed([TopicPartition(topic, number) for number in (0, 1)])
+    assert [each.offset for each in found] == [20, 20]
+    assert read == Counter(map(str, range(41)))
 
 
 def test_positions_of_those_who_are_no_members_are_kept(wire: Wire, group: str) -> None:
