@@ -203,10 +203,10 @@ class AutoCommit:
             return
         self._due_ms = now_ms + self._interval_ms
         self._reading.call_begins()
-        under_way = self._commits.automatic()
-        if under_way and now_ms - self._asked_ms < ANSWER_MS:
+        pending = self._commits.automatic()
+        if pending and now_ms - self._asked_ms < ANSWER_MS:
             return
-        for each in under_way:
+        for each in pending:
             self._reading.commit_answered(each, None)
         if rows := self._reading.uncommitted():
             self._asked_ms = now_ms
