@@ -34,6 +34,7 @@ from confluent_kafka import OFFSET_END
 from coordlib.client.groups.member import AssignedMember, topics_of
 from coordlib.client.groups.reading import TopicIds
 from coordlib.client.groups.settings import ASSIGNED_KIND, Settings, read_settings
+from coordlib.client.kit.config import refuse_auto_commit
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.fence import MemberFenced
 from coordlib.client.kit.transport import Transport
@@ -596,7 +597,9 @@ def group_batches(
     if max_records is not None and (isinstance(max_records, bool) or max_records < 1):
         raise SetupError("max_records is 1 or more, or None.", repr(max_records))
     own = {"group.id": group, "group.protocol": ASSIGNED_KIND}
-    settings = read_settings({"auto.offset.reset": "earliest", **config, **own})
+    given = dict(config)
+    refuse_auto_commit(given)
+    settings = read_settings({"auto.offset.reset": "earliest", **given, **own})
     if settings.auto_offset_reset == "error":
         hint = "Choose earliest, or latest."
         raise SetupError("A batch needs an offset to begin at.", "auto.offset.reset=error", hint)
