@@ -472,6 +472,7 @@ def test_topics_that_do_not_exist_are_waited_for_and_named(
         ({"config": CONFIG | {"auto.offset.reset": "error"}}, "offset to begin at"),
         ({"config": CONFIG | {"max.poll.interval.ms": "soon"}}, "whole number"),
         ({"config": CONFIG | {"group.instance.id": "a"}}, "not offered"),
+        ({"config": CONFIG | {"enable.auto.commit": True}}, "not offered"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_the_member_joins(
