@@ -8,10 +8,11 @@ from importlib import import_module
 from typing import Any, Final
 
 _CLIENTS: Final = {
+    "AsyncConsumer": ("coordlib.client.groups.async_consumer", "AsyncConsumer"),
     "Consumer": ("coordlib.client.groups.consumer", "CoordinatedConsumer"),
     "Producer": ("coordlib.client.transactions.producer", "CoordinatedProducer"),
 }
-__all__ = ["Consumer", "Producer"]  # by `__getattr__`
+__all__ = ["AsyncConsumer", "Consumer", "Producer"]  # by `__getattr__`
 
 
 def __getattr__(name: str) -> Any:

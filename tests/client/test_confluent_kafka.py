@@ -140,11 +140,11 @@ def test_what_the_page_calls_refused_beside_another_setting_is_refused(config: A
 
 
 def test_the_clients_of_most_programs_are_offered_by_the_package() -> None:
-    from coordlib import Consumer, Producer
-    from coordlib.client import CoordinatedProducer
+    from coordlib import AsyncConsumer, Consumer, Producer, client
 
-    assert (Consumer, Producer) == (CoordinatedConsumer, CoordinatedProducer)
-    assert {"Consumer", "Producer"} <= set(dir(coordlib))
+    assert (Consumer, Producer) == (client.CoordinatedConsumer, client.CoordinatedProducer)
+    assert AsyncConsumer is client.AsyncConsumer
+    assert {"AsyncConsumer", "Consumer", "Producer"} <= set(dir(coordlib))
     with pytest.raises(AttributeError, match="has no attribute 'Customer'"):
         coordlib.Customer  # noqa: B018
     stub = Path(coordlib.__file__).with_suffix(".pyi").read_text()

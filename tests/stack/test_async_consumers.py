@@ -32,6 +32,7 @@ def test_consumers_that_are_cancelled_come_and_go_miss_no_record(
         "group.id": group,
         "group.protocol": protocol,
         "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
     }
     # One more reads with a reader of its own: another group, on the same partitions.
     other = {**config, "group.id": f"{group}-other"}

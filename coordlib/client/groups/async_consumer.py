@@ -225,6 +225,8 @@ class AsyncConsumer:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is not None and self._consumer is not None:
+            self._consumer.forget_last()
         await self.close()
 
     # ---- messages -----------------------------------------------------------------------------
@@ -333,21 +335,25 @@ class AsyncConsumer:
             rows, void = consumer.commits.sorted_out(rows, 0)
             nothing: Future[sg.Answer] = Future()
             nothing.set_result(sg.Answer(0))
+            consumer.commits.asked(rows)
             return void, member.commit_once(rows, True) if rows else nothing
 
         void, future = await self._in_order(write)
-        while True:
-            try:
-                answer = await self._answer(future, until)
-                break
-            except GroupError as refusal:
-                first = first or future.result().ticket
-                pause_s = member.pause_before_retry(refusal, until)
-                if pause_s is None:
-                    raise
-                await asyncio.sleep(pause_s)
-                future = member.commit_once(rows, True, first)
-        refused = of.refusal_of_partitions((*void, *answer.failed), self._group)
+        failed: tuple[api.FailedPartition, ...] | None = None
+        try:
+            while failed is None:
+                try:
+                    failed = (*void, *(await self._answer(future, until)).failed)
+                except GroupError as refusal:
+                    first = first or future.result().ticket
+                    pause_s = member.pause_before_retry(refusal, until)
+                    if pause_s is None:
+                        raise
+                    await asyncio.sleep(pause_s)
+                    future = member.commit_once(rows, True, first)
+        finally:
+            consumer.commits.answered(rows, failed)
+        refused = of.refusal_of_partitions(failed, self._group)
         if refused is not None:
             raise refused
         return of.kafka_of_rows(rows)

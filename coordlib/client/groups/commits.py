@@ -11,6 +11,7 @@
 """
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -21,7 +22,7 @@ from typing import Any, Final
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from coordlib.client.groups.member import Member
-from coordlib.client.groups.reading import COMMITS_MS, LOOK_MS, Reading
+from coordlib.client.groups.reading import COMMITS_MS, Reading
 from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.events import Callback, Partitions, TopicPartition
@@ -69,14 +70,14 @@ class Commits:
         Raises MemberFenced, GroupError, CannotReach.
         """
         rows, void = self.sorted_out(named, 0)
-        self._reading.commit_asked(rows)
+        self.asked(rows)
         failed = void
         try:
             failed += self._member.commit(rows, timeout_s) if rows else ()
         except CoordError:
-            self._reading.commit_answered(rows, None)
+            self.answered(rows, None)
             raise
-        self._reading.commit_answered(rows, failed)
+        self.answered(rows, failed)
         if (refused := of.refusal_of_partitions(failed, self._group)) is not None:
             raise refused
         return of.kafka_of_rows(rows)
@@ -91,8 +92,9 @@ class Commits:
 
         Raises MemberFenced, GroupError.
         """
-        # A wrong id does no harm, since the offset is committed under it: `Start.begin`.
-        rows, void = self.sorted_out(named, LOOK_MS if is_automatic else COMMITS_MS)
+        # By the newest ids, without a question: an offset does no harm under a former one, since it
+        # is committed with it.
+        rows, void = self.sorted_out(named, sys.maxsize if is_automatic else COMMITS_MS)
         if void:
             refused: Future[sg.Answer] = Future()
             refused.set_result(sg.Answer(0, failed=void))
@@ -104,8 +106,24 @@ class Commits:
             error = future.result().error if future.done() else None
             if error is not None and not is_automatic:
                 raise error
+            if not is_automatic:
+                self._reading.committed_by_user(rows)
             self._reading.commit_asked(rows)
             self._open.append(_Open(future, rows, is_automatic))
+
+    def asked(self, rows: tuple[api.CommittedOffset, ...]) -> None:
+        """The program commits these, and waits; `answered` follows."""
+        self._reading.commit_asked(rows)
+
+    def answered(
+        self,
+        rows: tuple[api.CommittedOffset, ...],
+        failed: tuple[api.FailedPartition, ...] | None,
+    ) -> None:
+        """The answer. `failed`: what was refused; None: all."""
+        self._reading.commit_answered(rows, failed)
+        if failed is not None:
+            self._reading.committed_by_user(rows)
 
     def automatic(self) -> list[tuple[api.CommittedOffset, ...]]:
         """The automatic ones under way."""

@@ -270,8 +270,12 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         trace: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._reading.forget_last()
+            self.forget_last()
         self.close()
+
+    def forget_last(self) -> None:
+        """What the last `poll` or `consume` has returned is not processed: store nothing of it."""
+        self._reading.forget_last()
 
     # ---- transactions -------------------------------------------------------------------------
 
@@ -358,11 +362,10 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         self._reading.require_open()
         rows = self.rows_of(message, offsets)
         if not asynchronous:
-            found = self.commits.commit(rows, timeout_s) if rows else []
-        elif rows:
+            return self.commits.commit(rows, timeout_s) if rows else []
+        if rows:
             self.commits.commit_async(rows)
-        self._reading.committed_by_user(rows)
-        return None if asynchronous else found
+        return None
 
     def committed(
         self, partitions: Sequence[KafkaTopicPartition], timeout: float = 60.0

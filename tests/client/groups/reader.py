@@ -19,6 +19,7 @@ CONFIG: dict[str, Any] = {
     "session.timeout.ms": 8_000,
     "max.poll.interval.ms": 12_000,
     "heartbeat.interval.ms": 2_000,
+    "enable.auto.commit": False,
 }
 
 

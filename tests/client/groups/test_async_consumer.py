@@ -48,6 +48,66 @@ def test_it_reads_commits_and_the_next_one_goes_on() -> None:
     run(course())
 
 
+AUTO: dict[str, Any] = {"enable.auto.commit": True}
+
+
+def test_what_is_processed_is_committed_by_itself() -> None:
+    """As the other consumer does: `close` commits the last message, an exception does not."""
+
+    async def work(consumer: AsyncConsumer, messages: int) -> None:
+        async with consumer:
+            await consumer.subscribe(["t"])
+            for _ in range(messages):
+                await consumer.poll()
+            raise ZeroDivisionError
+
+    async def course() -> None:
+        stage, place = Stage(), [TopicPartition("t", 0)]
+        stage.write(0, b"a", b"b", b"c", b"d")
+        async with stage.running():
+            async with stage.consumer(**AUTO) as first:
+                await first.subscribe(["t"])
+                assert at(await first.poll()) == (0, 0)
+            with pytest.raises(ZeroDivisionError):
+                await work(stage.consumer(**AUTO), 2)
+            async with stage.consumer() as last:
+                assert places(await last.committed(place)) == [(0, 2)]
+
+    run(course())
+
+
+def test_what_is_revoked_is_committed_when_the_coroutine_has_ended() -> None:
+    async def course() -> None:
+        stage = Stage()
+
+        async def revoked(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            await asyncio.sleep(0.05)
+            named = [TopicPartition("t", 0, 1)]
+            await consumer.commit(
+                offsets=named, asynchronous=False
+            )  # its own: the rest is not done
+
+        for number in range(2):
+            stage.write(number, b"x", b"x")
+        async with stage.running():
+            first, second = stage.consumer("a", **AUTO), stage.consumer("b", **AUTO)
+            await first.subscribe(["t"], on_revoke=revoked)
+            assert len(await first.consume(4)) == 4
+            polling = [asyncio.create_task(first.poll())]
+            await second.subscribe(["t"])
+            polling.append(asyncio.create_task(second.poll()))
+            done, _ = await asyncio.wait(polling, return_when=asyncio.FIRST_COMPLETED)
+            assert [at(each.result()) for each in done] == [(0, 1)]
+            offsets = places(await second.committed([TopicPartition("t", n) for n in (0, 1)]))
+            assert offsets == [(0, 1), (1, 2)]
+            for each in polling:
+                each.cancel()
+            await asyncio.wait(polling)
+            await gather_closed(first, second)
+
+    run(course())
+
+
 def test_the_iteration_ends_when_the_consumer_is_closed() -> None:
     async def course() -> None:
         stage, found = Stage(), list[tuple[int, int]]()
