@@ -15,7 +15,7 @@ from coordlib.cli.main.main import main
 from coordlib.core.wire.envelope import shard_of
 from coordlib.exit_codes import OK
 from coordlib.local.stack import Stack
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 from tests.stack.wire import REBALANCE_MS, SESSION_MS, RawMember, Wire, close, settle
 
 pytestmark = pytest.mark.stack
