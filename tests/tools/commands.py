@@ -33,6 +33,7 @@ def build() -> App:
         entities.transactions,
         entities.cells,
         bench.history,
+        bench.spark,
     ):
         bench_app.command(command, name=command.__name__)
     bench_app.command(entities.claims_app())

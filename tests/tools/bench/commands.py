@@ -167,6 +167,19 @@ def rebuild(
     return run("rebuild", groups=groups, members=members, partitions=partitions)
 
 
+def spark(*, records: Tally = 3_000_000, repeats: Count = 3, where: Where = HERE) -> int:
+    """Spark queries as members beside Spark's own Kafka source: records a second, and delay.
+
+    Parameters
+    ----------
+    records
+        Of 100 bytes, in 8 partitions; read in batches of 500,000.
+    repeats
+        Of each side, by turns, after one to warm up.
+    """
+    return run("spark", where=where, records=records, repeats=repeats)
+
+
 def history(
     *,
     days: Count = 4,
