@@ -57,6 +57,8 @@ _POLL_S: Final = 0.1
 _LEAVE_S: Final = 3.0
 _ASK_S: Final = 5.0
 _FIRST_S: Final = 2.0
+#: Seconds after which a query that was given no partitions says so.
+_NOTHING_S: Final = 10.0
 
 
 class SourceMember:
@@ -102,6 +104,7 @@ class SourceMember:
         self._until: dict[TopicPartition, int] | None = None
         self._looked_s = self._called_s = 0.0
         self._planned_s = time.monotonic()
+        self._warns_of_nothing_s = self._planned_s + _NOTHING_S
         self._failure: Exception | None = None
         self._stopping = threading.Event()
         self._has_left = threading.Event()
@@ -136,7 +139,7 @@ class SourceMember:
             CoordError: the member was refused for good, or records are gone.
         """
         self._through()
-        self._warn_of_slow_triggers()
+        self._warn()
         until_s = time.monotonic() + self._patience_s(start)
         while True:
             self._begin(start)
@@ -167,7 +170,8 @@ class SourceMember:
         # The first batch of a query would be an empty one.
         return _FIRST_S if start.n == 0 else 0.0
 
-    def _warn_of_slow_triggers(self) -> None:
+    def _warn(self) -> None:
+        """Warn once of triggers that lie far apart, and once of a query that owns nothing."""
         now_s, before_s = time.monotonic(), self._called_s
         self._called_s = now_s
         half_s = self._options.timing.rebalance_timeout_ms / 2000
@@ -178,6 +182,14 @@ class SourceMember:
                 "for the end of one may cost this member its partitions; choose a shorter trigger "
                 "interval, or a larger max.poll.interval.ms",
                 apart_s=round(now_s - before_s, 1),
+            )
+        if not self._was_assigned and now_s > self._warns_of_nothing_s:
+            self._warns_of_nothing_s = float("inf")
+            _log.warning(
+                "the query waits for partitions: there may be no such topic, other members may own "
+                "all of them, or the coordinator may be away",
+                group=self._options.group,
+                topics=self._options.pattern or self._options.topics,
             )
 
     def newest_ends(self) -> dict[str, Any] | None:

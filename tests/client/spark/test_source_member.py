@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -287,6 +288,40 @@ def test_a_topic_that_was_made_anew_begins_at_its_start(world: SourceWorld) -> N
     world.bounds = {0: Bounds(0, 3), 1: Bounds(0, 3)}
 
     assert ranges(world.plan(world.query(), last)) == {0: (0, 3), 1: (0, 3)}
+
+
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is logged from now on."""
+    said: list[str] = []
+    log = SimpleNamespace(warning=lambda text, **_: said.append(text))
+    monkeypatch.setattr(source_member, "_log", log)
+    return said
+
+
+def test_a_query_without_partitions_says_so_once(
+    world: SourceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = warnings(monkeypatch)
+    monkeypatch.setattr(source_member, "_NOTHING_S", -1.0)
+    query = world.query(topics=("elsewhere",))
+    world.idle(query, FIRST)
+
+    assert len(said) == 1
+    assert "there may be no such topic" in said[0]
+
+
+def test_batches_that_are_far_apart_are_warned_of_once(
+    world: SourceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = warnings(monkeypatch)
+    query = world.query()
+    last = world.plan(query, FIRST)
+    for _ in range(2):
+        query._called_s -= TIMING.rebalance_timeout_ms / 1000
+        world.idle(query, last, 1)
+
+    assert len(said) == 1
+    assert "max.poll.interval.ms" in said[0]
 
 
 # ---- Trigger.AvailableNow ------------------------------------------------------------------------
