@@ -31,7 +31,7 @@ def examples(page: str) -> list[str]:
         ("README.md", 0),
         pytest.param(f"{DOCS}/consumers.md", 0, marks=pytest.mark.chaos),
         (f"{DOCS}/consumers.md", 1),
-        pytest.param(f"{DOCS}/consumers.md", 2, marks=pytest.mark.chaos),
+        pytest.param(f"{DOCS}/consumers.md", 3, marks=pytest.mark.chaos),
         (f"{DOCS}/claims.md", 0),
     ],
 )
