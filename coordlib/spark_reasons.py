@@ -22,9 +22,9 @@ DISK_FULL: Final = "No space left on device|Disk quota exceeded"
 def reason_of(problem: BaseException) -> str:
     """The reason in one line; of any other exception the first line of its text."""
     text = str(problem)
-    _, is_proxys, told = text.partition(_RETURN)
-    if is_proxys and _TRACEBACK in told:
-        text = _raised_in(told.rpartition(_TRACEBACK)[2])
+    _, is_proxys, cause = text.partition(_RETURN)
+    if is_proxys and _TRACEBACK in cause:
+        text = _raised_in(cause.rpartition(_TRACEBACK)[2])
     if found := _JAVA.search(text):
         text = found[1]
     elif not is_proxys:

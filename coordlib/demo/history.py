@@ -131,7 +131,7 @@ def _of_member(witness: Witness, topic: str, group: str) -> Iterable[tuple[int, 
                 place = f"{topic}-{partition}"
                 yield deed.at_ns, _set_back(deed.at_ns, place, offset, group, witness.member)
         elif deed.what not in ("began", "finished"):
-            yield deed.at_ns, _told(deed, witness.member, topic, group)
+            yield deed.at_ns, _deed(deed, witness.member, topic, group)
     for each in unfinished(witness):
         # Equal to a failed commit: the batch's work is done again.
         why = f"run {each.run} ended in the middle of a batch"
@@ -154,7 +154,7 @@ def _act(each: Consumed, topic: str, group: str) -> Happened:
     )
 
 
-def _told(deed: Deed, member: str, topic: str, group: str) -> Happened:
+def _deed(deed: Deed, member: str, topic: str, group: str) -> Happened:
     return Happened(
         _ms(deed.at_ns),
         _WHAT.get(deed.what, deed.what),

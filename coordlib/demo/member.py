@@ -58,7 +58,7 @@ def run(work: Work[WitnessFileT], witness_of: Callable[[Path], WitnessFileT]) ->
 def _consume(
     config: dict[str, Any], topic: str, witness: WitnessFile, is_over: Callable[[], bool]
 ) -> None:
-    own = {"on_commit": _told_of(witness), "enable.auto.commit": False}
+    own = {"on_commit": _on_commit(witness), "enable.auto.commit": False}
     with CoordinatedConsumer({**config, **own}) as consumer:
         consumer.subscribe(
             [topic],
@@ -134,14 +134,14 @@ def _commit(consumer: CoordinatedConsumer, witness: WitnessFile) -> None:
         witness.refused(refusal)
 
 
-def _told_of(witness: WitnessFile) -> Any:
-    def told(error: CoordError | None, partitions: list[TopicPartition]) -> None:
+def _on_commit(witness: WitnessFile) -> Any:
+    def on_commit(error: CoordError | None, partitions: list[TopicPartition]) -> None:
         if error is not None:
             witness.refused(error)
         else:
             witness.committed(_offsets(partitions))
 
-    return told
+    return on_commit
 
 
 def _numbers(some: list[TopicPartition]) -> list[int]:

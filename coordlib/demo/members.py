@@ -101,8 +101,8 @@ class Members(AbstractContextManager["Members[WitnessT]"], Generic[WitnessT]):
             witness.read_on()
         if ended:
             name = ended[0]
-            told = self.witnesses[name].errors[-1:] or [last_lines(self._log(name), 3)]
-            raise CoordError(f"{name} ended by itself.", told[0], f"Its log: {self._log(name)}")
+            reason = self.witnesses[name].errors[-1:] or [last_lines(self._log(name), 3)]
+            raise CoordError(f"{name} ended by itself.", reason[0], f"Its log: {self._log(name)}")
 
     def stop(self, *names: str) -> None:
         """SIGTERM to these, or to all, at once; wait until they have left their group."""

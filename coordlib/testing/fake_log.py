@@ -104,8 +104,8 @@ class FakeLog:
     def tell_topics(self) -> None:
         """Write a listing of the topics, as the driver does for server-assigned groups."""
         own = own_topics(self.place.prefix)
-        told = [name for name in sorted(self.topics) if is_users(name, own)]
-        rows = tuple(api.Topic(name, self.topics[name], self.id_of(name)) for name in told)
+        listed = [name for name in sorted(self.topics) if is_users(name, own)]
+        rows = tuple(api.Topic(name, self.topics[name], self.id_of(name)) for name in listed)
         for shard in self._shards:
             shard.tell(api.TopicMetadata(v=1, topics=rows), self.now_ms)
 
@@ -143,11 +143,11 @@ class FakeLog:
                 each()
                 self.pump()
 
-    def stumble(self, by_ms: int, luck: Random, each: Callable[[], None]) -> None:
+    def stumble(self, by_ms: int, rng: Random, each: Callable[[], None]) -> None:
         """Let time go on while writing, judging and reading take their turns by chance."""
         until_ms = self.now_ms + by_ms
         while self.now_ms < until_ms:
-            self.now_ms += luck.choice([20, 100, 400])
+            self.now_ms += rng.choice([20, 100, 400])
             for transport in self._transports:
                 transport.tell_time()
             if self.job_is_up:
@@ -156,7 +156,7 @@ class FakeLog:
             turns: list[Callable[[], object]] = [t.write for t in self._transports]
             turns += [t.read for t in self._transports]
             turns += [self._judge] if self.job_is_up else []
-            for turn in luck.sample(turns, luck.randint(len(turns) // 2, len(turns))):
+            for turn in rng.sample(turns, rng.randint(len(turns) // 2, len(turns))):
                 turn()
                 each()
 
@@ -175,8 +175,8 @@ class FakeLog:
         """Messages of shards, and what has become of them, as the driver writes them."""
         has_fed = False
         for (source, to), number, body in messages_of(made):
-            told = api.FromShard(v=1, source=source, seq=number, body=Raw(body))
-            self._shards[to].tell(told, self.now_ms)
+            message = api.FromShard(v=1, source=source, seq=number, body=Raw(body))
+            self._shards[to].tell(message, self.now_ms)
             has_fed = True
         for to, shard in enumerate(self._shards):
             for source, number in shard.heard_since():

@@ -31,8 +31,10 @@ def topics_with(**more: int) -> dict[str, Any]:
 def recorded(monkeypatch: pytest.MonkeyPatch) -> dict[str, Layout | None]:
     """What the progress topic of each pipeline has."""
     found: dict[str, Layout | None] = {"coord": RECORD}
-    for module in (layout, reading):
-        monkeypatch.setattr(module, "recorded_layout", lambda _, prefix, *__: found.get(prefix))
+    monkeypatch.setattr(layout, "recorded_layout", lambda _, prefix, *__: found.get(prefix))
+    monkeypatch.setattr(
+        reading, "read_progress", lambda _, prefix: reading.SeenProgress(found.get(prefix))
+    )
     return found
 
 
@@ -74,9 +76,9 @@ def test_commands_look_in_the_shards_of_the_record(
 ) -> None:
     """`coord groups describe` said that there is no such group."""
     grown_by_one = topics_with(**{name: 3})
-    assert reading.shards_of(CLIENT, grown_by_one, "coord", name) == 2
+    assert reading.read_shards(CLIENT, grown_by_one, "coord", name)[0] == 2
     recorded["coord"] = None
-    assert reading.shards_of(CLIENT, grown_by_one, "coord", name) == 3
+    assert reading.read_shards(CLIENT, grown_by_one, "coord", name)[0] == 3
 
 
 def test_a_topic_that_an_upgrade_brings_has_as_many_as_the_record(

@@ -14,7 +14,6 @@ from coordlib.cli.kit.reading import (
     load_head,
     read_as_of,
     read_shards,
-    shards_of,
 )
 from coordlib.client.kit.events import TopicPartition
 from coordlib.core.controller import reads
@@ -185,7 +184,7 @@ def read_clusters(
     Raises:
         CannotReach, SetupError: the broker stopped answering, or there are no such topics.
     """
-    shards = shards_of(client, topics, prefix, CLUSTERS)
+    shards, _ = read_shards(client, topics, prefix, CLUSTERS)
     found = [each for shard in range(shards) for each in _read_shard(client, prefix, shard)]
     return sorted(found, key=lambda each: each.cluster)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from coordlib.cli.kit.listing import AsOf
-from coordlib.cli.kit.reading import ClientOptions, read_as_of, read_shards, shards_of
+from coordlib.cli.kit.reading import ClientOptions, read_as_of, read_shards
 from coordlib.core.engine.effects import GROUPS, TRANSACTIONS
 from coordlib.core.engine.step import UnknownSavedVersion
 from coordlib.core.groups.assigned import members as assigned
@@ -176,9 +176,10 @@ def read_groups(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -
     Raises:
         CannotReach, SetupError: the broker stopped answering, or there are no such topics.
     """
+    shards, _ = read_shards(client, topics, prefix, GROUPS)
     found = [
         _group(key, value)
-        for shard in range(shards_of(client, topics, prefix, GROUPS))
+        for shard in range(shards)
         for key, value in newest_by_key(client, f"{prefix}.groups", shard).items()
     ]
     return sorted((g for g in found if g is not None), key=lambda g: g.group)

@@ -18,7 +18,7 @@ from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin, reaching, refusing
 from coordlib.kafka.cluster import require_visible
-from coordlib.kafka.layout import LAYOUT_KEY, recorded_layout
+from coordlib.kafka.layout import LAYOUT_KEY
 from coordlib.kafka.logs import Place
 from coordlib.kafka.reading import newest_by_key, newest_stamped
 
@@ -28,20 +28,15 @@ ClientOptions = Mapping[str, str]
 """librdkafka's options, with `bootstrap.servers`."""
 
 
-def shards_of(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str) -> int:
-    """In how many partitions of one of the coordinator's topics the job writes: its shards.
-
-    Partitions that were added since the prefix was made are none. Raises as `read_groups`.
-    """
-    partitions = _partitions(client, topics, f"{prefix}.{name}")
-    recorded = recorded_layout(client, prefix) if f"{prefix}.progress" in topics else None
-    return partitions if recorded is None else recorded.shards
-
-
 def read_shards(
     client: ClientOptions, topics: Mapping[str, Any], prefix: str, name: str
 ) -> "tuple[int, SeenProgress | None]":
-    """The same, with the progress by which they are known; None: its topic is not seen."""
+    """In how many partitions of one of the coordinator's topics the job writes: its shards.
+
+    Partitions that were added since the prefix was made are none. Second, the progress by which
+    the shards are known; None: there is no such topic, or it may not be seen. Raises as
+    `read_groups`.
+    """
     partitions = _partitions(client, topics, f"{prefix}.{name}")
     progress = read_progress(client, prefix) if f"{prefix}.progress" in topics else None
     recorded = 0 if progress is None else progress.shards
@@ -173,5 +168,6 @@ def is_cluster(client: ClientOptions, topics: Mapping[str, Any], prefix: str, na
     """Whether a cluster has this name; also where it cannot be decoded. Raises CannotReach."""
     if f"{prefix}.{CLUSTERS}" not in topics:
         return False
-    shard = shard_of(name, shards_of(client, topics, prefix, CLUSTERS))
+    shards, _ = read_shards(client, topics, prefix, CLUSTERS)
+    shard = shard_of(name, shards)
     return Clusters.head_key(name) in newest_by_key(client, f"{prefix}.{CLUSTERS}", shard)

@@ -14,7 +14,6 @@ from coordlib.cli.kit.reading import (
     load_head,
     read_as_of,
     read_shards,
-    shards_of,
 )
 from coordlib.core.engine.effects import OUTBOX, TRANSACTIONS
 from coordlib.core.groups.offsets.pending_commit import key_of
@@ -118,7 +117,7 @@ def read_all(client: ClientOptions, topics: Mapping[str, Any], prefix: str) -> S
     Raises:
         CannotReach, SetupError: the broker stopped answering, or there is no such topic.
     """
-    shards = shards_of(client, topics, prefix, TRANSACTIONS)
+    shards, _ = read_shards(client, topics, prefix, TRANSACTIONS)
     return _together(_read(client, prefix, shard) for shard in range(shards))
 
 
@@ -126,7 +125,8 @@ def read_pending(
     client: ClientOptions, topics: Mapping[str, Any], prefix: str, group: str
 ) -> tuple[SeenPending, ...]:
     """The pending offsets of a group. Raises as `read_all`."""
-    shard = shard_of(group, shards_of(client, topics, prefix, TRANSACTIONS))
+    shards, _ = read_shards(client, topics, prefix, TRANSACTIONS)
+    shard = shard_of(group, shards)
     return _read(client, prefix, shard).of_group(group)
 
 
@@ -152,7 +152,8 @@ def find_id(client: ClientOptions, topics: Mapping[str, Any], prefix: str, name:
 
     GroupError: TRANSACTIONAL_ID_NOT_FOUND.
     """
-    shard = shard_of(name, shards_of(client, topics, prefix, TRANSACTIONS))
+    shards, _ = read_shards(client, topics, prefix, TRANSACTIONS)
+    shard = shard_of(name, shards)
     return _id_in(_read(client, prefix, shard), name, prefix, shard)
 
 

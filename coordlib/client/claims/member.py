@@ -311,9 +311,9 @@ class ClaimingMember:
                 self.is_over = True
                 self._transport.detach(self)
             case _:
-                self._do_beside(output)
+                self._do_in_background(output)
 
-    def _do_beside(self, output: Any) -> None:
+    def _do_in_background(self, output: Any) -> None:
         transport, group = self._transport, self.identity.group
         match output:
             case sg.CountPartitions():

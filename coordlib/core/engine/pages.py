@@ -243,15 +243,15 @@ def _new_page(rows: Iterable[Row], shard: Shard, packing: Packing) -> _Packed:
 
 
 def _written(shard: Shard, pages: list[_Packed], packing: Packing) -> PagesFold:
-    beside, times = shard.encode(has_rows=False), _encode_times(page.times for _, page in pages)
+    tables, times = shard.encode(has_rows=False), _encode_times(page.times for _, page in pages)
     return PagesFold(
         stored=StoredPages(
-            packing.pack(beside), packing.pack(times), [packed for packed, _ in pages]
+            packing.pack(tables), packing.pack(times), [packed for packed, _ in pages]
         ),
         kept=dict(pages),
         outputs=shard.outputs,
         status=shard.status(),
-        size_bytes=len(beside) + len(times) + sum(page.size_bytes for _, page in pages),
+        size_bytes=len(tables) + len(times) + sum(page.size_bytes for _, page in pages),
     )
 
 

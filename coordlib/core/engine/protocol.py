@@ -268,5 +268,5 @@ def api_versions(
     bounds = dict(_OF_ALL)
     for family in families:
         bounds |= family.limits()
-    told = {name: bounds[name] for name in sorted(bounds)}
-    return answer(request, at, types=registry.reader.fields, limits=told)
+    in_order = {name: bounds[name] for name in sorted(bounds)}
+    return answer(request, at, types=registry.reader.fields, limits=in_order)

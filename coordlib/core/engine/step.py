@@ -287,13 +287,13 @@ class Step(Generic[V]):
 
         One request, at most one such line: nobody can make history grow faster than the log.
         """
-        told = refusal(code, message)
+        answered = refusal(code, message)
         self.record(
             stored.EVENT_REQUEST_REJECTED,
             member=member,
-            reason=told["message"],
+            reason=answered["message"],
             detail={
-                "error": told["error"],
+                "error": answered["error"],
                 "request": type(request).__name__,
                 "client": request.client,
                 **detail,
@@ -400,14 +400,14 @@ def take(
     # An empty entity of another kind that was judged and did not change keeps its kind.
     after = value if step.value is before else step.value
     found = kind if after is not None and after is not value else held.kind
-    told = found.NAME if found else held.named
+    recorded_as = found.NAME if found else held.named
     if step.is_deleted and step.value is not None:
         raise BrokenInvariant(f"{name}: it was deleted and made anew in one step")
     puts = _puts(step)
     return Outcome(
         value=after,
         kind=found,
-        effects=step.effects if told == kind.NAME else _named(step.effects, told),
+        effects=step.effects if recorded_as == kind.NAME else _named(step.effects, recorded_as),
         puts=puts,
         sends=step.sends,
         touched=step.touched,

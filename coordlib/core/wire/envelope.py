@@ -367,12 +367,12 @@ def _refuse(value: bytes, problem: Exception, types: Mapping[str, type[Any]]) ->
 
 def _entity_of(loose: Mapping[str, Any], types: Mapping[str, type[Any]]) -> tuple[str, str]:
     """The space of a bad request, and the field in which its type has the entity's name."""
-    told, tag = loose.get("space"), loose.get("type")
+    space, tag = loose.get("space"), loose.get("type")
     request = types.get(tag, Request) if isinstance(tag, str) else Request
     if not issubclass(request, Request):
         return Request.SPACE, "group"
     fields = zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True)
-    return _legible(told, limits.SPACE_LENGTH_MAX) or request.SPACE, dict(fields)["group"]
+    return _legible(space, limits.SPACE_LENGTH_MAX) or request.SPACE, dict(fields)["group"]
 
 
 def printable(text: str) -> str:
