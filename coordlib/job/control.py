@@ -183,7 +183,7 @@ def begin(
         sink: has fenced older drivers.
         ends: shard -> the offset that the next record of `coord.requests` will have, of the
             driver's own shards.
-        others: the shards of other cells.
+        others: the shards of other job instances.
 
     Raises:
         DriverFenced: a newer driver has started meanwhile.

@@ -88,7 +88,7 @@ class Pipeline:
     #: Whether a record that is too much for the job may be rejected. Not where others judge the
     #: same log: they would judge it.
     sets_aside: bool = False
-    #: Its shards, where other jobs have the rest (a cell); None: all.
+    #: Its shards, where other jobs have the rest (a job instance); None: all.
     owned: Owned = None
 
     @property

@@ -25,7 +25,7 @@ from coordlib.job.pipelines import Pipeline
 from coordlib.kafka.clients import reason_of
 from coordlib.kafka.layout import LAYOUT_KEY
 
-#: Of a job over all shards; those of cells: `cells.key_of`.
+#: Of a job over all shards; those of job instances: `cells.key_of`.
 MARKER_KEY = MARKER.encode()
 KEYS_KEY = KEYS.encode()
 
@@ -228,7 +228,7 @@ class Progress:
     Args:
         newest_by_key: reads up to the first open transaction.
         newest_decided: waits until all that was written before is decided: a registration or a
-            marker may stand behind the open transaction of another cell.
+            marker may stand behind the open transaction of another job instance.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class Progress:
         self.layout: Layout | None = None
         #: Pages of the ids that listings have shown, by key.
         self.id_pages: dict[bytes, bytes] = {}
-        #: Of control records, with those of other cells; None: no driver has signed any.
+        #: Of control records, with those of other job instances; None: no driver has signed any.
         self.keys: ControlKeys | None = None
         #: The jobs that have registered. These three are in the order of the log.
         self.cells: dict[Owned, CellValue] = {}
@@ -272,7 +272,7 @@ class Progress:
         newest = self.newest
         found = self._newest_decided(self._pipeline.progress, 0, self._read_from)
         # Nobody tells where the reading has ended, but it has gone beyond this. Not what is written
-        # next: between the two another cell may have registered.
+        # next: between the two another job instance may have registered.
         self._read_from = newest
         self._learn_all(found)
         if self._written is None:
@@ -304,7 +304,7 @@ class Progress:
 
     @property
     def set_aside(self) -> dict[str, str]:
-        """Coordinate of a record that is not judged -> why; with those of other cells."""
+        """Coordinate of a record that is not judged -> why; with those of other job instances."""
         return {at: why for each in self._set_aside.values() for at, why in each.records.items()}
 
     def note_set_aside(self, value: SetAside) -> None:
@@ -317,7 +317,7 @@ class Progress:
 
     @property
     def of_this_job(self) -> OfThisJob:
-        """What this job alone writes. Cells all write the layout."""
+        """What this job alone writes. All job instances write the layout."""
         owned = self._pipeline.owned
         layout = self.layout if owned is None else None
         return self._markers.get(owned), layout, self._keys.get(owned)
@@ -338,7 +338,7 @@ class Progress:
         recorded = found.get(LAYOUT_KEY)
         return owned is None and recorded is not None and decode_layout(recorded) != layout
 
-    # -- other cells ---------------------------------------------------------------------------
+    # -- other job instances -------------------------------------------------------------------
 
     @property
     def earlier(self) -> list[Owned]:
@@ -349,15 +349,15 @@ class Progress:
             for each in self.cells
             if each != owned and each not in later and cells.is_shared(each, owned)
         ]
-        # A job over all shards registers where there are cells; it may have been before them.
+        # A job over all shards registers if there are others; it may have been before them.
         return before if owned is None or None in self.cells else [*before, None]
 
     @property
     def later(self) -> list[Owned]:
         """The jobs that have a shard of this one and have registered behind it.
 
-        A cell has registered before it writes anything; a job over all shards has not as long as
-        there is no cell.
+        A job instance registers before it writes anything. A job over all shards does not, as
+        long as there is no other.
         """
         owned = self._pipeline.owned
         if owned is not None and owned not in self.cells:
@@ -385,7 +385,7 @@ class Progress:
             case (what, whose) if what == KEYS:
                 _put_last(self._keys, whose, decode_keys(value))
             case (what, whose) if what == CELL:
-                cell = self._decoded(_decode_cell, value, "The registration of a cell", CELL)
+                cell = self._decoded(_decode_cell, value, "A job's registration", CELL)
                 _put_last(self.cells, whose, cell)
             case (what, whose) if what == SET_ASIDE:
                 found = self._decoded(_decode_set_aside, value, "What is set aside", SET_ASIDE)

@@ -205,7 +205,7 @@ class TransactionalSink:
         """Learn layout, marker and keys, without fencing anybody."""
         self.progress.look()
 
-    # -- other cells ---------------------------------------------------------------------------
+    # -- other job instances -------------------------------------------------------------------
 
     def take_over(self, shards: int) -> None:
         """Take this job's shards from every other job that has them.
@@ -222,7 +222,7 @@ class TransactionalSink:
         owned, progress = self._pipeline.owned, self.progress
         if owned is None and not progress.cells:
             return
-        assert self._others is not None, "a sink of cells can fence others"
+        assert self._others is not None, "a sink that shares its prefix can fence others"
         value = CellValue(since_ms=time.time_ns() // 1_000_000)
         self._transact([("progress", 0, cells.key_of(CELL, owned), codec.encode(value))])
         progress.note_cell(value)
@@ -359,7 +359,7 @@ class TransactionalSink:
             raise self._fenced()
         self._producer = self._open_producer()
         is_there = self.open()
-        # This driver has taken its id again, perhaps from a later cell that had fenced it.
+        # This driver has taken its id again, perhaps from a later job instance that had fenced it.
         self._refuse_if_fenced()
         if not is_there or known != self.progress.of_this_job:
             raise CannotReach(

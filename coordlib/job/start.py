@@ -174,10 +174,10 @@ def _take_over(
     try:
         _refuse_wrong_checkpoint(folder, layout, sink.marker, pipeline, is_rebuild)
     except StartRefused:
-        sink.progress.read()  # the marker may stand behind another cell's open transaction
+        sink.progress.read()  # the marker may stand behind another job instance's open transaction
         _refuse_wrong_checkpoint(folder, layout, sink.marker, pipeline, is_rebuild)
     sink.open()
-    # Nor a healthy cell: until now its marker may have stood behind an open transaction.
+    # Nor a healthy job instance: until now its marker may have stood behind an open transaction.
     _refuse_wrong_checkpoint(folder, layout, sink.marker, pipeline, is_rebuild)
     sink.take_over(layout.shards)
     _agree_on_layout(sink, layout, pipeline)
@@ -292,7 +292,7 @@ def _agree_on_layout(sink: TransactionalSink, layout: Layout, pipeline: Pipeline
     """Refuse other topics than the recorded ones; record new topics and this job's wire version.
 
     It may be higher than that of the job before, or lower where older code is started again. Of
-    cells the lowest counts: a client does not ask which one judges its group.  # INV-84
+    job instances the lowest counts: a client does not ask which one judges its group.  # INV-84
     """
     recorded, prefix = sink.layout, pipeline.prefix
     wire_version = read_by_all(sink.progress.cells, pipeline.owned, layout.wire_version)

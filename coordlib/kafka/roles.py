@@ -246,7 +246,7 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
             Kind.TRANSACTIONAL_ID,
             "{prefix}-coordinator-",
             Operation.WRITE,
-            "as a cell (--shards), and takes the shards of another one over",
+            "as a job instance (--shards), and takes the shards of another one over",
             is_prefix=True,
         ),
         _UNUSED,

@@ -39,7 +39,7 @@ _COMPRESSION = 3  # 1 is a third larger, 9 takes five times as long
 def build(folder: Path, progress: Progress) -> Path:
     """The archive of the present packages and sources; built only if it does not exist yet.
 
-    Of several jobs that start at the same moment, as cells do when their machine starts, one builds
+    Of several jobs that start at the same moment, as after a boot, one builds
     it, and the others wait.
 
     Args:

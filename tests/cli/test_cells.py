@@ -9,7 +9,7 @@ from coordlib.cli.kit import reading as kit_reading
 from coordlib.cli.kit.listing import AsOf
 from coordlib.cli.kit.reading import read_progress
 from coordlib.cli.main import status
-from coordlib.cli.main.status import Lag, cell_rows
+from coordlib.cli.main.status import Lag, instance_rows
 from coordlib.core.wire import cells, codec
 from coordlib.core.wire.cells import CellValue, Owned, ShardRange
 from coordlib.core.wire.stored import REQUESTS, Layout, Marker, ShardPosition
@@ -68,7 +68,7 @@ def test_each_cell_is_told_with_what_waits_for_it(topic: dict[bytes, Stamped]) -
     register(topic, LOW, 0, 1)
     seen = read_progress({}, "p")
 
-    low, high = cell_rows(seen, LAG, NOW_MS)
+    low, high = instance_rows(seen, LAG, NOW_MS)
     assert low == {
         "shards": "0-1",
         "since_ms": 7,
@@ -90,18 +90,18 @@ def test_shards_whose_cell_was_fenced_are_told_as_without_a_job(
         register(topic, each, *each.shards)
     seen = read_progress({}, "p")
 
-    assert [row["shards"] for row in cell_rows(seen, LAG, NOW_MS)] == ["1-2"]
+    assert [row["shards"] for row in instance_rows(seen, LAG, NOW_MS)] == ["1-2"]
     assert seen.gaps == ["0-0", "3-3"]
     found = status.Status(
         datetime.fromtimestamp(0, UTC),
-        {"cells": [], "shards_without_job": seen.gaps, "late": [], "claims": None},
+        {"job_instances": [], "shards_without_job": seen.gaps, "late": [], "claims": None},
         is_reachable=True,
     )
     found.fields["job"] = {"state": "unknown"}
     assert status.exit_code(found) == exit_codes.UNHEALTHY
     assert (
         "No job has the shards 0-0, 3-3: start one with --shards 0-0 --rebuild"
-        in (status.cell_lines(found)[0])
+        in (status.instance_lines(found)[0])
     )
 
 
@@ -109,7 +109,7 @@ def test_where_no_cell_ever_was_nothing_is_told_of_cells(topic: dict[bytes, Stam
     topic[b"marker"] = Stamped(marker("c", 0, 1, 2, 3), 0)
     seen = read_progress({}, "p")
 
-    assert (cell_rows(seen, LAG, NOW_MS), seen.gaps) == ([], [])
+    assert (instance_rows(seen, LAG, NOW_MS), seen.gaps) == ([], [])
     assert seen.marker is not None
     assert seen.marker.checkpoint == "c"
 

@@ -75,7 +75,7 @@ def test_status_of_nothing_tells_what_is_known_without_a_broker(cli: Cli) -> Non
         "watches_failing": {},
         "checkpoint": None,
         "checkpoint_id": None,
-        "cells": [],
+        "job_instances": [],
         "shards_without_job": [],
         "tables": {"events": None, "group_snapshots": None, "lag": None},
         "archive_lag": {"records": None, "ms": None},

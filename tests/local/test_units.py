@@ -25,7 +25,7 @@ CONF: Final = Path(__file__).parents[2] / "conf"
 UNITS: Final = sorted((CONF / "systemd").glob("*.service"))
 MANIFESTS: Final = sorted((CONF / "kubernetes").glob("*.yaml"))
 #: A template: its instances are named by their shards.
-CELL: Final = "coord-cell@"
+CELL: Final = "coord-instance@"
 #: Another start fixes nothing.
 LASTING: Final = sorted({exit_codes.USAGE, exit_codes.FENCED, exit_codes.REFUSED})
 #: The oldest that has podFailurePolicy without a gate, and the newest that is known here.
@@ -97,7 +97,7 @@ def test_the_unit_of_a_cell_has_the_arguments_of_a_job_with_its_shards() -> None
 
     assert given.shards is not None
     assert given.checkpoint.endswith("/0-7")
-    assert "cell-0-7" in str(given.status_file)
+    assert "instance-0-7" in str(given.status_file)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=name_of)

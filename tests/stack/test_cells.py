@@ -71,7 +71,7 @@ def test_cells(own_stack: Stack, cell: Cell, capsys: pytest.CaptureFixture[str])
     with Wire(own_stack.bootstrap_servers) as wire:
         _commit_everywhere(wire, own_stack)
         code, told = status(own_stack, capsys)
-        assert [row["shards"] for row in told["cells"]] == ["0-0", "1-1"]
+        assert [row["shards"] for row in told["job_instances"]] == ["0-0", "1-1"]
         assert (told["shards_without_job"], code) == ([], exit_codes.OK)
 
         high.kill_job()
@@ -149,7 +149,7 @@ def test_a_cell_that_is_killed_anywhere_says_everything_once(
 def _behind(stack: Stack, capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Cells that records wait for."""
     _, told = status(stack, capsys)
-    return [row["shards"] for row in told["cells"] if row["lag"]["records"]]
+    return [row["shards"] for row in told["job_instances"] if row["lag"]["records"]]
 
 
 def _commit_everywhere(wire: Wire, stack: Stack, number: int = 0) -> None:

@@ -91,7 +91,7 @@ def _log_end(client: ClientOptions, place: Place) -> int | None:
 
 @dataclass(slots=True)
 class SeenProgress:
-    """What the topic has; markers and cells in the order of the log."""
+    """What the topic has; markers and job instances in the order of the log."""
 
     #: What the prefix was made of; None: no job has started.
     layout: Layout | None = None
@@ -112,7 +112,7 @@ class SeenProgress:
 
     @property
     def standing(self) -> list[Owned]:
-        """The cells that no later one has fenced; none: one job has all shards."""
+        """The job instances that no later one has fenced; none: one job has all shards."""
         found = cells.standing(self.cells)
         return [] if found == [None] else sorted(found, key=lambda each: each or (-1, -1))
 

@@ -185,7 +185,7 @@ def status(
     Exit code 4: no broker answers. 3: the local job does not run or is too far behind, requests
     will soon be removed unread, its claims query fails, shards have no job, or topics, marker or
     tables cannot be read. 2: a setting is wrong. Whether the jobs of a cluster run cannot be seen
-    from here; their lag shows it, and that of each cell.
+    from here; their lag shows it, and that of each job instance.
 
     Parameters
     ----------

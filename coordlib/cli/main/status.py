@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from coordlib.kafka.logs import Place
 
 
-def cell_rows(seen: SeenProgress, lag: "Lag", now_ms: int) -> list[dict[str, Any]]:
-    """A row for each cell: its shards, how old its newest batch is, and what waits for it."""
+def instance_rows(seen: SeenProgress, lag: "Lag", now_ms: int) -> list[dict[str, Any]]:
+    """A row for each job instance: its shards, the age of its newest batch, and its lag."""
     rows = []
     for whose in seen.standing:
         marker, committed_ms = seen.markers.get(whose), seen.committed_ms.get(whose)
@@ -111,7 +111,7 @@ def collect(where: WhereTables) -> Status:
             "claims": _claims_of(live),
             "checkpoint": of_job.get("checkpoint") or None,
             "checkpoint_id": None,
-            "cells": [],
+            "job_instances": [],
             "shards_without_job": [],
             "tables": {"events": None, "group_snapshots": None, "lag": None},
             "archive_lag": {"records": None, "ms": None},
@@ -175,13 +175,13 @@ def note_late(found: Status, max_lag_ms: int | None, max_archive_lag_ms: int | N
     ]
 
 
-def cell_lines(found: Status) -> list[str]:
-    """A line for each cell, and one for shards that no job has."""
+def instance_lines(found: Status) -> list[str]:
+    """A line for each job instance, and one for shards that no job has."""
     lines = [
-        f"Cell {row['shards']}: batch {_or_unknown(row['batch_id'])}, "
+        f"Job instance {row['shards']}: batch {_or_unknown(row['batch_id'])}, "
         f"newest marker {_or_unknown(row['marker_age_ms'])} ms old, "
         f"{row['lag']['records']} records wait, the oldest for {_or_unknown(row['lag']['ms'])} ms"
-        for row in found.fields["cells"]
+        for row in found.fields["job_instances"]
     ]
     if left := found.fields["shards_without_job"]:
         lines.append(
@@ -257,7 +257,7 @@ def _from_kafka(found: Status, where: WhereTables) -> None:
     lag = _lag(where.client(), topics, prefix, shards, seen.marker)
     found.fields["lag"] = lag.of()
     found.fields["retention_ms"] = _retention_ms(where.client(), topics, prefix)
-    found.fields["cells"] = rows = cell_rows(seen, lag, now_ms)
+    found.fields["job_instances"] = rows = instance_rows(seen, lag, now_ms)
     found.fields["shards_without_job"] = seen.gaps
     marker, committed_ms = seen.markers.get(None), seen.committed_ms.get(None)
     if rows:  # each has a checkpoint and batches of its own

@@ -1,7 +1,7 @@
-"""Cells: jobs of one prefix, each with a range of its shards, and what they record of themselves.
+"""Job instances: jobs of one prefix, each with a range of its shards, and their records.
 
-A cell has a marker, keys and a registration of its own in `coord.progress`: the keys there end with
-its range, `marker-0-7`. A job over all shards is no cell; its keys have no such end. Registrations
+A job instance has a marker, keys and a registration of its own in `coord.progress`. Their keys end
+with its range: `marker-0-7`. The keys of a job over all shards have no such end. Registrations
 are ordered by their places in that log: of two whose ranges overlap the later one holds, and its
 job has fenced the other. Where a shard stands is in the marker that has judged most of it.
 """
@@ -28,7 +28,7 @@ _RANGE: Final = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
 
 
 class ShardRange(NamedTuple):
-    """The shards of a cell, from the first to the last."""
+    """The shards of a job instance, from the first to the last."""
 
     first: int
     last: int
@@ -67,7 +67,7 @@ class CellValue(msgspec.Struct, frozen=True, kw_only=True):
     """A job that takes part with others. Key `cell-0-7`; `cell`: one over all shards."""
 
     v: int = 1
-    #: Clients may write what all cells read.
+    #: Clients may write what all job instances read.
     wire_version: int = WIRE_VERSION
     #: When it started, by its driver's clock, epoch milliseconds.
     since_ms: int
@@ -142,7 +142,7 @@ def standing(cells: Cells) -> list[Owned]:
 
 
 def gaps(cells: Cells, shards: int) -> list[ShardRange]:
-    """Shards that no job has; where no cell ever was, one job has all."""
+    """Shards that no job has; where no job instance ever was, one job has all."""
     if not cells:
         return []
     covered = {shard for each in standing(cells) for shard in shards_of(each, shards)}
@@ -162,7 +162,7 @@ def as_ranges(shards: Iterable[int]) -> list[ShardRange]:
 
 
 def read_by_all(cells: Cells, owned: Owned, own: int) -> int:
-    """The lowest wire version of this job and all other cells."""
+    """The lowest wire version of this job and all other job instances."""
     return min([own, *(cells[each].wire_version for each in standing(cells) if each != owned)])
 
 

@@ -229,7 +229,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     reply_partitions: int
     #: By full name. A topic may come; one that is here must stay the same.
     topic_ids: dict[str, str]
-    #: Of the job that started last, or the lowest of its cells: a newer client refuses to start.
+    #: Of the job that started last, or the lowest of all job instances. No newer client starts.
     wire_version: int = WIRE_VERSION
     #: The topic that the pipeline reads; its partitions are the shards. Empty: `<prefix>.requests`.
     input: str = ""

@@ -225,7 +225,7 @@ class Feeder:
             for pair, found in waiting.messages.items()
             if self._is_fed_here(pair)
         }
-        #: Channel from a shard of another cell -> its newest message that was judged, or added.
+        #: Channel from another job instance -> its newest message that was judged, or added.
         self._newest = dict(waiting.heard)
         #: Records that were written.
         self.written = 0
@@ -245,7 +245,7 @@ class Feeder:
                 channel.batch_committed()
 
     def add(self, pair: Pair, number: int, body: bytes) -> None:
-        """Feed a message of another cell's shard, too, unless it was added or judged before."""
+        """Feed a message of another job instance, unless it was added or judged before."""
         with self._lock:
             if number > self._newest.get(pair, 0):
                 self._newest[pair] = number
@@ -316,13 +316,13 @@ _WAIT_S: Final = 0.05
 
 
 class Hearing(Protocol):
-    """Who is told of what other cells have written."""
+    """Receives what other job instances have written."""
 
     def message(self, pair: Pair, number: int, body: bytes) -> None:
         """A message to a shard of this job."""
 
     def heard(self, source: int, shard: int, number: int) -> None:
-        """A shard of another cell has judged the messages of this job's `source` up to this."""
+        """Another job instance has judged the messages of this job's shard `source` up to this."""
 
 
 def tell(
@@ -342,7 +342,7 @@ class OutboxLog:
     """Follows the outboxes with a consumer of its own, from their beginnings.
 
     Args:
-        others: the shards of other cells.
+        others: the shards of other job instances.
     """
 
     def __init__(
@@ -387,7 +387,7 @@ class OutboxThread(BackgroundLoop):
     def __init__(self, log: OutboxLog) -> None:
         super().__init__(
             log,
-            "messages of other cells",
+            "messages of other job instances",
             "Start the job again; at its start it reads what waits in the outboxes.",
         )
         self._log_of_others = log

@@ -205,7 +205,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     start_s: dict[str, float] = {}
     #: Folder or URI.
     checkpoint: str = ""
-    #: Of a cell, as `0-7`; empty: all.
+    #: Of a job instance, as `0-7`; empty: all.
     shards: str = ""
     #: None: the job has no such query.
     claims: ClaimsStatus | None = None

@@ -148,7 +148,7 @@ class TickWriter:
         self._shards = {shard: ShardTicks(position, now) for shard, position in positions.items()}
         for known, is_acknowledged in ((heard, False), (acknowledged, True)):
             for (source, to), number in known.items():
-                if source in self._shards:  # else it is of another cell
+                if source in self._shards:  # else it is of another job instance
                     self._shards[source].learn_heard(to, number, is_acknowledged)
         #: Outputs of committed batches that readers may not see yet, and what they would publish.
         #: At the start: all outputs of earlier drivers.
@@ -173,12 +173,12 @@ class TickWriter:
                     self._learn_heard(source, status.shard, number)
 
     def learn_heard(self, source: int, shard: int, number: int) -> None:
-        """A shard of another cell has judged messages of this one's shard `source`."""
+        """A shard of another job instance has judged messages of this one's shard `source`."""
         with self._lock:
             self._learn_heard(source, shard, number)
 
     def _learn_heard(self, source: int, shard: int, number: int) -> None:
-        if source in self._shards:  # else another cell's driver tells it
+        if source in self._shards:  # else another job instance's driver tells it
             self._shards[source].learn_heard(shard, number)
 
     def turn(self) -> None:

@@ -188,24 +188,24 @@ def coordinator_options(arguments: argparse.Namespace) -> CoordinatorOptions:
 
 
 def _cell_of(arguments: argparse.Namespace, config: CoordinatorConfig) -> Owned:
-    """The range of shards; what there is once for all of them runs in no cell.
+    """The range of shards; what there is once for all of them runs in no job instance.
 
-    Raises SetupError: it is no range, or the cell would write history or follow claims, as others.
+    Raises SetupError: it is no range, or the job instance would write history or follow claims.
     """
     if arguments.shards is None:
         return None
     owned = ShardRange.parse(arguments.shards)
     if not arguments.without_archive:
         raise SetupError(
-            "A cell writes no history: that of all shards is written by one job.",
+            "A job instance writes no history: that of all shards is written by one job.",
             f"--shards {owned}",
-            "Add --without-archive, and run the archive beside the cells: coord submit archive",
+            "Add --without-archive, and run one archive for all of them: coord submit archive",
         )
     if config.claims.topic and not arguments.without_claims:
         raise SetupError(
-            "A cell follows no claims: one job does, for all that have their coordination topic.",
+            "A job instance follows no claims: one job follows them for all shards.",
             f"--shards {owned}, claims.topic {config.claims.topic}",
-            "Add --without-claims, and follow them beside the cells: coord submit claims",
+            "Add --without-claims, and run one job for all claims: coord submit claims",
         )
     return owned
 

@@ -106,7 +106,8 @@ def _run(
 
 
 def _session(options: CoordinatorOptions) -> SparkSession:
-    name = named(f"{options.prefix}-coordinator", options.owned)  # cells may share a Spark master
+    # Job instances may share a Spark master.
+    name = named(f"{options.prefix}-coordinator", options.owned)
     try:
         return SparkSession.builder.appName(name).getOrCreate()
     except Exception as problem:

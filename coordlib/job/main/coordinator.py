@@ -390,7 +390,7 @@ def _layout_of(found: topics.Layout) -> Layout:
 
 
 class _Delivered:
-    """What the driver does with what other cells have written."""
+    """What the driver does with the records of other job instances."""
 
     def __init__(self, feeder: Feeder, ticks: TickWriter) -> None:
         self.message, self.heard = feeder.add, ticks.learn_heard

@@ -134,7 +134,7 @@ def test_a_cell_is_killed_and_the_other_application_answers(
     def cells() -> dict[str, Any]:
         """What `coord status` says of each; at all times it has both."""
         _, told = status(own_stack, capsys)
-        rows = {row["shards"]: row for row in told["cells"]}
+        rows = {row["shards"]: row for row in told["job_instances"]}
         assert (list(rows), told["shards_without_job"]) == (["0-0", "1-1"], [])
         return rows
 
