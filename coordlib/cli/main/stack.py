@@ -197,9 +197,9 @@ def status(
     """
     from coordlib.cli.main.status import (
         added_lines,
-        cell_lines,
         collect,
         exit_code,
+        instance_lines,
         late_lines,
         note_late,
         trouble_lines,
@@ -213,7 +213,7 @@ def status(
         print_json("status", found.as_of_time, **found.fields)
     else:
         _print(found.fields)
-        for line in [*cell_lines(found), *added_lines(found), *trouble_lines(found, where)]:
+        for line in [*instance_lines(found), *added_lines(found), *trouble_lines(found, where)]:
             say(visible(line))
     for line in late_lines(found):
         say(line)
