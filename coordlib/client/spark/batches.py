@@ -16,7 +16,7 @@ own, which polls it, answers demands, and plans a full batch while the one befor
     write_once has raised all held partitions begin again at what is committed  # INV-100
     a topic is another    its partitions begin anew, and a batch that reads it is fenced  # INV-130
 
-Delivery is at least once; with `write_once` each record is in the table once.
+Delivery is at least once; with `write_once` each record is in the table once.  # INV-159
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""A loop over batches as a member of a group: what is handed out, committed, released, begun again.
+"""INV-159. A loop over batches as a member: handed out, committed, released, begun again.
 
 The real member over the real core; Spark is played.
 """
@@ -207,6 +207,7 @@ def test_a_batch_that_outlasts_a_demand_is_fenced_and_read_again(world: LoopWorl
     assert not batch.may_work()
     with pytest.raises(MemberFenced):
         batch.commit()
+    world.run(1_000)
     assert world.committed("spark") == []
     assert loop.member.member_id == member
     again = world.take(loop)
