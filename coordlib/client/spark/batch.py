@@ -1,4 +1,4 @@
-"""One batch of a loop over batches: its rows, and the three ways to write or commit it."""
+"""One batch of a loop over batches: its rows, and three ways to write or commit it.  # INV-159"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -98,7 +98,6 @@ class Batch:
             CoordError: a later batch was asked for, or a topic was deleted and made anew.
         """
         if not self.is_committed:
-            self.require()
             self._loop.commit(self)
 
     def write_once(

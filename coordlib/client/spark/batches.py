@@ -132,6 +132,8 @@ class GroupLoop:
         self._committed = CommittedPositions({})
         #: The batch that was handed out, until it is committed or ends otherwise.
         self._in_flight: Batch | None = None
+        #: The same, also where it is fenced by now: the program may still be at work on it.
+        self._busy: Batch | None = None
         self._ahead: _Plan | None = None
         self._number = 0
         #: The number of the newest batch that has read a partition.
@@ -191,6 +193,11 @@ class GroupLoop:
 
     def commit(self, batch: Batch) -> None:
         """See `Batch.commit`."""
+        with self._changed:
+            if self._busy is batch and self._in_flight is not batch:
+                self._busy = None  # it is fenced, which is raised now
+                self._changed.notify_all()
+        batch.require()
         self._commits.send(self._committed, batch.ends)
         with self._changed:
             if self._in_flight is not batch:
@@ -208,12 +215,17 @@ class GroupLoop:
         if self._in_flight is batch:
             self._done.update(batch.ends)
             self._in_flight = None
+        if self._busy is batch:
+            self._busy = None
         batch.end(why, is_committed=True)
         self._changed.notify_all()
 
     def rewind(self, batch: Batch) -> None:
         """See `Batch.write_once`: all held partitions begin again at what is committed."""
         with self._changed:
+            if self._busy is batch:
+                self._busy = None
+                self._changed.notify_all()
             if batch.is_committed or self._in_flight not in (batch, None):
                 return  # what is in flight now was begun behind it
             batch.end(CoordError("This batch was not written.", batch.where, _READ_AGAIN))
@@ -249,11 +261,11 @@ class GroupLoop:
 
     def _leave_behind(self) -> None:
         """The next batch is asked for: the one in flight is not committed."""
-        batch, self._in_flight = self._in_flight, None
+        batch, self._in_flight, self._busy = self._in_flight, None, None
+        self._changed.notify_all()
         if batch is None:
             return
         batch.end(CoordError("A later batch was asked for.", batch.where, _IN_ORDER))
-        self._changed.notify_all()
         if not self._has_warned:
             self._has_warned = True
             what = "a batch was not committed before the next one: the next commit covers it"
@@ -268,7 +280,7 @@ class GroupLoop:
         batch = Batch(self, self._number, planned.ranges, fences, planned.rows)
         self._positions.update(batch.ends)
         self._read_in.update(dict.fromkeys(planned.ranges, self._number))
-        self._in_flight = batch
+        self._in_flight = self._busy = batch
         return batch
 
     # ---- planning, in both threads --------------------------------------------------------------
@@ -450,7 +462,7 @@ class GroupLoop:
             self._ahead = None
             for each in partitions:
                 self._positions.pop(each, None)
-            batch = self._in_flight
+            batch = self._busy
         until = time.monotonic() + self._batch_timeout_s
         if batch is not None and batch.reads_any(partitions):
             while self._is_awaited(batch) and time.monotonic() < until:
@@ -472,7 +484,8 @@ class GroupLoop:
 
     def _is_awaited(self, batch: Batch) -> bool:
         with self._changed:
-            return self._in_flight is batch and not self._stopping.is_set() and batch.may_work()
+            is_busy = self._busy is batch and not self._stopping.is_set()
+            return is_busy and self.member.may_work()
 
     def _end_batch(self, why: Exception | None = None) -> None:
         """Fence the batch in flight; the partitions of it that are kept are begun again."""

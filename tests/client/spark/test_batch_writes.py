@@ -1,4 +1,4 @@
-"""Batches of a loop, and their offsets in one unit: the real member over the real core.
+"""INV-159. Batches of a loop, and their offsets in one unit: the real member over the real core.
 
 Spark and Delta are played.
 """
@@ -451,6 +451,30 @@ def test_a_batch_of_a_topic_that_was_made_anew_is_fenced_and_the_new_one_read_fr
     world.run(1_000)
     assert world.committed_now == dict.fromkeys(ALL, 50)
     assert named(world) == {world.log.id_of("t")}
+
+
+def test_who_is_given_its_partitions_waits_for_the_fenced_batch(world: LoopWorld) -> None:
+    """The program may write where nobody fences it: as for any batch, the Release is sent when it
+    is done with it, or the time for it is over."""
+    loop = world.loop()
+    batch = world.take(loop)
+    world.log.make_anew("t")
+    grow(world, 50)
+    world.run(10_000)
+    assert not batch.may_work()
+    waits: list[int] = []
+
+    def work() -> None:
+        waits.append(world.log.now_ms)
+        if len(waits) == 5:
+            with pytest.raises(CoordError, match="made anew"):
+                batch.commit()
+
+    world.while_waiting = work
+    (user,) = world.join("python")
+
+    assert len(waits) == 5
+    assert len(user.owns) == 2
 
 
 def test_a_commit_that_may_be_of_the_new_topic_is_left_out(world: LoopWorld) -> None:
