@@ -53,6 +53,7 @@ def test_many_bugs_are_kept_and_numbered() -> None:
         *range(350, 353),
         360,
         *range(370, 422),
+        *range(422, 426),
         *range(430, 434),
         *range(440, 442),
     ]
