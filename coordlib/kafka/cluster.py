@@ -30,11 +30,14 @@ NO_ID: Final = "A" * 22
 
 
 class TopicIdReader:
-    """Asks a cluster for ids; connects with the first question."""
+    """Asks a cluster for ids.
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = options
-        self._admin: Admin | None = None
+    Args:
+        admin: by which it asks; None: it connects with the first question.
+    """
+
+    def __init__(self, options: Mapping[str, Any], admin: Admin | None = None) -> None:
+        self._options, self._admin = options, admin
 
     def read(self, topics: Collection[str]) -> dict[str, str]:
         """The ids of those of the topics that are there, as the brokers have them at this moment.

@@ -359,7 +359,8 @@ class KafkaTransport(FailingTransport[Handler]):
             responses = TopicPartition(self.place.responses, self.reply)
             self._reader = ResponseReader(config, client, responses)
         self._proofs = Proofs()
-        self.topic_ids = TopicIdReader(config).read
+        # By the admin client that is there: another one has four threads more.
+        self.topic_ids = TopicIdReader(config, self._reader.admin).read
         self._lock = threading.Lock()
         self._handlers: WeakValueDictionary[str, Handler] = WeakValueDictionary()
         self._by_group: dict[bytes, WeakValueDictionary[str, Handler]] = {}
