@@ -137,7 +137,7 @@ class ErrorCode(Enum):
     UNKNOWN_TOPIC_ID = (
         100,
         False,
-        "Begin the topic anew: it was deleted and made anew since this was read.",
+        "Begin the topic again: it was deleted and created again since this was read.",
     )
     BROKER_ID_NOT_REGISTERED = (102, False, "Register this broker first.")
     TRANSACTIONAL_ID_NOT_FOUND = (105, False, "Check the transactional id.")

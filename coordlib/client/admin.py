@@ -526,8 +526,8 @@ class _Question(NoFence):
             raise CannotReach(
                 f"The coordinator did not answer within {timeout_s:.0f} s.",
                 self.where,
-                "Look whether the job runs: coord status. The request stays in the log and is "
-                "judged when the job is back.",
+                "Check whether the job runs: coord status. The request stays in the log and is "
+                "processed when the job is back.",
             ) from None
         if isinstance(heard, Exception):
             raise heard

@@ -117,7 +117,7 @@ class Members(AbstractContextManager["Members[WitnessT]"], Generic[WitnessT]):
             raise CoordError(
                 f"A member did not end within {STOP_TIMEOUT_S:.0f} s of SIGTERM.",
                 str(self._home / "logs"),
-                "Its log says what it waited for.",
+                "Its log has the reason.",
             ) from problem
         finally:
             for running in stopping:

@@ -197,7 +197,7 @@ class ArchivedTable:
         if commit is not None:
             return commit
         raise StartRefused(
-            "It cannot be told how far this table is complete.",
+            "It is unknown up to where this table is complete.",
             f"no archive's commit is known of {self._path}",
             "Continuing could double rows: name a fresh folder for the tables, and keep this one.",
         )

@@ -95,7 +95,7 @@ class Commit:
         anew = {name for name, id_ in self.topic_ids.items() if now.get(name, id_) != id_}
         if other := sorted(anew - _REPLACEABLE):
             raise StartRefused(
-                "Topics were made anew since these tables were written.",
+                "Topics were created again since these tables were written.",
                 f"{path}: {source.prefix}.{other[0]} had the id {self.topic_ids[other[0]]}, "
                 f"and has {now[other[0]]}",
                 BEGIN_ANEW,

@@ -41,7 +41,7 @@ TIMEOUT_S: Final = 10.0
 OF_SNAPSHOTS: Final = ("groups", "committed")
 _DIGEST_DIGITS: Final = 32
 _UNREACHABLE: Final = (
-    "The broker does not tell where topics begin and end",
+    "The broker does not answer where topics begin and end",
     "Look into the broker's log.",
 )
 
@@ -82,7 +82,7 @@ class ArchivedTopics:
         """
         if not self.are_same() or self._is_cut(known):
             raise CoordError(
-                "A topic was deleted, made anew or cut while it was read.",
+                "A topic was deleted, created again or cut while it was read.",
                 f"prefix {self._prefix}",
                 "Nothing of it was written; the archive looks at the topics again.",
             )

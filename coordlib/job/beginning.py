@@ -172,7 +172,7 @@ def beginning_of(
     noted = (difference.checkpoint, difference.batch) if difference else None
     if difference is None or noted != newest or difference.checkpoint != identity.checkpoint:
         return Beginning(seeds, {}, taken_over=-1)
-    _log.warning("batch is taken over: other code judged it", batch=difference.batch)
+    _log.warning("batch is taken over: other code processed it", batch=difference.batch)
     blobs = rebuild.seed_blobs(newest_by_key, id_pages, pipeline, identity.shards, marker, replay)
     return Beginning(seeds, blobs, taken_over=difference.batch)
 

@@ -140,8 +140,8 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         r"KAFKA_DATA_LOSS|Some data may have been lost because they are not available in Kafka",
         StartRefused,
         "Requests were removed from their topic before the job had read them, or its end is lost.",
-        "Start the job again: it names what is lost. Where nothing that was judged is missing, an "
-        "empty folder with --rebuild goes on; else with --rebuild --accept-loss.",
+        "Start the job again: it names what is lost. If no processed record is missing, use an "
+        "empty folder and --rebuild; otherwise --rebuild --accept-loss.",
     ),
     (
         r"TopicAuthorizationException: Not authorized to access topics: \[(?P<topic>[^\],]*)",
@@ -171,7 +171,7 @@ _KNOWN: Final[tuple[_Known, ...]] = (
         r"org\.apache\.kafka\.common\.errors\.TimeoutException",
         CannotReach,
         "The broker did not answer the job in time.",
-        "Start the job again when the broker answers: it goes on where it stopped.",
+        "Start the job again when the broker answers: it continues where it stopped.",
     ),
     (
         r"org\.apache\.kafka\.common\.config\.ConfigException",

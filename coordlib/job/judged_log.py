@@ -108,11 +108,11 @@ def lost_of(marker: Marker, places: Iterable[Place], inputs: Inputs) -> list[Los
 def refusal(lost: Iterable[Lost], pipeline: Pipeline, hint: str = "") -> StartRefused:
     """Names what is lost, and the way to go on."""
     return StartRefused(
-        "The log of requests is not the one that was judged: requests are lost.",
+        "The log of requests is not the one that was processed: requests are lost.",
         f"prefix {pipeline.prefix}: {named(lost)}",
         hint
-        or "To go on without them, name an empty folder and add --rebuild --accept-loss. Nobody is "
-        "acknowledged for what is lost: members ask again, or their sessions end.",
+        or "To continue without them, name an empty folder and add --rebuild --accept-loss. "
+        "Members send lost requests again, or their sessions end; none of them is acknowledged.",
     )
 
 
@@ -228,7 +228,7 @@ class JudgedLog:
         if not self._accepts_loss:
             raise refusal(lost, pipeline, self._hint)
         for each in lost:
-            _log.warning("requests are lost, and the job goes on without them", lost=str(each))
+            _log.warning("requests are lost, and the job continues without them", lost=str(each))
             if each.why is Why.SHORTER:
                 inputs.fill(each.place, each.end)
         newest = {each.place: each.end - 1 for each in lost if each.why is not Why.REMOVED}
@@ -289,8 +289,8 @@ class JudgedLog:
             raise CoordError(
                 "An input lost its end under the job. Nothing that was committed is missing.",
                 named(of_batch),
-                "Start the job again: the batch is judged as the log has it now. If it is refused, "
-                "name an empty folder and add --rebuild.",
+                "Start the job again: the batch is processed as the log has it now. If it is "
+                "refused, name an empty folder and add --rebuild.",
             )
         self._epochs |= epochs
 
@@ -323,7 +323,7 @@ class KafkaInputs:
     def judged(self, offsets: Mapping[Place, int]) -> dict[Place, JudgedRecord | None]:
         if not offsets:
             return {}
-        what = "What was judged cannot be read again"
+        what = "Processed records cannot be read again"
         messages = self._asked(what, offsets, lambda: records_at(self._options, offsets))
         found = {
             place: None

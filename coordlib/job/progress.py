@@ -120,7 +120,7 @@ def is_repeat(
         if batch.number != taken_over and marker.digest != batch.digest():
             raise ReplayDiffers(
                 f"Batch {batch.number} is committed, and it ran again with other outputs: other "
-                "code, another Python or another strategy judged it before.",
+                "code, another Python or another strategy processed it before.",
                 f"checkpoint {identity.checkpoint}",
                 "Start the job again: nothing has to be written, so it takes the groups' state "
                 "after that batch from the topics, as a rebuild does.",
@@ -151,8 +151,8 @@ def _refuse_unless_first(marker: Marker | None, batch: Batch, identity: Identity
         f"The topics' progress marker is {'missing' if marker is None else 'of another checkpoint'}"
         f", this checkpoint is at batch {batch.number}.",
         f"checkpoint {identity.checkpoint}",
-        "Another job took over this prefix, or its topics were made anew. Use its checkpoint, or "
-        "an empty folder with --rebuild.",
+        "Another job took over this prefix, or its topics were created again. Use its checkpoint, "
+        "or an empty folder with --rebuild.",
     )
 
 

@@ -332,7 +332,7 @@ class TransactionalSink:
             if newest + 1 < ends.get(place, 0) and place not in self._cut:
                 self._cut.add(place)
                 _log.error(
-                    "a compacted topic has lost its end; groups go on with what the job has",
+                    "a compacted topic has lost its end; the job continues with its own state",
                     topic=place[0],
                     partition=place[1],
                     records=ends[place] - newest - 1,
@@ -479,7 +479,7 @@ class TransactionalSink:
         return DriverFenced(
             f"A newer driver has taken over {mine}; this one ends.",
             id_,
-            f"Keep one job per {where}; the newer driver goes on after the last committed batch.",
+            f"Keep one job per {where}; the newer driver continues after the last committed batch.",
         )
 
     def _spent_ms(self) -> float:

@@ -152,7 +152,7 @@ def make_anew(
         assert marker is not None
         folder.write_seed(shard, blob, marker)
     if folder.identity() is not None:
-        _log.warning("the checkpoint is made anew: it cannot go on", folder=folder.path)
+        _log.warning("the checkpoint is created again: it cannot be continued", folder=folder.path)
         folder.forget_batches()
         if ended is not None:
             folder.write_ended(ended)
@@ -277,7 +277,7 @@ def _planned_less(
         named = [f"{topic}-{at} at {first}" for topic, at, first, _ in too_much.spans[:_NAMED_MAX]]
         hint = "give the job more memory; one of these records needs more than it has"
         if pipeline.sets_aside:
-            hint = "nothing: each of them is judged by itself, to find the one that is too much"
+            hint = "nothing: each of them is processed by itself, to find the one that is too much"
         _log.error("one record of each partition has ended the job", records=named, hint=hint)
     _log.warning("batches have fewer records: one has ended the job", records=records)
     return Ended(
@@ -326,7 +326,7 @@ def refuse_other_topics(recorded: Layout | None, layout: Layout, prefix: str) ->
     now = layout.topic_ids
     anew = [name for name, id_ in recorded.topic_ids.items() if now.get(name, id_) != id_]
     if anew:
-        differences.append(f"made anew since, with other topic ids: {', '.join(anew)}")
+        differences.append(f"created again since, with other topic ids: {', '.join(anew)}")
         hints.append(_MADE_ANEW)
     gone = [name for name in recorded.topic_ids if name not in now]
     if gone:
@@ -394,7 +394,7 @@ NextRecord = Callable[[Place, int], Message | None]
 #: What its sender is answered, and history says.
 WHY: Final = (
     "The request is set aside: it has ended the job each time that it was judged, as it needs "
-    "more memory than the job has. Ask in smaller parts, or give the job more memory, then send "
+    "more memory than the job has. Send smaller requests, or give the job more memory, then send "
     "it again."
 )
 _MORE_MEMORY: Final = "give the job more memory"
@@ -431,7 +431,7 @@ class Probing:
             if self.is_stopped():
                 if self.sink.marker is not at_start:  # the record of the note is judged
                     self.folder.forget_probe()
-                _log.info("the job is to stop: other records are not judged by themselves")
+                _log.info("the job is to stop: other records are not processed by themselves")
                 raise StopAsked
             at = coordinate(record.topic, shard, record.offset)
             noted = self.folder.probe()
@@ -443,7 +443,7 @@ class Probing:
                 if not self._set_aside(shard, seed, record, at):
                     continue
                 before = Probe(record=at, times=0)
-            _log.info("a record is judged by itself", record=at)
+            _log.info("a record is processed by itself", record=at)
             self.folder.write_probe(replace(before, times=before.times + 1))
             self.write(self._judged(shard, seed, [record]), self._number())
         self.folder.forget_probe()
@@ -485,7 +485,7 @@ class Probing:
         elif isinstance(codec.decode_request(record.value), api.Control):
             why = "the job has written it, and goes on behind nothing of its own"
         else:
-            _log.warning("the state of a shard is judged without a record", shard=shard)
+            _log.warning("the state of a shard is processed without a record", shard=shard)
             self._judged(shard, seed, []).toArrow()
             self.sink.set_aside(at, WHY)
             _log.error("a record is set aside: it has ended the job", record=at)

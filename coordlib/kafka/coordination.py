@@ -136,8 +136,8 @@ def other_count(topic: str, partitions: int, recorded: int, prefix: str) -> Find
         topic,
         f"has {partitions} partitions",
         f"{recorded}, as the job has recorded",
-        "Its clients place messages by that number, so nothing is judged by the former one. To "
-        f"follow the topic again, delete the job's topics {claims_prefix(prefix)}.*, run: coord "
+        "Its clients place messages by that number, so no record is processed by the former one. "
+        f"To follow the topic again, delete the job's topics {claims_prefix(prefix)}.*, run: coord "
         f"topics create --prefix {prefix} --claims {topic}, and start in an empty folder.",
     )
 

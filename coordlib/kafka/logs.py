@@ -40,9 +40,9 @@ _NAMED_MAX: Final = 20
 class Why(StrEnum):
     """How records were lost."""
 
-    REMOVED = "removed before they were judged"
+    REMOVED = "removed before they were processed"
     SHORTER = "the log is shorter than what was read of it"
-    OTHER = "another record stands there than was read: the log was cut, and has grown again"
+    OTHER = "another record is there than was read: the log was cut, and has grown again"
 
     def __str__(self) -> str:
         return self.value

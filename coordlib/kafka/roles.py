@@ -58,8 +58,8 @@ def _refuse_own(prefix: str, named: Mapping[str, Sequence[str]]) -> None:
         for name in named[place]:
             if covered := [each for each in own if _covers(name, each, is_id=own is ids)]:
                 raise SetupError(
-                    "This name covers the coordinator's own: whoever may write there can end the "
-                    "job, or answer in its place.",
+                    "This name covers the coordinator's own: a client that writes there can end "
+                    "the job, or answer in its place.",
                     f"{OPTIONS[place]} {name}: {covered[0]}",
                     "Name what the programs of this role write, or the beginning of such names, "
                     "as billing-*",
@@ -315,7 +315,7 @@ TABLE: Final[Mapping[Role, tuple[Row, ...]]] = {
             Kind.GROUP,
             GROUP,
             Operation.DESCRIBE,
-            "learns where a group of claims stands that has no position in the log",
+            "reads the position of a group of claims without one in the log",
         ),
         Row(
             Kind.TRANSACTIONAL_ID,

@@ -67,11 +67,11 @@ def _major_version(path: Path, _mtime_ns: int) -> int:
         )
     except subprocess.TimeoutExpired as error:
         hint = "A machine that has just booted may need another try."
-        raise NotReady("Java has not told its version in 30 s.", str(path), hint) from error
+        raise NotReady("Java has not printed its version in 30 s.", str(path), hint) from error
     except OSError as error:
         raise SetupError(f"Java does not run: {error}", str(path), _HINT) from error
     found = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
     if found is None:
-        raise SetupError("Java did not tell its version.", str(path), _HINT)
+        raise SetupError("Java did not print its version.", str(path), _HINT)
     major = int(found[1])
     return int(found[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8

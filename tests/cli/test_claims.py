@@ -224,7 +224,7 @@ def test_a_change_of_positions_that_is_interrupted_resumes_the_group(
     told += running.stderr.readlines()
 
     assert running.wait(60) == code
-    assert told[-1] == "0 of 2 positions are set, the others are as before. The group goes on.\n"
+    assert told[-1] == "0 of 2 positions are set, the others are as before. The group continues.\n"
     after = cli.json("list")
     assert after["paused"] == {}
     assert [row["client-id"] for row in after["claims"]] == ["worker", "worker"]

@@ -239,7 +239,7 @@ def test_a_leave_that_was_lost_unread_is_written_again() -> None:
     assert isinstance(said.request, api.LeaveGroup)
     play.say(sg.Acknowledged(220, said.request.id, 17, 210))
 
-    lost = sg.NotWritten(300, said.request.id, "it was lost before it was judged")
+    lost = sg.NotWritten(300, said.request.id, "it was lost before it was processed")
     assert play.say(lost) == [said]
     assert play.say(lost) == [], "not acknowledged since"
 
@@ -262,7 +262,9 @@ def test_a_lost_leave_is_not_written_again_for_an_id_that_may_live(instance: str
     assert isinstance(said.request, api.LeaveGroup)
     play.say(sg.Acknowledged(220, said.request.id, 17, 210))
 
-    assert play.say(sg.NotWritten(300, said.request.id, "it was lost before it was judged")) == []
+    assert (
+        play.say(sg.NotWritten(300, said.request.id, "it was lost before it was processed")) == []
+    )
 
 
 def test_who_is_closing_writes_its_lost_leave_again() -> None:

@@ -89,7 +89,7 @@ def test_tables_of_somebody_else_get_no_columns(folder: Folder) -> None:
     rows = folder.spark.createDataFrame([], schema)
     rows.write.format("delta").save(path_of(folder.tables, EVENTS))
 
-    with pytest.raises(StartRefused, match="cannot be told how far"):
+    with pytest.raises(StartRefused, match="unknown up to where"):
         folder.archive(Log())
 
     assert folder.columns(EVENTS) == columns

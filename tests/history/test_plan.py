@@ -191,8 +191,8 @@ def test_a_table_goes_on_with_the_topics_whose_records_it_has() -> None:
     ("source", "words"),
     [
         (Source("other", {"events": "e1"}), "of another prefix"),
-        (Source("coord", {"events": "e2"}), "made anew"),
-        (Source("coord", {"events": "e1", "groups": "g2"}), "made anew"),
+        (Source("coord", {"events": "e2"}), "created again"),
+        (Source("coord", {"events": "e1", "groups": "g2"}), "created again"),
     ],
 )
 def test_a_table_of_other_topics_is_refused(source: Source, words: str) -> None:

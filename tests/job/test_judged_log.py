@@ -246,7 +246,7 @@ def test_a_start_names_what_is_lost_and_the_way_to_go_on(logs: Logs) -> None:
         settle(logs, marker)
     told = str(refused.value)
     assert "p.requests, partition 0, offsets 4 to 9: the log is shorter" in told
-    assert "p.offsets, partition 1, offsets 10 to 12: removed before they were judged" in told
+    assert "p.offsets, partition 1, offsets 10 to 12: removed before they were processed" in told
     assert "--rebuild --accept-loss" in told
 
 

@@ -324,7 +324,7 @@ def test_requests_that_were_removed_unread_are_skipped_on_demand(start, made, ad
 
     for told in (refusal(start, made), refusal(start, made, "lost", is_rebuild=True)):
         assert f"{made}.requests, partition 0, offsets " in told
-        assert f"to {cut[0] - 1}: removed before they were judged" in told
+        assert f"to {cut[0] - 1}: removed before they were processed" in told
         assert f"{made}.offsets, partition 1, offsets 0 to 19: removed before" in told
         assert "--rebuild --accept-loss" in told
     start(made, "lost", is_rebuild=True, accepts_loss=True)

@@ -26,7 +26,7 @@ def test_java_of_java_home_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         ('java version "1.8.0_391"', "Java 8 is too old; 17 is needed."),
         ('openjdk version "11.0.2"', "Java 11 is too old; 17 is needed."),
-        ("cannot open shared object", "Java did not tell its version."),
+        ("cannot open shared object", "Java did not print its version."),
     ],
 )
 def test_unfit_java_is_refused(

@@ -160,5 +160,5 @@ def test_a_log_that_is_cut_under_the_job_while_members_write(
 
     assert own_stack.job.exit_code == exit_codes.REFUSED
     assert "another record stands there than was read" in own_stack.last_job_lines(60)
-    with pytest.raises(Exception, match="another record stands there"):
+    with pytest.raises(Exception, match="another record is there"):
         start_job()

@@ -173,8 +173,8 @@ def _print(view: "GroupView", as_of_time: datetime) -> None:
     _say_beyond(lines)
     for topic in view.replaced:
         say(
-            f"{visible(topic)} has another id than offsets that were committed of it: it was made "
-            "anew, or they are of another cluster. They count as none, and have no lag."
+            f"{visible(topic)} has another id than its committed offsets: it was created "
+            "again, or they are of another cluster. They are ignored, and have no lag."
         )
     if group.waits_for:
         print_line()
@@ -245,7 +245,7 @@ def _say_beyond(lines: "Iterable[PartitionLine]") -> None:
         if line.lag.is_beyond_end:
             say(
                 f"{visible(line.topic)}-{line.partition} ends at {line.lag.log_end}, and "
-                f"{line.committed} was committed: it was truncated, or the topic made anew."
+                f"{line.committed} was committed: it was truncated, or the topic was created again."
             )
 
 

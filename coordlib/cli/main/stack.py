@@ -95,7 +95,7 @@ def up(  # noqa: PLR0913  # options of one command, each with a default
         _say_clients(running)
     if running.claims:
         topic = visible(running.claims)
-        say(f"The job follows the claims of {topic}: coord status tells how far it is")
+        say(f"The job follows the claims of {topic}: coord status shows its progress")
         if claims is None and claims_topic is None:
             say("  as at its last start; to end that: coord down, and then coord up --no-claims")
     say("Look around: coord status · coord groups list · coord demo")

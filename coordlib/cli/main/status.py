@@ -65,7 +65,7 @@ RETENTION = "retention"
 _NEAR_RETENTION = 0.5
 #: Of each field that has a bound: what it tells, and the bound's option.
 _BOUNDS = {
-    "lag": ("the age of the oldest request that was not judged", "--max-lag-ms"),
+    "lag": ("the age of the oldest request that was not processed", "--max-lag-ms"),
     "archive_lag": (
         "the age of the oldest record that is not in the history's tables",
         "--max-archive-lag-ms",
@@ -201,7 +201,7 @@ def late_lines(found: Status) -> list[str]:
     for each in found.fields["late"]:
         if each["what"] == RETENTION:
             lines.append(
-                f"Late: the oldest request that was not judged is {each['ms']} ms old, and it is "
+                f"Late: the oldest request that was not processed is {each['ms']} ms old, and is "
                 f"removed unread at {each['max_ms']}: let the job run, or raise retention.ms"
             )
             continue

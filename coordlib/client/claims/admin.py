@@ -146,7 +146,7 @@ class NotSet(CoordError):
             f"Positions were not set: {len(failed)} of {len(outcomes)} partitions.",
             f"group {group}: "
             + "; ".join(f"{e.place.topic}:{e.place.partition}: {e.error}" for e in failed),
-            "The group goes on. Run it again: partitions that are set stay so.",
+            "The group continues. Run it again: partitions that are set stay so.",
         )
 
 
@@ -398,7 +398,7 @@ class _Work:
             )
             reason.add_note(
                 f"{done} of {len(outcomes)} positions are set, the others are as before. "
-                f"{copies if behind else ''}The group goes on."
+                f"{copies if behind else ''}The group continues."
             )
         elif self._machine.has_paused or not isinstance(reason, NotAllowed):
             raise self._still_paused() from reason

@@ -30,7 +30,7 @@ class Stop(Enum):
     #: The log names another owner, or another epoch.
     TAKEN = "another consumer has claimed it"
     #: The log has freed the slot.
-    FREED = "the log says that it was released"
+    FREED = "it was released in the log"
     #: The user's thread did not take the release for an interval.
     UNHEARD = "it was to be released, and poll was not called for one heartbeat interval"
 
@@ -241,7 +241,7 @@ class Why(Enum):
     BEYOND_END = "its position is beyond the end of the partition's log"
     OUT_OF_RANGE = "its position is not in the partition's log any more"
     OF_TOPIC = "another partition of the topic was given up"
-    MADE_ANEW = "the topic was deleted and made anew"
+    MADE_ANEW = "the topic was deleted and created again"
     GONE = "the topic has fewer partitions now"
     PAUSED = "the group is paused"
     CLOSED = "the consumer is closed"

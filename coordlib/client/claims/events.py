@@ -28,7 +28,7 @@ class ClaimLost(CoordError):
         super().__init__(
             f"The partition may not be worked on: {why}.",
             where,
-            "Drop what is unfinished; whoever claims the partition next reads it again.",
+            "Drop unfinished messages; the next owner reads them again.",
         )
 
 

@@ -37,8 +37,8 @@ _NOT_OFFERED: Final = {
     "transactional.id": "Leave it out here, and give it to a producer.",
     "group.instance.id": "Leave it out: client.id is what outlives a restart.",
     "partition.assignment.strategy": "Leave it out: consumers claim what is free.",
-    "session.timeout.ms": "Leave it out: the coordination topic's name says the interval.",
-    "heartbeat.interval.ms": "Leave it out: the coordination topic's name says the interval.",
+    "session.timeout.ms": "Leave it out: the coordination topic's name gives the interval.",
+    "heartbeat.interval.ms": "Leave it out: the coordination topic's name gives the interval.",
 }
 
 
@@ -143,7 +143,7 @@ def _name(key: str, given: object) -> str:
     text = str(given or "")
     if not is_name(text, limits.NAME_LENGTH_MAX) or "/" in text:
         raise SetupError(
-            f"{key} cannot stand in a claim's message.",
+            f"{key} cannot be in a claim's message.",
             repr(given),
             f"Give 1 to {limits.NAME_LENGTH_MAX} bytes without / and control characters.",
         )

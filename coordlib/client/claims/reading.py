@@ -187,7 +187,7 @@ class Beginnings:
                 f"{found.partitions}: claims would be looked for in other places.",
                 self.place.topic,
                 "Create another coordination topic, and name it to all clients and to the job: "
-                "groups go on from the positions that Kafka's groups have.",
+                "groups continue from the positions of Kafka's groups.",
             )
         return found
 
@@ -345,8 +345,8 @@ class LogReader(LogConsumer):
         if not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "%s has records without the broker's stamp: time stands still, and claims of "
-                "consumers that died do not end. Set message.timestamp.type=LogAppendTime.",
+                "%s has records without the broker's timestamp: its clock does not move, and "
+                "claims of dead consumers do not end. Set message.timestamp.type=LogAppendTime.",
                 self._topic,
             )
 

@@ -23,8 +23,8 @@ from coordlib.core.wire import api
 from coordlib.errors import CannotReach, CoordError, ErrorCode, GroupError
 
 NO_ISR = (
-    "isr names the brokers of a partition by id, each with the incarnation that it told: a broker "
-    "that is not registered yet has none (-1)."
+    "isr names the brokers of a partition by id, each with the incarnation in its fetches: a "
+    "broker that is not registered yet has none (-1)."
 )
 IN_FLIGHT = "A change of this partition's in-sync replicas is under way."
 #: As many as an answer of 1 MiB has room for, with the longest names and sixteen replicas.

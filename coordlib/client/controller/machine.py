@@ -133,7 +133,7 @@ class BrokerMachine:
         Raises BrokerFenced, also before the first picture; MetadataRefused: there will be none.
         """
         if self.is_fenced(now_ms):
-            raise BrokerFenced(self._me.where, "its door is closed")
+            raise BrokerFenced(self._me.where, "the broker is fenced")
         if self._question.refusal is not None:
             raise MetadataRefused(self._question.refusal)
         shown = self._picture.show()

@@ -139,7 +139,7 @@ class Commits:
         """
         rows, void = self.sorted_out(named, 0)
         if (refused := of.refusal_of_partitions(void, self._group)) is not None:
-            what = "A topic that was read was deleted and made anew."
+            what = "A topic that was read was deleted and created again."
             raise TransactionError(Severity.ABORTABLE, what, refused.where, _ABORT) from refused
         return rows
 

@@ -236,7 +236,7 @@ class Leaving:
         if event.id in self._orphans:
             self._orphans.discard(event.id)
             orphan = me.identity.member_at(event.offset)
-            me.say(sg.Send(me.requests.leave(orphan, "given up before it was told")))
+            me.say(sg.Send(me.requests.leave(orphan, "given up before it was reported")))
             return True
         if self._is_leave(event.id):
             self._is_written = True

@@ -468,7 +468,9 @@ class Reading:
         """These were deleted and made anew: nothing that was read of them counts."""
         for topic in topics:
             self.ids.begin(topic, "")
-            _log.warning("%s was deleted and made anew, and is begun anew", topic)
+            _log.warning(
+                "%s was deleted and created again: its partitions begin by auto.offset.reset", topic
+            )
         partitions = tuple(sorted(each for each in self._read if each.topic in topics))
         paused = self._paused & set(partitions)
         self._drop(set(partitions))

@@ -395,5 +395,5 @@ class MemberFenced(GroupError):
     def __init__(self, where: str, stop: Stop | None) -> None:
         self.stop = stop
         why = stop.value if stop is not None else "it holds no assignment at this moment"
-        message = f"The member may not commit: {why}. Call poll, and go on from what it assigns."
+        message = f"The member may not commit: {why}. Call poll, and continue with what it assigns."
         super().__init__(ErrorCode.ILLEGAL_GENERATION, where, message)

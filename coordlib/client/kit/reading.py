@@ -42,7 +42,7 @@ STEP_MS: Final = 100
 #: While the job is away, requests are kept for so many steps; the newest ones prove the most.
 KEPT: Final = 600
 #: Of a request that stands where nobody judges it any more.
-LOST: Final = "it was lost before it was judged"
+LOST: Final = "it was lost before it was processed"
 
 
 class Written(Enum):

@@ -259,7 +259,7 @@ UNSTABLE_RETRY_MAX_MS = 2_000
 THROTTLE_MAX_MS = 5_000
 _LATER: Final = "Nothing: a later commit of the same partitions was written instead."
 _MAYBE: Final = "Read what is committed: a later commit of the same partitions may be written."
-_CUT: Final = "It is not known whether the request was judged: its log has lost records."
+_CUT: Final = "It is unknown whether the request was processed: its log has lost records."
 _IN_FLIGHT: Final = "Try again: a later commit of the same partitions has no answer yet."
 
 #: Asked again when they were not written, or were refused for now.

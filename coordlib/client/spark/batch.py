@@ -95,7 +95,7 @@ class Batch:
 
         Raises:
             MemberFenced: others have some of these partitions, or will: nothing is committed.
-            CoordError: a later batch was asked for, or a topic was deleted and made anew.
+            CoordError: a later batch was asked for, or a topic was deleted and created again.
         """
         if not self.is_committed:
             self._loop.commit(self)
@@ -131,7 +131,7 @@ class Batch:
             SetupError: the table forgets too soon which batches it has.
             GroupError: the group refused the offsets.
             CoordError: the batch is committed or in a table already, a later one was asked for, or
-                a topic was deleted and made anew.
+                a topic was deleted and created again.
         """
         try:
             self.require()

@@ -393,7 +393,7 @@ class GroupLoop:
             with self._changed:
                 places = {each for each in self._positions if each.topic in anew}
                 if self._in_flight is not None and self._in_flight.reads_any(places):
-                    what = f"A topic was deleted and made anew: {', '.join(sorted(anew))}."
+                    what = f"A topic was deleted and created again: {', '.join(sorted(anew))}."
                     self._in_flight.end(CoordError(what, self._in_flight.where, _BEGINS_ANEW))
                     places |= self._in_flight.ranges.keys()
                     self._in_flight = None

@@ -90,7 +90,7 @@ class Tables:
         answer = _answer(self._fetch_all(), may_work)
         if answer is None or answer.error is not None:
             what = "It is not known which table the group has written to."
-            hint = "Look whether the job runs: coord status. Then start the reader again."
+            hint = "Check whether the job runs: coord status. Then start the reader again."
             raise CannotReach(what, uri, hint) from (answer.error if answer is not None else None)
         return newest_of(uri, (row.metadata for row in answer.offsets))
 
@@ -328,10 +328,10 @@ class Share:
     def _present(self, frame: "DataFrame") -> list[TopicPartition]:
         rows = frame.select("topic", "partition").distinct().collect()
         found = {TopicPartition(row["topic"], row["partition"]) for row in rows}
-        self.refuse_strange(found)
+        self._refuse_strange(found)
         return sorted(found)
 
-    def refuse_strange(self, found: Iterable[TopicPartition]) -> None:
+    def _refuse_strange(self, found: Iterable[TopicPartition]) -> None:
         """Raises CoordError: these partitions are not all of this share."""
         if strange := set(found) - self.fences.keys():
             names = ", ".join(sorted(f"{each.topic}-{each.partition}" for each in strange))
@@ -486,7 +486,7 @@ class Writes:
             TopicPartition(row["topic"], row["partition"]): row["max(offset)"] + 1
             for row in greatest.collect()
         }
-        share.refuse_strange(found)
+        share._refuse_strange(found)
         before = self._written_by(share)
         if any(at <= before.get(each, -1) for each, at in found.items()):
             what = "This batch is in a table already; a second one would be no unit with it."
@@ -500,7 +500,7 @@ class Writes:
         Raises CoordError; the reader begins the topic anew.
         """
         if anew := self._tables.ids.made_anew({each.topic for each in positions}):
-            what = f"A topic was deleted and made anew: {', '.join(sorted(anew))}."
+            what = f"A topic was deleted and created again: {', '.join(sorted(anew))}."
             hint = "The batch is not written. The reader begins the topic anew by itself."
             raise CoordError(what, share.where, hint)
 

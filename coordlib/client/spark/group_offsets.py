@@ -178,7 +178,7 @@ class Beginnings:
         bounds_now = {"committed": at, "log_start": bounds.start, "log_end": bounds.end}
         if self._is_strict:
             what = f"Records are gone before they were read: {_named([place])}, {bounds_now}."
-            hint = "Commit where the group is to go on, or read with failOnDataLoss=false."
+            hint = "Commit where the group is to continue, or read with failOnDataLoss=false."
             raise CoordError(what, f"group {self._group}", hint)
         partition = _named([place])
         _log.warning(
@@ -200,7 +200,7 @@ class Beginnings:
                 on_denied=refusing(self._config, reading),
             )
         except (KafkaException, TimeoutError) as problem:
-            what = "The broker does not tell where logs begin and end"
+            what = "The broker does not answer where logs begin and end"
             raise unreachable(self._config, problem, what) from problem
         return {TopicPartition(*at): bounds for at, bounds in found.items() if bounds is not None}
 
@@ -293,7 +293,7 @@ def source_options(config: Mapping[str, Any]) -> dict[str, str]:
     values = {key: str(value) for key, value in config.items() if key not in own}
     if not (servers := config.get("bootstrap.servers")):
         hint = 'For example config={"bootstrap.servers": "localhost:9092"}.'
-        raise SetupError("A reader needs to know its brokers.", "bootstrap.servers", hint)
+        raise SetupError("A reader needs its brokers.", "bootstrap.servers", hint)
     return {**KafkaOptions(values).spark(), "kafka.bootstrap.servers": str(servers)}
 
 

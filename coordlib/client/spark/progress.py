@@ -195,7 +195,9 @@ def publish_progress(
     streams = (spark or SparkSession.active()).streams
     if query.isActive and str(query.id) not in {str(each.id) for each in streams.active}:
         hint = "Name the session that it was started in: spark=..."
-        raise SetupError("A session hears of its own queries only.", f"query {query.id}", hint)
+        raise SetupError(
+            "A session gets events of its own queries only.", f"query {query.id}", hint
+        )
     publication = Publication(config, group, prefix)
     is_ended = threading.Lock()
 

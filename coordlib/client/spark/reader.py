@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _log = structlog.get_logger()
-_STOPPED: Final = "The query was stopped by somebody, or its trigger does not go on."
+_STOPPED: Final = "The query was stopped, or its trigger ended it."
 _POLL_S: Final = 0.1
 _AGAIN_S: Final = 1.0
 #: Seconds that a stopped query may take to end, even if its batches are to be shorter.
@@ -119,7 +119,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
         rebalance_s = (timing := timing or Timing()).rebalance_timeout_ms / 1000
         self._batch_timeout_s = rebalance_s / 2 if batch_timeout_s is None else batch_timeout_s
         if not 0 <= self._batch_timeout_s <= rebalance_s * 0.75:
-            bounds = "A batch may go on for at most three quarters of the rebalance timeout."
+            bounds = "A batch may take at most three quarters of the rebalance timeout."
             hint = f"Choose a batch_timeout_s from 0 to {rebalance_s * 0.75:g}, or longer timing."
             raise SetupError(bounds, f"{batch_timeout_s} s", hint)
         source, kept_in = source_options(config) | dict(kafka or {}), Path(folder).absolute()
@@ -306,7 +306,7 @@ class SparkGroupReader(AbstractContextManager["SparkGroupReader"]):
             self._commit()
             # Nobody waits for its batch, which may have begun just now.  # INV-130
             run.takes_any_time = True
-            self._give_up("a topic was deleted and made anew")
+            self._give_up("a topic was deleted and created again")
             self._settle()
 
     @property

@@ -289,7 +289,7 @@ class CoordinatorTransactions(NoFence):
                 return
             if time.monotonic() >= until_s:
                 self._transport.check()
-                hint = "Call it again: it goes on. Look whether the job runs: coord status."
+                hint = "Call it again: it continues. Check whether the job runs: coord status."
                 raise TransactionError(Severity.RETRIABLE, self._missing(), self.where, hint)
             self._serve(_POLL_S)
 

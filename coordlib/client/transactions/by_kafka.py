@@ -49,9 +49,9 @@ from coordlib.kafka.transactions import DOUBTFUL_AFTER_MS
 
 _POLL_S: Final = 0.02
 _LATE: Final = "The coordinator has not answered yet."
-_LATE_HINT: Final = "Call it again: it goes on. Look whether the job runs: coord status."
+_LATE_HINT: Final = "Call it again: it continues. Check whether the job runs: coord status."
 _FULL: Final = "The offsets could not be written yet: the producer's queue is full."
-_FULL_HINT: Final = "Call it again: it goes on. Produce less at once, or see that brokers are up."
+_FULL_HINT: Final = "Call it again: it continues. Produce less at once, or see that brokers are up."
 
 
 class Produces(Protocol):
@@ -415,7 +415,7 @@ class KafkaTransactions:
 
     def _unanswered(self) -> TransactionError:
         what = "The group has not answered for two thirds of transaction.timeout.ms."
-        hint = "Abort, then begin another one. Look whether the job runs: coord status."
+        hint = "Abort, then begin another one. Check whether the job runs: coord status."
         return TransactionError(Severity.ABORTABLE, what, self.where, hint)
 
     @contextmanager

@@ -95,7 +95,7 @@ def transaction_error(problem: KafkaException, doing: str, where: str) -> Transa
     elif error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # not written, so it cannot count
         severity, hint = Severity.ABORTABLE, "Abort. Write less in one record."
     elif error.retriable():
-        severity, hint = Severity.RETRIABLE, "Call it again: it goes on."
+        severity, hint = Severity.RETRIABLE, "Call it again: it continues."
     else:
         severity, hint = Severity.FATAL, "Close this producer, and make a new one."
     return TransactionError(severity, f"{doing}: {error.str()}", where, hint)

@@ -462,7 +462,7 @@ class DeltaCommitChecker:
             known = newest_of(table, [entry.metadata or ""])
             result = settle(opened, offset_of(entry.key), look.token, age_ms, known)
             self.trouble = ""
-            _log.info("%s, a batch in doubt, is decided by %s: %s", entry.key, table, result)
+            _log.info("%s, an undecided batch, is decided by %s: %s", entry.key, table, result)
         except CoordError as problem:
             self._failed(entry.key, str(problem))
         except Exception as problem:  # noqa: BLE001  of Spark, of deltalake, of any store

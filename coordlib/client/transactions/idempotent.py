@@ -193,7 +193,7 @@ class _AskingForId(NoFence):
                 wait_ms = backoff_ms(self._attempt)
         finally:
             self._transport.detach(self)
-        hint = "Look whether the job runs: coord status"
+        hint = "Check whether the job runs: coord status"
         raise CannotReach("The coordinator has given no producer id in time.", self._where, hint)
 
     def feed(self, event: sg.Input) -> None:

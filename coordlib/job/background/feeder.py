@@ -265,7 +265,9 @@ class Feeder:
                 for number, body in channel.due()
             ]
         if late:
-            _log.warning("messages of shards are not judged and are written again", channels=late)
+            _log.warning(
+                "messages of shards are not processed and are written again", channels=late
+            )
         try:
             for pair, number, body in due:
                 self._feed(pair, number, body)

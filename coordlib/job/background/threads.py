@@ -80,7 +80,7 @@ class ArchiveWatch(BackgroundThread):
         pause_s = retry_after(self._failed, isinstance(known, StartRefused))
         self._health.failed(ARCHIVE, words)
         _log.error(
-            "the archive has failed; groups go on without it",
+            "the archive has failed; groups are not affected",
             error=words,
             retry_s=pause_s,
             exc_info=known is None and not self._failed,
@@ -170,7 +170,7 @@ class ClaimsWatch(BackgroundThread):
         words = words_of(problem).replace("--rebuild", "--rebuild-claims")
         self._health.failed(CLAIMS, words)
         _log.error(
-            "the claims query has failed; groups go on without it",
+            "the claims query has failed; groups are not affected",
             error=words,
             retry_s=pause_s,
             exc_info=None if isinstance(problem, CoordError) or self._failed else problem,

@@ -224,7 +224,7 @@ def _log_changes(gone: Collection[str], anew: Sequence[str], ids: Ids) -> None:
     for name in sorted(gone)[:CHANGES_MAX]:
         _log.warning("a topic is gone, or hidden: the offsets of groups stay", topic=name)
     for name in anew[:CHANGES_MAX]:
-        _log.warning("a topic was made anew: its offsets count as none", topic=name, id=ids[name])
+        _log.warning("a topic was created again: its offsets are ignored", topic=name, id=ids[name])
 
 
 def _listing(topics: Mapping[str, int], ids: Ids) -> Iterator[TopicMetadata]:

@@ -60,12 +60,12 @@ def coordinate_parser(arguments: Sequence[str] = ()) -> Parser:
     parser.add_argument(
         "--shards",
         metavar="FIRST-LAST",
-        help="judge these shards of the prefix alone, and leave the others to other jobs",
+        help="process only these shards of the prefix; other job instances have the rest",
     )
     parser.add_argument(
         "--rebuild-claims",
         action="store_true",
-        help="begin a new checkpoint of the claims query (beside the other: -claims)",
+        help="begin a new checkpoint of the claims query (CHECKPOINT-claims)",
     )
     return parser
 

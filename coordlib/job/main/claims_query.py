@@ -87,9 +87,9 @@ LOOK_EVERY_S: Final = 0.5
 LOOK_AT_TOPIC_S: Final = 5.0
 #: What to do where the coordination topic has lost its end: the job writes nothing there (INV-66).
 _CUT: Final = (
-    "Claims are judged by offsets, so that topic cannot go on. Stop all consumers, delete it "
-    "and create it again, and begin afresh: under a new prefix, or with new topics <prefix>.claims "
-    "and an empty folder."
+    "Claims are processed by offset, so that topic cannot be used further. Stop all consumers, "
+    "delete it and create it again, and begin afresh: under a new prefix, or with new topics "
+    "<prefix>.claims and an empty folder."
 )
 #: Beside the groups, of a new checkpoint: a batch is one task, from Kafka to the outputs. It takes
 #: one of the slots that the groups' tasks need too, and nothing is shuffled.

@@ -135,7 +135,7 @@ def test_what_an_interrupt_leaves_in_kafkas_group_is_noted(monkeypatch: pytest.M
     (note,) = ended.value.__notes__
     assert note == (
         "0 of 2 positions are set, the others are as before. Kafka's group may have 2 positions "
-        "that differ, until their next owners copy them. The group goes on."
+        "that differ, until their next owners copy them. The group continues."
     )
 
 

@@ -146,7 +146,7 @@ def test_what_interrupts_it_is_raised_with_what_became_of_the_group(
 
     assert world.log.world("t").paused_by(GROUP) is None
     (note,) = ended.value.__notes__
-    assert note.endswith("The group goes on.")
+    assert note.endswith("The group continues.")
 
 
 def test_the_transports_threads_may_feed_it_as_soon_as_it_is_attached() -> None:

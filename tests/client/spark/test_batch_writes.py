@@ -442,7 +442,7 @@ def test_a_batch_of_a_topic_that_was_made_anew_is_fenced_and_the_new_one_read_fr
     grow(world, 50)
     world.run(10_000)
 
-    with pytest.raises(CoordError, match="made anew"):
+    with pytest.raises(CoordError, match="created again"):
         batch.commit()
     assert world.committed("spark") == []
     again = world.take(loop)
@@ -503,7 +503,7 @@ def test_a_batch_that_may_be_of_the_new_topic_is_not_written(world: LoopWorld) -
     problem = world.write(batch, "second")
 
     assert isinstance(problem, CoordError)
-    assert "made anew" in problem.what
+    assert "created again" in problem.what
     world.run(10_000)
     again = world.take(loop)
     assert begins(again) == dict.fromkeys(ALL, 0)

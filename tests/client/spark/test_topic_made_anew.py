@@ -155,7 +155,7 @@ def test_a_batch_that_may_be_of_the_new_topic_is_thrown_away(lake: LakeReaders) 
     lake.log.make_anew("t")
     problem = lake.write(old.share, t0=7)
     assert isinstance(problem, CoordError)
-    assert "made anew" in problem.what
+    assert "created again" in problem.what
     old.fail(problem)
     lake.run(LOOK_MS)
 

@@ -389,7 +389,7 @@ class Store(Process):
         return found
 
     def row(self, place: Place) -> Any:
-        """A partition as its metadata say; None: its door is closed."""
+        """A partition as its metadata say; None: the broker is fenced."""
         try:
             return self.life.metadata(self._now()).partitions.get(TopicPartition(*place))
         except BrokerFenced:
