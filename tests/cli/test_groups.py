@@ -240,7 +240,7 @@ def test_describe_tells_offsets_of_a_topic_that_was_made_anew(engine: Engine, cl
     """They count as none for who reads, and a lag by them would be one of two topics."""
     data = f"{engine.prefix}-orders"
     told = cli("groups describe before")
-    assert f"{data} has another id than offsets that were committed of it" in told.err
+    assert f"{data} has another id than its committed offsets" in told.err
     assert "gone has another id" not in told.err
     assert ["TOPICS-NOT-FOUND", "gone"] in told.rows
 

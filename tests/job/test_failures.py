@@ -43,7 +43,7 @@ OTHERS: list[tuple[str, type[CoordError], str]] = [
         CoordError,
         "Stop one of them",
     ),
-    ("org.apache.kafka.common.errors.TimeoutException: call", CannotReach, "goes on where it"),
+    ("org.apache.kafka.common.errors.TimeoutException: call", CannotReach, "continues where it"),
     (
         "org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access "
         "topics: [coord.requests]",

@@ -159,6 +159,6 @@ def test_a_log_that_is_cut_under_the_job_while_members_write(
     wait_until("the job ends", lambda: not own_stack.job.is_running, 120)
 
     assert own_stack.job.exit_code == exit_codes.REFUSED
-    assert "another record stands there than was read" in own_stack.last_job_lines(60)
+    assert "another record is there than was read" in own_stack.last_job_lines(60)
     with pytest.raises(Exception, match="another record is there"):
         start_job()

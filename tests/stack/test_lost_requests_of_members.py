@@ -183,7 +183,7 @@ def test_members_go_on_and_nothing_is_acknowledged_that_is_gone(
             events = [each for each in wire.values("events") if each["type"] == "RequestsLost"]
         assert len(events) == 1
         # Of a cut log, its members find out by themselves, by their next heartbeat.
-        known = "lost before it was judged", "its log has lost records"
+        known = "lost before it was processed", "its log has lost records"
         assert all(not each or any(why in each for why in known) for each in outcomes), outcomes
         assert [each.problems for each in programs.all] == [[]] * len(programs.all)
         assert own_stack.job.is_running
