@@ -145,39 +145,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A local Spark with Kafka source and Delta; times are UTC."""
     from pyspark.sql import SparkSession
 
-    from coordlib.installation import conf_file
-    from coordlib.local.jars import ensure_jars
+    from tests.stack.spark_member import laptop_properties
 
-    jars = ",".join(str(jar) for jar in ensure_jars().spark)
     scratch = tmp_path_factory.mktemp("spark")
     options = {
-        "spark.jars": jars,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        # As a laptop's job has it: C1 is done compiling when the tests are over, C2 is not.
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 "
-        "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xss4m "
-        "-Dlog4j2.configurationFile=" + conf_file("log4j2.properties").as_uri(),
+        **laptop_properties(),
         # Tables of a few rows: to compile a query takes longer than to run it.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.default.parallelism": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.scheduler.mode": "FAIR",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing."
-            "FileSystemBasedCheckpointFileManager"
-        ),
     }
     builder = SparkSession.builder.master("local[2]").appName("coordlib tests")
     for key, value in options.items():

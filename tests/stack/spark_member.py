@@ -28,14 +28,22 @@ from coordlib.client.kit.process import boottime_ns
 from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.positions import end_offsets
 from coordlib.client.spark.reader import SparkGroupReader
-from coordlib.installation import conf_file
+from coordlib.local import class_archive
 from coordlib.local.jars import ensure_jars
+from coordlib.local.submission import COORDINATE, Submission
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 LOOK_EVERY_S = 0.2
+
+#: How the JVM of a laptop's job starts. The rest are Spark's defaults, as other programs have them.
+OF_THE_JVM = (
+    "spark.driver.extraClassPath",
+    "spark.driver.extraJavaOptions",
+    class_archive.QUIET_PROPERTY,
+)
 
 
 class Program:
@@ -118,20 +126,25 @@ def _listener(tell: Any) -> Any:
     return Listener()
 
 
+def laptop_properties() -> dict[str, str]:
+    """Spark's properties of a laptop's job, whose JVM starts with loaded classes if set-up has made
+    the archive of them, and starts no process for each file that it makes."""
+    jars = ensure_jars().spark
+    made = class_archive.quiet_jar(), class_archive.options(jars)
+    return Submission.parse([COORDINATE]).local_properties(jars, *made)
+
+
 def session(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> "SparkSession":
     """Spark on one core, with all that it writes in a folder; `more` are its settings, too."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
     options = {
-        "spark.jars": ",".join(str(jar) for jar in ensure_jars().spark),
+        **{name: value for name, value in laptop_properties().items() if name in OF_THE_JVM},
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 "
-        "-XX:ReservedCodeCacheSize=240m -Dlog4j2.configurationFile="
-        + conf_file("log4j2.properties").as_uri(),
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **more,
