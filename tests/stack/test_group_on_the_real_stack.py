@@ -67,8 +67,8 @@ def test_auto_commit_hands_over_what_is_processed(
     """Nobody calls commit: a newcomer goes on behind the last message that was processed, the last
     one is committed by close, and one that raised an exception is read again.  # INV-158"""
     servers, topic = {"bootstrap.servers": shared_stack.bootstrap_servers}, f"t-{group}"
-    made = AdminClient(servers).create_topics([NewTopic(topic, 2, 1)])
-    made[topic].result(60)
+    admin = AdminClient(servers)  # a name for it: its answers are lost when it is collected
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(60)
     producer = Producer(servers)
     for number in range(40):
         producer.produce(topic, str(number), partition=number % 2)
