@@ -55,7 +55,9 @@ def test_many_bugs_are_kept_and_numbered() -> None:
         *range(370, 422),
         *range(422, 426),
         *range(430, 434),
-        *range(440, 442),
+        *range(440, 443),
+        *range(444, 446),
+        *range(450, 452),
     ]
 
 
