@@ -1,7 +1,5 @@
-"""A copier whose transactions the coordinator decides, as a process, and what it has copied."""
+"""Copiers of one group as processes (`tests.stack.copier`), and what they have copied."""
 
-import signal
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,26 +12,31 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from coordlib.client import CommittedReader
 from coordlib.client.transactions.committed import PartitionReader
 from coordlib.core.wire.data_headers import read_headers
+from coordlib.core.wire.offsets import COORDINATOR
 from coordlib.kafka.reading import read_to_end
-from tests.kit.waiting import wait_until
-from tests.stack.processes import launch
+from tests.kit.processes import PATIENCE_S, Processes, Witness
 from tests.stack.wire import close
 
-PARTITIONS: Final = 2
-PATIENCE_S: Final = 120.0
+PARTITIONS: Final = 4
+#: For the group's answer: the job may be started twice meanwhile.
+TIMEOUT_S: Final = 120.0
 
 
-class Copying:
-    """A copier from the coordinator's cluster into another one, or the same, and what stands there.
+class Copying(Processes[Witness]):
+    """Copiers from the coordinator's cluster into another one, or the same.
 
-    Its process is one of `tests.stack.copier`; the coordinator decides.
+    Args:
+        decided_by: who decides about their transactions.
+        records: in the topic that they copy.
     """
 
-    def __init__(self, here: str, there: str, folder: Path, records: int = 600) -> None:
-        self.here, self.there, self.folder, self.records = here, there, folder, records
-        self._group = f"copiers-{uuid4().hex[:8]}"
+    def __init__(
+        self, here: str, there: str, folder: Path, decided_by: str = COORDINATOR, records: int = 600
+    ) -> None:
+        super().__init__(folder)
+        self.here, self.there, self.records = here, there, records
+        self._group, self._decided_by = f"copiers-{uuid4().hex[:8]}", decided_by
         self.source, self.sink = f"{self._group}-in", f"{self._group}-out"
-        self._process: subprocess.Popen[bytes] | None = None
         for servers, topic in ((here, self.source), (there, self.sink)):
             admin = AdminClient({"bootstrap.servers": servers})
             admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
@@ -43,47 +46,49 @@ class Copying:
         assert producer.flush(30) == 0
         close(producer)
 
-    def start(self) -> None:
-        """The same transactional id each time: the next process of it."""
-        self._process = launch(
-            self.folder / "a.log",
-            "tests.stack.copier",
-            bootstrap=self.here,
-            group=self._group,
-            source=self.source,
-            sink=self.sink,
-            name="a",
-            folder=str(self.folder),
-            decided_by="coordinator",
-            sink_bootstrap=self.there,
+    def start(self, name: str) -> None:
+        """The next process of its transactional id. It ends if anything but an abort comes."""
+        config = {
+            "bootstrap.servers": self.here,
+            "client.id": name,
+            "group.id": self._group,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 1_000,
+            "max.poll.interval.ms": 20_000,
+            "sink": self.sink,
+            "sink.bootstrap.servers": self.there,
+            "coord.decided.by": self._decided_by,
+            "transactional.id": f"{self._group}-{name}",
+            "transaction.timeout.ms": 8_000,
+        }
+        more = {"strict": True, "records": 100, "timeout_s": TIMEOUT_S}
+        self.launch(
+            *(Witness(name, self.folder), "tests.stack.copier"),
+            config=config,
+            topics=self.source,
+            **more,
         )
-
-    def dies_behind_a_decision(self) -> None:
-        """SIGKILL between a decision and its markers."""
-        (self.folder / "a.hold-markers").touch()
-        wait_until("it is decided", (self.folder / "a.decided").exists, PATIENCE_S)
-        self.end(signal.SIGKILL)
-        (self.folder / "a.hold-markers").unlink()
-
-    def end(self, number: int) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(60)
-            self._process = None
 
     def begins(self) -> None:
         """Wait until readers are given something of it."""
-        wait_until("it copies", lambda: sum(self.marked().values()) > 0, PATIENCE_S)
+        self.until("it copies", lambda: sum(self.marked().values()) > 0)
+
+    def dies_at(self, name: str, switch: str, what: str) -> None:
+        """SIGKILL where this switch stops it, which it has told."""
+        member, mark = self[name], self[name].mark()
+        member.switch(switch).touch()
+        self.until(f"{name} has {what}", lambda: member.since(mark, what))
+        self.kill(name)
+        member.switch(switch).unlink()
 
     def ends_well(self) -> None:
-        """Wait until everything is copied, once."""
-        wait_until("all is copied", lambda: len(self.marked()) == self.records, PATIENCE_S)
-        assert self.is_alive()
+        """Wait until everything is copied, once; they have not ended meanwhile, and end well."""
+        self.until("all is copied", lambda: len(self.marked()) == self.records)
         assert [record for record, count in self.marked().items() if count != 1] == []
-        assert self.committed() == self.marked()
-
-    def is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        if self._decided_by == COORDINATOR:
+            assert self.committed() == self.marked()
+        self.stop()
 
     def marked(self) -> Counter[str]:
         """What a reader is given by markers alone; nobody is asked."""

@@ -1,13 +1,12 @@
 """Member processes of one group (`tests.stack.member`), what they wrote down."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coordlib.client.kit.process import boottime_ns
-from tests.stack.processes import Place, Processes, Witness
+from tests.kit.processes import Line, Place, Processes, Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +36,21 @@ class Member(Witness):
 
     def __init__(self, name: str, folder: Path) -> None:
         super().__init__(name, folder)
-        self.go, self.hold = folder / f"{name}.go", folder / f"{name}.hold"
-        self.work, self.deaf = folder / f"{name}.work", folder / f"{name}.deaf"
+        self.wait, self.hold = self.switch("wait"), self.switch("hold")
+        self.work, self.deaf = self.switch("work"), self.switch("deaf")
         self.readings: list[Reading] = []
         self.tenures: list[Tenure] = []
         #: Partition -> since when.
         self.owned: dict[Place, int] = {}
         self.member, self.generation, self.fence = "", -1, -1
-        #: When it was killed; None: it was not.
-        self.killed_ns: int | None = None
         self._active_ns = 0
 
     def partitions(self, what: str) -> list[Place]:
         """Those of all lines of a kind."""
         return [_place(row) for line in self.told(what) for row in line["partitions"]]
 
-    def mark(self) -> int:
-        """For `since`."""
-        return len(self.lines)
-
-    def since(self, mark: int, *kinds: str) -> list[dict[str, Any]]:
-        """The lines of these kinds after a mark."""
-        return [line for line in self.lines[mark:] if line["what"] in kinds]
-
-    def take(self, line: dict[str, Any]) -> None:
-        self.lines.append(line)
+    def take(self, line: Line) -> None:
+        super().take(line)
         what, at_ns = line["what"], line["at_ns"]
         if what == "record":
             place = line["topic"], line["partition"]
@@ -83,8 +72,8 @@ class Member(Witness):
             self._active_ns = at_ns
 
     def died(self) -> None:
-        """It was killed: it did nothing after its last line."""
-        self.killed_ns = boottime_ns()
+        """It did nothing after its last line."""
+        super().died()
         self._end(list(self.owned), self._active_ns)
 
     def _end(self, places: Iterable[Place], until_ns: int) -> None:
@@ -121,24 +110,18 @@ class Crew(Processes[Member]):
         program: str = "tests.stack.member",
         **config: Any,
     ) -> None:
-        """Start processes, `a__b` for a key `a.b`; with `waits` they connect after `go` only.
+        """Start processes, `a__b` for a key `a.b`; with `waits` they connect when `wait` is off.
 
         A key that is None is left out. `program` is the module that they run.
         """
         for name in names:
             member = Member(name, self.folder)
+            if waits:
+                member.wait.touch()
             own = {key.replace("__", "."): value for key, value in config.items()}
             settings = {k: v for k, v in (self._config | own).items() if v is not None}
-            self.launch(
-                member,
-                program,
-                *("--topics", self._topic),
-                *("--config", json.dumps({"client.id": name} | settings)),
-                *("--witness", str(member.witness), "--hold", str(member.hold)),
-                *("--work", str(member.work)),
-                *(("--deaf", str(member.deaf)) if may_be_deaf else ()),
-                *(("--go", str(member.go)) if waits else ()),
-            )
+            settings = {"client.id": name} | settings
+            self.launch(member, program, config=settings, topics=self._topic, deaf=may_be_deaf)
 
     def until_shared(self, places: set[Place], *names: str) -> None:
         """Wait until these have these partitions among them, evenly, by one assignment."""
@@ -155,14 +138,11 @@ class Crew(Processes[Member]):
         self.until(f"{', '.join(names)} share {len(places)} partitions", is_shared)
 
     def kill(self, name: str) -> int:
-        """SIGKILL: no commit, no leave, no last word. Returns when (boot time, ns)."""
         at_ns = super().kill(name)
-        self.members[name].died()
         self.gone.append((boottime_ns(), name))
         return at_ns
 
     def stop(self, *names: str) -> None:
-        """SIGTERM to these (to all), and wait until they have left: each ends well."""
         stopping = names or tuple(self._running)
         super().stop(*names)
         self.gone += [(boottime_ns(), name) for name in stopping]

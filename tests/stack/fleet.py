@@ -1,11 +1,10 @@
 """Broker processes of one cluster (`tests.stack.broker`), and what they wrote down."""
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.stack.processes import Place, Processes, Witness
+from tests.kit.processes import Line, Place, Processes, Witness
 
 
 class Term(NamedTuple):
@@ -24,7 +23,7 @@ class Broker(Witness):
     def __init__(self, name: str, number: int, folder: Path) -> None:
         super().__init__(name, folder)
         self.number = number
-        self.put, self.deaf = folder / f"{name}.put", folder / f"{name}.deaf"
+        self.put, self.deaf = self.switch("put"), self.switch("deaf")
         #: Its data's; a process that is started again under its number has the same one.
         self.data = folder / f"data-{number}"
         #: (place, epoch) -> first and last acknowledgement.
@@ -32,7 +31,7 @@ class Broker(Witness):
         #: What it leads, by what it was told.
         self.leads: dict[Place, int] = {}
 
-    def take(self, line: dict[str, Any]) -> None:
+    def take(self, line: Line) -> None:
         place = line.get("topic", ""), line.get("partition", -1)
         match line["what"]:
             case "ack":
@@ -48,7 +47,7 @@ class Broker(Witness):
                     self.leads.pop((row[0], row[1]), None)
             case "fenced":
                 self.leads.clear()
-        self.lines.append(line)
+        super().take(line)
 
     def acks_of(self, place: Place) -> tuple[int, int] | None:
         """Its newest term as leader of a partition: first and last acknowledgement."""
@@ -67,14 +66,8 @@ class Fleet(Processes[Broker]):
         """Start processes; "b1" is broker 1 unless a number is given."""
         for name in names:
             broker = Broker(name, int(name[1:]) if number is None else number, self.folder)
-            self.launch(
-                broker,
-                "tests.stack.broker",
-                *("--cluster", self.cluster, "--broker", str(broker.number)),
-                *("--config", json.dumps(self._config)),
-                *("--witness", str(broker.witness), "--folder", str(broker.data)),
-                *("--put", str(broker.put), "--deaf", str(broker.deaf)),
-            )
+            given = {"cluster": self.cluster, "broker": broker.number, "data": broker.data}
+            self.launch(broker, "tests.stack.broker", config=self._config, **given)
 
     def until_led(self, count: int, *names: str) -> None:
         """Wait until these lead so many partitions among them, and acknowledge in all."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.stack.processes import PATIENCE_S, Place
+from tests.kit.processes import PATIENCE_S, Place
 from tests.stack.wire import close
 
 PER_SECOND: Final = 150

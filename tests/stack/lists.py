@@ -18,8 +18,8 @@ from coordlib.core.wire.offsets import COORDINATOR, KAFKA
 from coordlib.demo.history import Happened
 from coordlib.errors import CannotReach
 from coordlib.kafka.reading import read_to_end
+from tests.kit.processes import PATIENCE_S
 from tests.stack.crew import Crew
-from tests.stack.processes import PATIENCE_S
 
 _POLL_S: Final = 0.2
 _LATE: Final = (KafkaError._PARTITION_EOF, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)

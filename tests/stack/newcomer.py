@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from coordlib.kafka.reading import read_to_end
 from coordlib.local.jars import ensure_jars
 from coordlib.local.stack import Stack
-from tests.stack.processes import ROOT
+from tests.kit.processes import ROOT
 from tests.stack.wire import close
 
 #: Where the pages say that Kafka is.

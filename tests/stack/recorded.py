@@ -1,10 +1,12 @@
 """The witnesses of member processes as a history, for the checkers that simulated runs pass too."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from coordlib.demo.history import Happened, read, write
-from tests.stack.crew import Crew, Member
+from tests.kit.processes import Line, WitnessT
+from tests.stack.crew import Crew
 from tests.tools.checking import checkers
 
 HISTORY: Final = "history.jsonl"
@@ -29,8 +31,7 @@ def history_of(crew: Crew, group: str) -> list[Happened]:
     """All that the processes wrote down, in the order of the machine's boot time."""
     found = [
         (line["at_ns"], _happened(line, member.name, group))
-        for member in crew.members.values()
-        for line in [*member.lines, *_death_of(member)]
+        for line, member in events(crew.members.values())
         if line["what"] in _WHAT
     ]
     found += [
@@ -59,13 +60,17 @@ def checked_history(folder: Path) -> Path:
     return path
 
 
-def _death_of(member: Member) -> list[dict[str, Any]]:
-    if member.killed_ns is None:
-        return []
-    return [{"what": "failed", "at_ns": member.killed_ns, "text": "killed"}]
+def events(members: Iterable[WitnessT]) -> list[tuple[Line, WitnessT]]:
+    """All lines in the order of the machine's boot time; the death of who was killed is one."""
+    rows = []
+    for each in members:
+        rows += [(line, each) for line in each.lines]
+        if each.killed_ns is not None:
+            rows.append(({"what": "failed", "at_ns": each.killed_ns, "text": "killed"}, each))
+    return sorted(rows, key=lambda row: row[0]["at_ns"])
 
 
-def _happened(line: dict[str, Any], member: str, group: str) -> Happened:
+def _happened(line: Line, member: str, group: str) -> Happened:
     rows = line.get("partitions", [])
     if line["what"] == "record":
         rows = [(line["topic"], line["partition"])]

@@ -1,8 +1,6 @@
 """A Spark query as one member of a group, in a process of its own, and what happens to it.
 
-    python -m tests.stack.spark_member --config '{…}' --topics orders --witness FILE
-
-Takes what `tests.stack.member` takes, and writes such a witness:
+Takes what `tests.stack.member` takes, and writes such a witness (`tests.kit.program`):
 
     ready                                           Spark is up
     query     member generation partitions          a query was started on these
@@ -12,25 +10,21 @@ Takes what `tests.stack.member` takes, and writes such a witness:
     closed                                          left as it was asked to; exit code 0
 """
 
-import argparse
-import json
 import os
-import signal
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coordlib.client.groups.settings import read_settings
-from coordlib.client.kit.process import boottime_ns
 from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.positions import end_offsets
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.local import class_archive
 from coordlib.local.jars import ensure_jars
 from coordlib.local.submission import COORDINATE, Submission
+from tests.kit.program import Program
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,64 +40,51 @@ OF_THE_JVM = (
 )
 
 
-class Program:
-    """Read with Spark until told to stop."""
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._given = arguments
-        self._witness = arguments.witness.open("a", buffering=1)  # by the line
-        self._parent, self._stop = os.getppid(), threading.Event()
+class SparkMember(Program):
+    """Reads with Spark until it is asked to end."""
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stop.set())
-        spark = session(self._given.witness.with_suffix(""))
-        spark.streams.addListener(_listener(self._tell))
-        self._tell("ready")
+        self._folder = self.folder / self.name
+        spark = session(self._folder)
+        spark.streams.addListener(_listener(self.tell))
+        self.tell("ready")
         try:
             self._read(spark)
         except Exception as problem:  # noqa: BLE001  # the witness must have it
-            self._tell("failed", code=type(problem).__name__, text=str(problem))
-            print(problem, file=sys.stderr)
-            return 1
+            return self.failed(problem)
         finally:
             spark.stop()
-        self._tell("closed")
+        self.tell("closed")
         return 0
 
     def _read(self, spark: "SparkSession") -> None:
-        settings = read_settings(self._given.config)
+        settings = read_settings(self.given["config"])
         with SparkGroupReader(
             spark,
             settings.group,
-            self._given.topics.split(","),
+            self.given["topics"].split(","),
             self._start,
             config=settings.common,
-            folder=self._given.witness.with_suffix(""),
+            folder=self._folder,
             timing=settings.timing,
             client=settings.client,
             commit_interval_s=1.0,
         ) as reader:
-            while not reader.await_termination(LOOK_EVERY_S):
-                if self._stop.is_set() or os.getppid() != self._parent:
-                    return
+            while not self.is_over and not reader.await_termination(LOOK_EVERY_S):
+                pass
 
     def _start(self, rows: "DataFrame", share: Share) -> "DataStreamWriter":
         told = {"member": share.member, "generation": share.generation}
-        self._tell("query", **told, partitions=[tuple(each) for each in share.partitions])
+        self.tell("query", **told, partitions=[tuple(each) for each in share.partitions])
 
         def each(batch: "DataFrame", _number: int) -> None:
             for row in batch.select("topic", "partition", "offset").collect():
                 if not share.may_work():
                     return
                 fence = share.fences[row["topic"], row["partition"]]  # type: ignore[index]
-                self._tell("record", **row.asDict(), fence=fence, generation=share.generation)
+                self.tell("record", **row.asDict(), fence=fence, generation=share.generation)
 
         return rows.writeStream.foreachBatch(each)
-
-    def _tell(self, what: str, **fields: Any) -> None:
-        line = {"what": what, "at_ns": boottime_ns(), **fields}
-        self._witness.write(json.dumps(line) + "\n")
 
 
 def _listener(tell: Any) -> Any:
@@ -155,15 +136,5 @@ def session(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> "Sp
     return builder.getOrCreate()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", type=json.loads, required=True, help="as of a consumer")
-    parser.add_argument("--topics", required=True, help="parted by commas")
-    parser.add_argument("--witness", type=Path, required=True)
-    parser.add_argument("--hold", type=Path, help="not used")
-    parser.add_argument("--work", type=Path, help="not used")
-    return Program(parser.parse_args()).run()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SparkMember.main())

@@ -1,7 +1,6 @@
 """Consumers of claims in processes of their own, on a real broker, without any job."""
 
 import gc
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,22 +28,23 @@ def test_one_is_killed_and_one_stops_while_it_works(broker: "Broker", tmp_path: 
     with Claimers(broker.bootstrap_servers, tmp_path, 2) as all_:
         all_.put(40)
         a = all_.start("a", maximum_claims=1)
-        all_.wait("a claims", lambda: a.partitions)
+        all_.until("a claims", lambda: a.partitions)
         b = all_.start("b", work_s=0.4, maximum_claims=1, release_claims_if_behind=False)
-        all_.wait("b works", lambda: b.told("working") and len(b.partitions) == 1)
+        all_.until("b works", lambda: b.told("working") and len(b.partitions) == 1)
         c = all_.start("c")
-        all_.wait("c is there", lambda: c.told("ready"))
+        all_.until("c is there", lambda: c.told("ready"))
         mine, theirs = a.partitions, b.partitions
         assert mine | theirs == {0, 1}
-        a.kill()
+        all_.kill(a.name)
         _stop_in_the_middle(all_, b)
-        took_s = all_.wait("c has both", lambda: c.partitions == {0, 1})
-        assert took_s < 2 * HI_S + HI_S / 5 + 3
-        before = b.lines
-        b.signal(signal.SIGCONT)
-        all_.wait("b gives up", lambda: b.told("gave_up") and b.told("refused"))
+        stopped_s = time.monotonic()
+        all_.until("c has both", lambda: c.partitions == {0, 1})
+        assert time.monotonic() - stopped_s < 2 * HI_S + HI_S / 5 + 3
+        before = list(b.lines)
+        all_.resume(b.name)
+        all_.until("b gives up", lambda: b.told("gave_up") and b.told("refused"))
         all_.put(20)
-        all_.wait("all is read", lambda: set(all_.done("record")) >= all_.every_record())
+        all_.until("all is read", lambda: set(all_.done("record")) >= all_.every_record())
 
         assert c.partitions == {0, 1}
         after = b.lines[len(before) :]
@@ -83,13 +83,14 @@ def _stop_in_the_middle(all_: Claimers, of: Claimer) -> None:
     """Stop it between `working` and what follows it."""
 
     def works() -> bool:
-        of.signal(signal.SIGSTOP)
+        all_.suspend(of.name)
+        of.read_on()
         if of.lines[-1]["what"] == "working":
             return True
-        of.signal(signal.SIGCONT)
+        all_.resume(of.name)
         return False
 
-    all_.wait(f"{of.client} is in the middle of a record", works)
+    all_.until(f"{of.client} is in the middle of a record", works)
 
 
 @pytest.mark.chaos
@@ -98,28 +99,29 @@ def test_nothing_is_handed_out_twice_at_most_once(broker: "Broker", tmp_path: Pa
     luck = Random(15)
     with Claimers(broker.bootstrap_servers, tmp_path, 4) as all_:
         live = [all_.start(f"c{n}", delivery="at-most-once", work_s=0.01) for n in range(3)]
-        all_.wait("all are there", lambda: all(each.told("ready") for each in live))
+        all_.until("all are there", lambda: all(each.told("ready") for each in live))
         for number in range(10):
             all_.put(200)
             read_before = len(all_.done())
-            all_.wait("some is read", lambda at=read_before: len(all_.done()) > at)
+            all_.until("some is read", lambda at=read_before: len(all_.done()) > at)
             victim = live.pop(0)
             if luck.random() < 0.5:
-                victim.kill()
+                all_.kill(victim.name)
                 name = luck.choice([victim.client, f"n{number}"])
             else:
-                victim.signal(signal.SIGSTOP)
-                all_.wait("2·HI", lambda v=victim: _is_taken_over(all_, v))
-                victim.signal(signal.SIGCONT)
-                victim.signal(signal.SIGTERM)
+                all_.suspend(victim.name)
+                all_.until("2·HI", lambda v=victim: _is_taken_over(all_, v))
+                all_.resume(victim.name)
                 name = f"n{number}"
             live.append(all_.start(name, delivery="at-most-once", work_s=0.01))
-        all_.wait(
+            if victim.name in all_.running:  # it woke up beside its successor
+                all_.stop(victim.name)
+        all_.until(
             "claims settle", lambda: set().union(*(e.partitions for e in live)) == set(range(4))
         )
         all_.put(40)
         last = {place for place in all_.every_record() if place[1] >= all_.written // 4 - 10}
-        all_.wait("the rest is read", lambda: set(all_.done("record", "gave_up")) >= last)
+        all_.until("the rest is read", lambda: set(all_.done("record", "gave_up")) >= last)
 
         read = all_.done("record", "gave_up")
         assert len(read) == len(set(read))
@@ -155,23 +157,23 @@ def test_the_broker_dies_under_consumers_and_comes_back(
         all_.put(200)
         live = [all_.start(f"c{n}", work_s=0.02, maximum_claims=2) for n in range(2)]
         live.append(all_.start("waits", work_s=0.02))
-        all_.wait("all is claimed", lambda: all_.held_by(live) == set(range(4)))
+        all_.until("all is claimed", lambda: all_.held_by(live) == set(range(4)))
         for away_s in (HI_S / 3, 2.5 * HI_S):
             broker.kill()
             time.sleep(away_s)
             if away_s > HI_S:
                 # Longer than its fence: whoever polls was told of the loss.
                 for each in live:
-                    all_.wait(f"{each.client} lets go", lambda e=each: not e.partitions)
+                    all_.until(f"{each.client} lets go", lambda e=each: not e.partitions)
             broker.start()
             all_.put(200)
-            all_.wait("all is claimed again", lambda: all_.held_by(live) == set(range(4)))
-        all_.wait("all is read", lambda: set(all_.done("record")) >= all_.every_record())
+            all_.until("all is claimed again", lambda: all_.held_by(live) == set(range(4)))
+        all_.until("all is read", lambda: set(all_.done("record")) >= all_.every_record())
 
         all_.tokens_rise()
         all_.keeps_every_promise()
 
 
 def _is_taken_over(all_: Claimers, victim: Claimer) -> bool:
-    others = [each for each in all_.all if each is not victim and each.process.poll() is None]
+    others = [all_[name] for name in all_.running if name != victim.name]
     return victim.partitions <= all_.held_by(others)

@@ -7,9 +7,9 @@ import pytest
 
 from coordlib.cli.main.main import main
 from coordlib.exit_codes import OK
+from tests.kit.processes import ROOT
 from tests.kit.waiting import wait_until
 from tests.stack.newcomer import RECORDS, Newcomer
-from tests.stack.processes import ROOT
 
 pytestmark = pytest.mark.stack
 

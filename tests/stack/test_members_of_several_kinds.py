@@ -16,9 +16,9 @@ from confluent_kafka import Consumer, TopicPartition
 from coordlib.demo.members import Members
 from coordlib.demo.witness import Witness
 from coordlib.local.stack import Stack
+from tests.kit.processes import PATIENCE_S
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
-from tests.stack.processes import PATIENCE_S
 from tests.stack.truths import committed, issued, one_owner_per_assignment, only_owners_read
 from tests.stack.wire import RawMember, Wire
 

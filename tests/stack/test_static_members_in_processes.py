@@ -41,7 +41,7 @@ class Shop:
         self._mark, self._generations = crew["other"].mark(), len(generations(wire, group))
 
     def let_the_twin_in(self) -> None:
-        self.crew["twin"].go.touch()
+        self.crew["twin"].wait.unlink()
 
     def until_the_twin_has_it(self) -> Any:
         """Wait until it owns what `till` had; the event by which it was given."""

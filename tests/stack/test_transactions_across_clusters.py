@@ -1,6 +1,5 @@
 """Records in one cluster, offsets in another: a copier dies behind the decision."""
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,9 +24,8 @@ def copying(
         stack = request.getfixturevalue("own_stack")
         request.getfixturevalue("start_job")()
         there = broker.bootstrap_servers
-    made = Copying(stack.bootstrap_servers, there, tmp_path)
-    yield made
-    made.end(signal.SIGTERM)
+    with Copying(stack.bootstrap_servers, there, tmp_path) as copying:
+        yield copying
 
 
 @pytest.mark.parametrize(
@@ -42,13 +40,13 @@ def test_a_copier_that_dies_behind_the_decision_has_copied_all_or_nothing(
     INV-91, INV-93: readers ask the coordinator, and are given all of it; the next process of the
     transactional id writes the markers, and goes on behind it.
     """
-    copying.start()
+    copying.start("a")
     copying.begins()
-    copying.dies_behind_a_decision()
+    copying.dies_at("a", "hold-markers", "decided")
 
     before, told = copying.marked(), copying.committed()
     assert sum(told.values()) > sum(before.values()), "the coordinator knew more than the markers"
     assert set(told.values()) == {1}
 
-    copying.start()
+    copying.start("a")
     copying.ends_well()

@@ -5,8 +5,6 @@ decides. Then a member that is killed at each point between acceptance and its w
 """
 
 import shutil
-import signal
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,10 +24,10 @@ from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.client.transactions.delta_commits import RETENTION, DeltaFiles, settle
 from coordlib.errors import AnotherTable, CannotReach, SetupError
 from coordlib.local.stack import Stack
+from tests.kit.processes import Processes, Witness
 from tests.kit.waiting import wait_until
 from tests.stack.disks import fill, small_disk
 from tests.stack.lake_member import TIMING, start_into
-from tests.stack.processes import launch
 from tests.stack.test_claim_meets_a_late_write import FIRST, Table
 from tests.stack.wire import close
 
@@ -450,13 +448,13 @@ def test_a_table_that_forgets_too_soon_is_refused(spark: "SparkSession", table: 
 # -- members that are killed -----------------------------------------------------------------
 
 
-class Lake:
+class Lake(Processes[Witness]):
     """A topic with records, a table for them, and processes of `tests.stack.lake_member`."""
 
     def __init__(self, servers: str, group: str, folder: Path) -> None:
-        self.servers, self.group, self.folder = servers, group, folder
+        super().__init__(folder)
+        self.servers, self.group = servers, group
         self.topic, self.table = f"records-of-{group}", str(folder / "table")
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         admin = AdminClient({"bootstrap.servers": servers})
         admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
         producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
@@ -465,35 +463,14 @@ class Lake:
         assert producer.flush(30) == 0
         close(producer)
 
-    def start(self, name: str, hold: str) -> None:
-        """Start a member that will stand still at this point."""
-        (self.folder / f"{name}.hold").write_text(hold)
-        self._processes[name] = launch(
-            self.folder / f"{name}.log",
-            "tests.stack.lake_member",
-            bootstrap=self.servers,
-            group=self.group,
-            topic=self.topic,
-            table=self.table,
-            folder=str(self.folder),
-            name=name,
-        )
-
-    def kill_held(self, name: str) -> None:
-        held = self.folder / f"{name}.held"
-        wait_until(f"{name} stands still", lambda: held.exists() or self._has_ended(name), 180.0)
-        assert not self._has_ended(name), (self.folder / f"{name}.log").read_text()[-3_000:]
-        process = self._processes.pop(name)
-        process.send_signal(signal.SIGKILL)
-        process.wait(30)
-
-    def _has_ended(self, name: str) -> bool:
-        return self._processes[name].poll() is not None
-
-    def stop(self) -> None:
-        for process in self._processes.values():
-            process.kill()
-            process.wait(30)
+    def dies_at(self, name: str, point: str) -> None:
+        """Start a member, and kill it where it stands still at this point."""
+        member = Witness(name, self.folder)
+        member.switch(point).touch()
+        given = {"group": self.group, "topic": self.topic, "table": self.table}
+        self.launch(member, "tests.stack.lake_member", bootstrap=self.servers, **given)
+        self.until(f"{name} stands still", lambda: member.told(point))
+        self.kill(name)
 
     def written(self, spark: "SparkSession") -> Counter[str]:
         """How often each record is in the table."""
@@ -503,9 +480,8 @@ class Lake:
 
 @pytest.fixture
 def lake(shared_stack: Stack, group: str, tmp_path: Path) -> Iterator[Lake]:
-    made = Lake(shared_stack.bootstrap_servers, group, tmp_path)
-    yield made
-    made.stop()
+    with Lake(shared_stack.bootstrap_servers, group, tmp_path) as lake:
+        yield lake
 
 
 @pytest.mark.chaos
@@ -521,8 +497,7 @@ def test_every_record_is_in_the_table_once_wherever_a_member_is_killed(
 ) -> None:
     """INV-100: killed between acceptance, write and word; the next one finds out which."""
     for point in points:
-        lake.start(f"dies-{point}", point)
-        lake.kill_held(f"dies-{point}")
+        lake.dies_at(f"dies-{point}", point)
     heir = SparkGroupReader(
         spark,
         lake.group,
@@ -545,8 +520,7 @@ def test_a_member_without_spark_finds_out_what_a_killed_one_has_written(
     lake: Lake, spark: "SparkSession"
 ) -> None:
     """A Python consumer joins the group: it goes on behind what is in the table."""
-    lake.start("dies", "written")
-    lake.kill_held("dies")
+    lake.dies_at("dies", "written")
     written = lake.written(spark)
     config = {
         "bootstrap.servers": lake.servers,

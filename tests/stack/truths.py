@@ -10,9 +10,9 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from coordlib.core.wire.envelope import shard_of
+from tests.kit.processes import PATIENCE_S
 from tests.stack.crew import Crew, Place
 from tests.stack.flow import Flow
-from tests.stack.processes import PATIENCE_S
 from tests.stack.recorded import keeps_every_promise
 from tests.stack.wire import Wire
 

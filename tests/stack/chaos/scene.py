@@ -192,7 +192,7 @@ class Scene(AbstractContextManager["Scene"]):
     def starts_appender(self, name: str, lists: Lists) -> None:
         """Start a process that appends in transactions which Kafka decides."""
         more: dict[str, Any] = {
-            "program": "tests.stack.appender",
+            "program": "tests.stack.copier",
             "sink": lists.topic,
             "lists": lists.lists,
             "transactional__id": f"appender-{name}",

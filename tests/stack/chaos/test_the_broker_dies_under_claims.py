@@ -40,16 +40,16 @@ def test_the_broker_is_killed_under_consumers_of_claims_and_their_job(
         all_.put(200)
         live = [all_.start(f"c{n}", work_s=0.02, maximum_claims=2) for n in range(2)]
         live.append(all_.start("waits", work_s=0.02))
-        all_.wait("all is claimed", lambda: all_.held_by(live) == PLACES)
+        all_.until("all is claimed", lambda: all_.held_by(live) == PLACES)
         log = Claimants(own_stack.bootstrap_servers)
         wait_until("the job follows", lambda: bool(log.judged()), 120.0)
         with supervised(own_stack, start_job) as ended:
             for away_s in (HI_S / 3, 2.5 * HI_S):
                 _break(own_stack, all_, live, away_s)
-            all_.wait("all is read", lambda: set(all_.done("record")) >= all_.every_record())
+            all_.until("all is read", lambda: set(all_.done("record")) >= all_.every_record())
             time.sleep(4 * HI_S)  # the log is to be long enough for a reader that begins in it
             for each in live:
-                each.kill()
+                all_.kill(each.name)
             log.until_all_is_judged()
         assert set(ended) <= {1}, "to be started again"
 
@@ -66,7 +66,7 @@ def _break(stack: Stack, all_: Claimers, live: list[Claimer], away_s: float) -> 
     if away_s > HI_S:
         # Longer than its fence: whoever polls was told of the loss.
         for each in live:
-            all_.wait(f"{each.client} lets go", lambda e=each: not e.partitions)
+            all_.until(f"{each.client} lets go", lambda e=each: not e.partitions)
     stack.broker.start()
     all_.put(200)
-    all_.wait("all is claimed again", lambda: all_.held_by(live) == PLACES)
+    all_.until("all is claimed again", lambda: all_.held_by(live) == PLACES)

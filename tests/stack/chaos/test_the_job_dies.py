@@ -1,6 +1,5 @@
 """The job is killed or suspended, wherever it stands."""
 
-import signal
 from pathlib import Path
 from typing import Final
 
@@ -44,12 +43,11 @@ def test_the_job_dies_behind_each_word_about_transactions(
     decision. Each time the next driver says it all again, and nothing counts twice.  # INV-91"""
     servers, folder = scene.stack.bootstrap_servers, tmp_path / "copier"
     folder.mkdir()
-    copying = Copying(servers, servers, folder, records=3_000)
     scene.flow.per_second = 30
     scene.start_job()
-    try:
+    with Copying(servers, servers, folder, records=3_000) as copying:
         scene.appenders_work(lists, "a", "b")
-        copying.start()
+        copying.start("a")
         copying.begins()
         scene.stack.kill_job()
         for place in WORDS_OF_TRANSACTIONS:
@@ -58,8 +56,6 @@ def test_the_job_dies_behind_each_word_about_transactions(
         scene.job_goes_on()
         copying.ends_well()
         scene.appenders_end(lists, tmp_path)
-    finally:
-        copying.end(signal.SIGTERM)
 
     words = " and ".join(WORDS_OF_TRANSACTIONS)
     tell(f"crashes at {words}; {copying.records} records were copied once, all was appended once")

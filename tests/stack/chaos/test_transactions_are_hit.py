@@ -157,7 +157,7 @@ def test_transactions_are_whole_whatever_is_killed(
             return
         decider = COORDINATOR if name == BY_COORDINATOR else KAFKA
         more: dict[str, Any] = {
-            "program": "tests.stack.appender",
+            "program": "tests.stack.copier",
             "sink": lists[decider].topic,
             "lists": LISTS,
             "coord__decided__by": decider,

@@ -1,4 +1,4 @@
-"""Processes of a test, and what each of them wrote down: started, waited for, stopped, killed."""
+"""Processes of a test (`tests.kit.program`): started, waited for, suspended, killed, stopped."""
 
 import json
 import os
@@ -6,30 +6,24 @@ import signal
 import subprocess
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 from coordlib.client.kit.process import boottime_ns
 
 #: Longer than any wait should be, on a machine that does much else; who reaches it fails.
-PATIENCE_S = 180.0
-LOOK_EVERY_S = 0.03
+PATIENCE_S: Final = 180.0
+LOOK_EVERY_S: Final = 0.03
 
-ROOT = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[2]
 Place = tuple[str, int]
+Line = dict[str, Any]
 
 
-def launch(log: Path, module: str, *arguments: str, **options: str) -> "subprocess.Popen[bytes]":
-    """Start a module of the tests; what it prints goes to the end of `log`.
-
-    Args:
-        options: behind the arguments: `work_s="1"` is `--work-s 1`.
-    """
-    for name, value in options.items():
-        arguments += (f"--{name.replace('_', '-')}", value)
+def launch(log: Path, module: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """Start a module of the tests; what it prints goes to the end of `log`."""
     given = os.environ.get("PYTHONPATH", "")
     path = os.pathsep.join([str(ROOT), *(given.split(os.pathsep) if given else ())])
     with log.open("ab") as file:
@@ -43,17 +37,32 @@ def launch(log: Path, module: str, *arguments: str, **options: str) -> "subproce
         )
 
 
-class Witness(ABC):
-    """One process, by the lines of JSON that it writes."""
+class Witness:
+    """One process, by the lines that it writes."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
-        self.witness, self.log = folder / f"{name}.jsonl", folder / f"{name}.log"
-        self.lines: list[dict[str, Any]] = []
+        self.name, self.folder = name, folder
+        self.witness, self.log = self.switch("jsonl"), self.switch("log")
+        self.lines: list[Line] = []
+        #: When it was killed (boot time); None: it was not.
+        self.killed_ns: int | None = None
         self._read_bytes = 0
 
-    def told(self, what: str) -> list[dict[str, Any]]:
-        return [line for line in self.lines if line["what"] == what]
+    def switch(self, what: str) -> Path:
+        """While this file is there, the program does or leaves what its module says."""
+        return self.folder / f"{self.name}.{what}"
+
+    def told(self, *kinds: str) -> list[Line]:
+        """The lines of these kinds."""
+        return self.since(0, *kinds)
+
+    def mark(self) -> int:
+        """For `since`."""
+        return len(self.lines)
+
+    def since(self, mark: int, *kinds: str) -> list[Line]:
+        """The lines of these kinds after a mark."""
+        return [line for line in self.lines[mark:] if line["what"] in kinds]
 
     def read_on(self) -> None:
         """Take what was written since the last call, whole lines only."""
@@ -67,9 +76,13 @@ class Witness(ABC):
         for text in new.splitlines():
             self.take(json.loads(text))
 
-    @abstractmethod
-    def take(self, line: dict[str, Any]) -> None:
+    def take(self, line: Line) -> None:
         """It has written this line."""
+        self.lines.append(line)
+
+    def died(self) -> None:
+        """It was killed, and all its lines were taken."""
+        self.killed_ns = boottime_ns()
 
 
 WitnessT = TypeVar("WitnessT", bound=Witness)
@@ -79,7 +92,7 @@ class Processes(AbstractContextManager[Any], Generic[WitnessT]):
     """Some processes, by name; none outlives them.
 
     Args:
-        folder: for witnesses and logs.
+        folder: for witnesses, logs and switches.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -98,10 +111,17 @@ class Processes(AbstractContextManager[Any], Generic[WitnessT]):
     def __getitem__(self, name: str) -> WitnessT:
         return self.members[name]
 
-    def launch(self, member: WitnessT, module: str, *arguments: str) -> None:
-        """Start a process that writes down what its witness reads."""
+    @property
+    def running(self) -> list[str]:
+        """Those that were neither killed nor stopped, and have not ended by themselves."""
+        return [name for name, each in self._running.items() if each.poll() is None]
+
+    def launch(self, member: WitnessT, module: str, **given: Any) -> WitnessT:
+        """Start a `Program` that writes what this witness reads; paths are given as text."""
         self.members[member.name] = member
+        arguments = member.name, str(self.folder), json.dumps(given, default=str)
         self._running[member.name] = launch(member.log, module, *arguments)
+        return member
 
     def until(self, what: str, is_so: Callable[[], Any]) -> Any:
         """Wait until it is so, and return it; nobody may end meanwhile without being asked."""
@@ -118,32 +138,28 @@ class Processes(AbstractContextManager[Any], Generic[WitnessT]):
             time.sleep(LOOK_EVERY_S)
 
     def stop(self, *names: str) -> None:
-        """SIGTERM to these (to all), and wait until they have left: each ends well."""
-        stopping = {name: self._running.pop(name) for name in names or list(self._running)}
-        for running in stopping.values():
-            running.terminate()
-        for name, running in stopping.items():
-            try:
-                assert running.wait(PATIENCE_S) == 0, self._end_of(name)
-            finally:
-                running.kill()
-                running.wait()
-        self.read_on()
+        """SIGTERM to these, or to all, and wait until they have left: each ends well."""
+        stopping = names or list(self._running)
+        for name in stopping:
+            self._running[name].terminate()
+        for name in stopping:
+            assert self.ended(name) == 0, self._end_of(name)
 
     def ended(self, name: str) -> int:
-        """Wait until a process has ended by itself; its exit code."""
+        """Wait until a process has ended; its exit code."""
         code = self._running[name].wait(PATIENCE_S)
         del self._running[name]
         self.read_on()
         return code
 
     def kill(self, name: str) -> int:
-        """SIGKILL: no last word. Returns when (boot time, ns)."""
+        """SIGKILL: no commit, no leave, no last word. Returns when (boot time, ns)."""
         killed = self._running.pop(name)
         at_ns = boottime_ns()
         killed.kill()
         killed.wait()
         self.read_on()
+        self[name].died()
         return at_ns
 
     def suspend(self, name: str) -> int:
@@ -164,4 +180,4 @@ class Processes(AbstractContextManager[Any], Generic[WitnessT]):
         return "; ".join(f"{name}: last {each.lines[-1:]}" for name, each in self.members.items())
 
     def _end_of(self, name: str) -> str:
-        return self.members[name].log.read_text()[-2_000:] or str(self.members[name].lines[-3:])
+        return self[name].log.read_text()[-2_000:] or str(self[name].lines[-3:])
