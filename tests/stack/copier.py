@@ -56,7 +56,8 @@ class Copier(Program):
         self._for_producer["bootstrap.servers"] = config.get("sink.bootstrap.servers", servers)
         if "sink.bootstrap.servers" in config:
             self._for_producer["coord.bootstrap.servers"] = servers
-        self._for_consumer = {key: config[key] for key in config if key not in _OWN}
+        own = {key: config[key] for key in config if key not in _OWN}
+        self._for_consumer = own | {"enable.auto.commit": False}
         self._sink, self._lists = str(config["sink"]), int(config.get("lists", 0))
         self._group, self._is_strict = str(config["group.id"]), given.get("strict", False)
         #: Records of a transaction at most, and how long its group may take.

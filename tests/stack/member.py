@@ -60,7 +60,8 @@ class Member(Program):
         return 0
 
     def _consume(self) -> None:
-        config = self.given["config"] | {"on_commit": self._committed}
+        own = {"on_commit": self._committed, "enable.auto.commit": False}
+        config = self.given["config"] | own
         transport = self._deaf_transport(config) if self.given["deaf"] else None
         with CoordinatedConsumer(config, transport=transport) as consumer:
             topics = self.given["topics"].split(",")
