@@ -10,7 +10,6 @@ import pytest
 
 from coordlib.local.broker import Broker
 from coordlib.local.stack import Stack
-from tests.kit.waiting import wait_until  # noqa: F401  # the stack tests' own name for it
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
 from tests.stack.newcomer import Newcomer

@@ -18,7 +18,7 @@ from coordlib.client.admin import Admin
 from coordlib.client.spark.source import register
 from coordlib.local.stack import Stack
 from coordlib.spark_stopping import stop_between_batches
-from tests.stack.conftest import wait_until
+from tests.kit.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
