@@ -21,7 +21,6 @@ Keeps INV-147, INV-148.
 
 import contextlib
 import os
-import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -34,11 +33,10 @@ from confluent_kafka import KafkaException
 from coordlib.client.groups.member import AssignedMember
 from coordlib.client.groups.reading import Start, TopicIds
 from coordlib.client.kit.events import Partitions, TopicPartition
-from coordlib.client.kit.offsets import under_ids
 from coordlib.client.kit.transport import Transport
+from coordlib.client.spark.source_commits import SourceCommits
 from coordlib.client.spark.source_offsets import METADATA, Offset, PlannedRange, share
 from coordlib.client.spark.source_options import SourceOptions
-from coordlib.core.wire import api
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.admin import Admin
 from coordlib.kafka.bounds import log_bounds
@@ -46,9 +44,7 @@ from coordlib.kafka.clients import open_admin, reading, reason_of, refusing
 from coordlib.kafka.logs import Bounds, Place
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from coordlib.client.kit import events as sg
+    pass
 
 _log = structlog.get_logger()
 #: Seconds between two looks for new records while there are none.
@@ -90,23 +86,21 @@ class SourceMember:
         self._owned: dict[TopicPartition, int] = {}
         #: The next offset to plan of those of them that were begun.
         self._positions: dict[TopicPartition, int] = {}
-        #: Those whose committed offsets were asked for.
-        self._starts: list[Start] = []
+        #: Those whose committed offsets were asked for, with the fences of that time.
+        self._starts: list[tuple[Start, dict[TopicPartition, int]]] = []
         #: The batch that was planned last, until it is known to be through.
         self._in_flight: Offset | None = None
         #: Those that were asked back and not released yet: nothing more is planned of them.
         self._leaving: set[TopicPartition] = set()
-        #: The commit without an answer, and its rows.
-        self._committing: tuple[Future[sg.Answer], list[api.CommittedOffset]] | None = None
-        #: Offsets to commit with the next commit.
-        self._uncommitted: dict[TopicPartition, api.CommittedOffset] = {}
+        self._commits = SourceCommits(self._member, self._ids, self._owned.get)
         self._ends: dict[TopicPartition, int] = {}
+        #: With Trigger.AvailableNow the end of each partition when it was first looked at.
         self._until: dict[TopicPartition, int] | None = None
         self._looked_s = self._called_s = 0.0
         self._planned_s = time.monotonic()
         self._warns_of_nothing_s = self._planned_s + _NOTHING_S
         self._failure: Exception | None = None
-        self._stopping = threading.Event()
+        self._is_stopping = False
         self._has_left = threading.Event()
         self._ends_process = False
         self._was_assigned = self._has_warned = False
@@ -120,13 +114,12 @@ class SourceMember:
 
     def close(self) -> None:
         """Leave the group; waits a moment for it."""
-        self._stopping.set()
+        self._is_stopping = True
         self._has_left.wait(_LEAVE_S + 1)
 
     def end_process(self, *_: object) -> None:
         """The handler of SIGTERM: leave the group, then end. It takes no lock."""
-        self._ends_process = True
-        self._stopping.set()
+        self._ends_process = self._is_stopping = True
         if self._has_left.is_set():
             os._exit(0)
 
@@ -147,18 +140,21 @@ class SourceMember:
             with self._changed:
                 self._raise_failure()
                 if ranges := self._ranges(bounds or {}, rows_max):
-                    return self._planned(replace(start, n=start.n + 1, read=ranges))
+                    return self._planned(start, ranges)
                 is_due = time.monotonic() >= until_s
                 if self._until is None:
                     if is_due or self._positions:
                         return start
-                elif bounds is not None and self._has_read_all(is_due):
+                elif bounds is not None and self._has_read_all(bounds, is_due):
                     return start
                 elif is_due:
                     self._give_up()
 
-    def _planned(self, batch: Offset) -> Offset:
-        for place, each in batch.read.items():
+    def _planned(self, start: Offset, ranges: Mapping[TopicPartition, PlannedRange]) -> Offset:
+        topics = {place.topic for place in ranges}
+        ids = {topic: found for topic in sorted(topics) if (found := self._ids.begun(topic))}
+        batch = replace(start, n=start.n + 1, read=ranges, ids=ids)
+        for place, each in ranges.items():
             self._positions[place] = each.end
         self._in_flight, self._planned_s = batch, time.monotonic()
         return batch
@@ -200,35 +196,26 @@ class SourceMember:
         return found or None
 
     def read_only_until_now(self) -> None:
-        """Plan nothing beyond the present ends of the subscribed topics: Trigger.AvailableNow.
-
-        Raises CannotReach: the brokers do not answer.
-        """
-        try:
-            found = self._admin.list_topics(timeout=_ASK_S).topics
-        except KafkaException as problem:
-            raise CannotReach("The brokers do not answer.", reason_of(problem)) from problem
-        wanted, pattern = self._options.topics, self._options.pattern
-        names = [
-            name
-            for name in found
-            if (name in wanted if pattern is None else re.fullmatch(pattern, name))
-        ]
-        places = [TopicPartition(name, each) for name in names for each in found[name].partitions]
-        self._until = {place: each.end for place, each in self._bounds(places).items()}
+        """Trigger.AvailableNow: plan nothing beyond the end that is seen first of a partition."""
+        self._until = {}
 
     # ---- Trigger.AvailableNow; the lock is held -------------------------------------------------
 
-    def _has_read_all(self, is_due: bool) -> bool:
+    def _has_read_all(self, bounds: Mapping[TopicPartition, Bounds], is_due: bool) -> bool:
         """Whether nothing that it owns is behind the noted ends, and all of it is committed."""
-        if self._starts or not (self._was_assigned or is_due):
+        self._commits.write()
+        if self._starts or not self._member.may_work():
             return False
         if not self._was_assigned:
-            if not self._member.member_id:
-                return False
-            _log.warning("the group has left this member no partitions until now")
-        self._commit()
-        return self._committing is None and not self._uncommitted
+            if is_due and self._member.member_id:
+                _log.warning("the group has left this member no partitions until now")
+                return True
+            return False
+        until = self._until or {}
+        return self._commits.are_settled and all(
+            place in bounds and self._positions.get(place, -1) >= until.get(place, 0)
+            for place in self._owned
+        )
 
     def _give_up(self) -> None:
         what = "The coordinator does not answer"
@@ -248,58 +235,83 @@ class SourceMember:
                     for place, each in batch.read.items()
                     if self._owned.get(place) == each.fence
                 }
-                self._uncommitted.update(self._rows(ends, batch.metadata))
-            self._commit()
+                self._commits.add(ends, batch.metadata)
+            self._commits.write()
             self._changed.notify_all()  # a demand waits for it
 
     def _begin(self, last: Offset) -> None:
         """Begin the partitions whose committed offsets have come."""
         with self._changed:
-            ready = [each for each in self._starts if each.is_ready(self._ids)]
+            self._begin_those_made_anew()
+            ready = [each for each in self._starts if each[0].is_ready(self._ids)]
             self._starts = [each for each in self._starts if each not in ready]
             if ready:
                 self._ids.take_in()
-            for each in ready:
-                self._begin_at(each, last)
-            self._commit()
+            unsettled = [pair for each in ready for pair in self._begin_at(*each, last).items()]
+        if unsettled:
+            self._settle(dict(unsettled), last)
 
-    def _begin_at(self, start: Start, last: Offset) -> None:
+    def _begin_those_made_anew(self) -> None:
+        """Topics that were deleted and created again are read from their start."""
+        topics = {place.topic for place in self._positions}
+        self._ids.look(topics)
+        if anew := self._ids.refused(topics):
+            _log.warning("topics were created again", topics=sorted(anew))
+            places = [place for place in self._positions if place.topic in anew]
+            for place in places:
+                del self._positions[place]
+                (self._until or {}).pop(place, None)
+            self._ask(places)
+
+    def _begin_at(
+        self, start: Start, fences: Mapping[TopicPartition, int], last: Offset
+    ) -> dict[TopicPartition, int | None]:
+        """Begin at committed offsets; the partitions without one, and where each is to begin: None
+        where the log tells."""
         answer = start.answer.result()
+        owned = [p for p in start.partitions if self._owned.get(p) == fences.get(p, -1)]
         if answer.error is not None:
             _log.warning("committed offsets are not known", error=str(answer.error))
-            self._ask(start.partitions)
-            return
-        metadata = {(row.topic, row.partition): row.metadata for row in answer.offsets}
+            self._ask(owned)
+            return {}
+        rows = {TopicPartition(row.topic, row.partition): row for row in answer.offsets}
         found = start.begin(self._ids)
-        owned = [place for place in start.partitions if place in self._owned]
+        unsettled: dict[TopicPartition, int | None] = {}
         for place in owned:
-            if (at := found.get(place, -1)) < 0:
+            at = found.get(place, -1)
+            read = last.range_of(place, self._ids.begun(place.topic))
+            text = rows[place].metadata if place in rows else ""
+            if at < 0:
+                # Committed offsets expire, the checkpoint does not.
+                unsettled[place] = None if read is None else read.end
                 continue
-            text, read = metadata.get(place, ""), last.read.get(place)
             if read is not None and last.was_committed_before(text):
                 # This query ended between the end of its last batch and the commit.
                 at, text = read.end, ""
             self._positions[place] = at
             if not text.startswith(f"{METADATA} {last.query} "):
-                self._uncommitted.update(self._rows({place: at}, last.metadata))
-        self._settle([place for place in owned if found.get(place, -1) < 0], last)
+                self._commits.add({place: at}, last.metadata)
+        self._commits.write()
+        return unsettled
 
-    def _settle(self, places: list[TopicPartition], last: Offset) -> None:
+    def _settle(self, places: Mapping[TopicPartition, int | None], last: Offset) -> None:
         """Commit where partitions without a committed offset begin, and ask again.
 
-        So the next owner begins there, too, and nothing that is written meanwhile is missed.
+        So the next owner begins there, too, and nothing that is written meanwhile is missed. Only a
+        new query begins at the end: a query that was here before would miss records.
         """
-        if not places:
-            return
-        with contextlib.suppress(CannotReach):
-            is_earliest = self._options.otherwise == "earliest"
-            ends = {
-                place: each.start if is_earliest else each.end
-                for place, each in self._bounds(places).items()
-            }
-            self._uncommitted.update(self._rows(ends, last.metadata))
-        self._commit()
-        self._ask(places)
+        try:
+            bounds = self._bounds(places)
+        except CannotReach as problem:
+            _log.warning("the query waits", error=str(problem))
+            bounds = {}
+        is_at_end = self._options.otherwise == "latest" and last.n == 0
+        ends = {p: each.end if is_at_end else each.start for p, each in bounds.items()}
+        ends |= {place: at for place, at in places.items() if at is not None and place in bounds}
+        with self._changed:
+            self._commits.add(ends, last.metadata)
+            self._commits.write()
+            self._ask(place for place in places if place in self._owned)
 
     def _look(self) -> dict[TopicPartition, Bounds] | None:
         """The bounds of the owned partitions; None: the brokers do not answer.
@@ -329,9 +341,10 @@ class SourceMember:
             self._ends[place] = each.end
             if place in self._leaving or place not in self._owned:
                 continue
-            if (at := self._positions.get(place)) is not None:
-                at = self._checked(place, at, each)
-                end = each.end if self._until is None else self._until.get(place, at)
+            position = self._positions.get(place)
+            at = None if position is None else self._checked(place, position, each)
+            if at is not None:
+                end = each.end if self._until is None else self._until.setdefault(place, each.end)
                 if at < end:
                     there[place] = at, end
         total = sum(end - at for at, end in there.values())
@@ -347,10 +360,15 @@ class SourceMember:
             for place, end in ends.items()
         }
 
-    def _checked(self, place: TopicPartition, at: int, bounds: Bounds) -> int:
-        """Where to read on. Raises CoordError: records are gone, and the query is strict."""
+    def _checked(self, place: TopicPartition, at: int, bounds: Bounds) -> int | None:
+        """Where to read on; None: the topic is another one, and is begun anew.
+
+        Raises CoordError: records are gone, and the query is strict.
+        """
         if bounds.start <= at <= bounds.end:
             return at
+        if self._ids.made_anew({place.topic}):
+            return None
         where = f"{place.topic}-{place.partition}: {at}, the log has {bounds.start} to {bounds.end}"
         if self._options.is_strict:
             hint = "Commit where the group is to go on, or set failOnDataLoss to false."
@@ -377,37 +395,6 @@ class SourceMember:
         if self._failure is not None:
             raise self._failure
 
-    # ---- commits; the lock is held --------------------------------------------------------------
-
-    def _rows(
-        self, offsets: Mapping[TopicPartition, int], metadata: str
-    ) -> dict[TopicPartition, api.CommittedOffset]:
-        rows = [
-            api.CommittedOffset(*place, at, metadata=metadata)
-            for place, at in sorted(offsets.items())
-        ]
-        return {
-            TopicPartition(row.topic, row.partition): row
-            for row in under_ids(rows, self._ids.begun)
-        }
-
-    def _commit(self) -> None:
-        """One commit at a time: what comes meanwhile goes with the next, the newest offsets."""
-        if self._committing is not None:
-            future, before = self._committing
-            if not future.done():
-                return
-            self._committing = None
-            answer = future.result()
-            if answer.error is not None or answer.failed:
-                _log.warning("not committed", error=str(answer.error or answer.failed))
-                again = {TopicPartition(row.topic, row.partition): row for row in before}
-                self._uncommitted = again | self._uncommitted
-        rows = [row for place, row in self._uncommitted.items() if place in self._owned]
-        if rows and self._member.may_work():
-            self._uncommitted.clear()
-            self._committing = self._member.commit_async(rows), rows
-
     # ---- the member's thread --------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -417,15 +404,20 @@ class SourceMember:
         except Exception as problem:  # noqa: BLE001  # `plan` raises it
             self._failure = problem
         finally:
-            self._stopping.set()
+            self._is_stopping = True
+            ends_process = self._ends_process or os.getppid() != self._parent
+            if ends_process:  # also where brokers do not answer
+                ending = threading.Timer(_LEAVE_S + 1, os._exit, (0,))
+                ending.daemon = True
+                ending.start()
             with contextlib.suppress(Exception):
                 self._member.close(_LEAVE_S)
             self._has_left.set()
-            if self._ends_process or os.getppid() != self._parent:
+            if ends_process or self._ends_process:
                 os._exit(0)
 
     def _is_over(self) -> bool:
-        return self._stopping.is_set() or os.getppid() != self._parent
+        return self._is_stopping or os.getppid() != self._parent
 
     def _assigned(self, partitions: Partitions) -> None:
         with self._changed:
@@ -439,7 +431,8 @@ class SourceMember:
         some = tuple(partitions)
         if some:
             ids = self._ids.ask_later({each.topic for each in some})
-            self._starts.append(Start(some, self._member.committed_async(some), ids))
+            fences = {each: self._owned[each] for each in some if each in self._owned}
+            self._starts.append((Start(some, self._member.committed_async(some), ids), fences))
 
     def _revoked(self, partitions: Partitions) -> None:
         """Wait for the batch that reads one of these; its commit goes with the release."""
@@ -447,8 +440,7 @@ class SourceMember:
             self._leaving.update(partitions)
             while self._reads(partitions) and not self._is_over() and self._member.may_work():
                 self._changed.wait(_POLL_S)
-            gone = set(partitions)
-            rows = [row for place, row in self._uncommitted.items() if place in gone]
+            rows = self._commits.take(partitions)
             self._drop(partitions)
         if rows:
             self._member.commit_async(rows)
@@ -461,10 +453,10 @@ class SourceMember:
     def _lost(self, partitions: Partitions) -> None:
         with self._changed:
             self._drop(partitions)
+            self._was_assigned = False
 
     def _drop(self, partitions: Partitions) -> None:
         for place in partitions:
             self._owned.pop(place, None)
             self._positions.pop(place, None)
-            self._uncommitted.pop(place, None)
             self._leaving.discard(place)

@@ -7,7 +7,7 @@ Keeps INV-148.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
 
@@ -41,6 +41,8 @@ class Offset:
     #: The number of the batch; 0: nothing was read.
     n: int
     read: Mapping[TopicPartition, PlannedRange]
+    #: Topic to the id of the topic that was read, where it is known.
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def first(cls, group: str) -> Self:
@@ -61,13 +63,26 @@ class Offset:
             for topic, rows in text["read"].items()
             for number, each in rows.items()
         }
-        return cls(group, text["query"], text["n"], read)
+        return cls(group, text["query"], text["n"], read, text["ids"])
 
     def json(self) -> dict[str, Any]:
         read: dict[str, dict[str, list[int]]] = {}
         for place, each in sorted(self.read.items()):
             read.setdefault(place.topic, {})[str(place.partition)] = list(each)
-        return {"v": VERSION, "group": self.group, "query": self.query, "n": self.n, "read": read}
+        return {
+            "v": VERSION,
+            "group": self.group,
+            "query": self.query,
+            "n": self.n,
+            "read": read,
+            "ids": dict(self.ids),
+        }
+
+    def range_of(self, place: TopicPartition, topic_id: str) -> PlannedRange | None:
+        """What this batch read of a partition, unless it was of another topic of the same name."""
+        before = self.ids.get(place.topic, "")
+        is_other = bool(before and topic_id and before != topic_id)
+        return None if is_other else self.read.get(place)
 
     @property
     def metadata(self) -> str:

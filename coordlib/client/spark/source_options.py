@@ -38,6 +38,20 @@ _NO_MEANING: Final = {
     "maxRecordsPerPartition": "Use maxOffsetsPerTrigger.",
     "groupIdPrefix": "The group has a name: group.id.",
 }
+#: Java's keys of which the source has its own way: what to use.
+_NOT_OF_KAFKA: Final = {
+    "auto.offset.reset": "Use startingOffsets.",
+    "enable.auto.commit": "The source commits when a batch is through.",
+    "session.timeout.ms": "Leave out the prefix kafka.",
+    "heartbeat.interval.ms": "Leave out the prefix kafka.",
+    "max.poll.interval.ms": "Leave out the prefix kafka.",
+    "group.instance.id": "Members of a server-assigned group have no instance id.",
+    "partition.assignment.strategy": "Use group.remote.assignor.",
+    "group.protocol": "The group is assigned by the coordinator.",
+    "key.deserializer": "Keys and values are bytes. Use Spark's functions.",
+    "value.deserializer": "Keys and values are bytes. Use Spark's functions.",
+    "interceptor.classes": "There are no interceptors.",
+}
 _DELAY_DEFAULT_MS: Final = 15 * 60_000
 #: Milliseconds of the units of `maxTriggerDelay`, as Spark writes them.
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
@@ -75,8 +89,12 @@ def parse(given: Mapping[str, str]) -> SourceOptions:
         SetupError: an option is unknown or has no meaning here, or its value is wrong.
     """
     options = _Options(given)
-    names = (options.take("group.id"), options.take("kafka.group.id"))
-    if not (group := names[0] or names[1]):
+    names = {options.take("group.id"), options.take("kafka.group.id")} - {None, ""}
+    if len(names) > 1:
+        raise SetupError(
+            "group.id and kafka.group.id name two groups.", " and ".join(sorted(map(str, names)))
+        )
+    if not (group := next(iter(names), None)):
         raise SetupError("A query needs the name of its group.", "group.id", "Set group.id.")
     config = _config(options)
     topics, pattern = _subscription(options)
@@ -157,6 +175,8 @@ def _subscription(options: _Options) -> tuple[tuple[str, ...], str | None]:
         what = "A query needs one of subscribe and subscribePattern."
         raise SetupError(what, "both" if topics else "neither")
     if topics is None:
+        if not pattern:
+            raise SetupError("subscribePattern matches nothing.", repr(pattern))
         return (), pattern
     names = [each.strip() for each in topics.split(",")]
     if any(each.startswith("^") for each in names):
@@ -191,6 +211,9 @@ def _config(options: _Options) -> Any:
     kafka = options.take_all(_KAFKA)
     coordinator = options.take_all("coord.")
     java = {key.removeprefix(_KAFKA): value for key, value in kafka.items()}
+    for key, hint in _NOT_OF_KAFKA.items():
+        if key in java:
+            raise SetupError(f"kafka.{key} has no meaning here.", f"kafka.{key}", hint)
     if not (servers := java.pop(SERVERS, "")):
         hint = 'For example .option("kafka.bootstrap.servers", "localhost:9092").'
         raise SetupError("The options name no brokers.", f"kafka.{SERVERS}", hint)
@@ -206,4 +229,8 @@ def _check(config: Mapping[str, Any]) -> None:
     try:
         Consumer({**config, "group.id": "-", "log_level": 0}).close()
     except KafkaException as problem:
-        raise wrong_option(problem) or problem from problem
+        wrong = wrong_option(problem)
+        if wrong is None:
+            raise
+        hint = "Options kafka.* have Java's names; those of librdkafka alone are taken, too."
+        raise SetupError(wrong.what, wrong.where, hint) from problem

@@ -30,6 +30,7 @@ from coordlib.client.kit.events import TopicPartition
 from coordlib.client.spark.source_offsets import PlannedRange
 from coordlib.client.spark.source_options import SourceOptions
 from coordlib.errors import CannotReach
+from coordlib.kafka.clients import reason_of
 
 _log = structlog.get_logger()
 ROWS_MAX: Final = 10_000
@@ -37,7 +38,9 @@ BYTES_MAX: Final = 8 << 20
 #: A task that yields nothing for this long yields what it has.
 YIELD_S: Final = 1.0
 IDLE_S: Final = 60.0
-_SILENCE_S: Final = 120.0
+#: Seconds without a record after which a task fails.
+SILENCE_S: Final = 120.0
+_ASK_S: Final = 10.0
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
 
@@ -146,19 +149,21 @@ class _Reading:
         self._consumer, self._options = consumer, options
         self._left = dict(task.ranges)
         self._rows = _Rows(options)
+        #: The newest, to be named where nothing comes.
+        self._error: KafkaError | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         rows = self._rows
-        heard_s = yielded_s = time.monotonic()
+        read_s = yielded_s = time.monotonic()
         while self._left:
             messages = self._consumer.consume(ROWS_MAX - len(rows), 0.1)
-            if messages:
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > _SILENCE_S:
+            if not messages and time.monotonic() - read_s > SILENCE_S:
                 names = ", ".join(f"{each.topic}-{each.partition}" for each in sorted(self._left))
-                raise CannotReach("The brokers send no records.", names, "Look whether they run.")
+                reason = "" if self._error is None else f": {reason_of(self._error)}"
+                raise CannotReach(f"The brokers send no records{reason}", names, "Do they run?")
             for message in messages:
-                self._take(message)
+                if self._take(message):
+                    read_s = time.monotonic()
                 if rows.size >= BYTES_MAX:
                     yield rows.take()
             if len(rows) >= ROWS_MAX or (len(rows) and time.monotonic() - yielded_s > YIELD_S):
@@ -167,48 +172,61 @@ class _Reading:
         if len(rows):
             yield rows.take()
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message) -> bool:
+        """Whether it is a record, or says how far a log goes."""
         place = TopicPartition(str(message.topic()), int(message.partition() or 0))
-        if (wanted := self._left.get(place)) is None:
-            return  # fetched beyond the range's end
         error, offset = message.error(), int(message.offset() or 0)
+        is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+        if error is not None and not is_end:
+            self._error = error
+        if (wanted := self._left.get(place)) is None:
+            return False  # fetched beyond the range's end, or of no partition
         if error is None:
             if offset < wanted.end:
                 self._rows.add(message, wanted.fence)
             is_read = offset + 1 >= wanted.end
-        elif error.code() == KafkaError._PARTITION_EOF:
+        elif is_end:
             is_read = offset >= wanted.end
         else:
-            is_read = self._is_gone(error, place)
+            is_read = self._is_gone(error, place, wanted)
         if is_read:
             # A range ends at a position: what lies before it may be a marker, or compacted away.
             del self._left[place]
             self._consumer.incremental_unassign([KafkaPartition(*place)])
+        return error is None or is_read
 
-    def _is_gone(self, error: KafkaError, place: TopicPartition) -> bool:
-        """Whether the range's records are gone for ever. Raises KafkaException."""
-        if error.code() in _GONE and not self._options.is_strict:
-            _log.warning(
-                "records are gone before they were read", where=f"{place.topic}-{place.partition}"
-            )
-            return True
-        if error.code() in _GONE or not (error.retriable() or error.code() in _TRANSIENT):
+    def _is_gone(self, error: KafkaError, place: TopicPartition, wanted: PlannedRange) -> bool:
+        """Whether all of the range's records are gone for ever; what is left of them is read on.
+
+        Raises KafkaException.
+        """
+        if error.code() not in _GONE:
+            if error.retriable() or error.code() in _TRANSIENT:
+                return False
             raise KafkaException(error)
+        if self._options.is_strict:
+            raise KafkaException(error)
+        where = f"{place.topic}-{place.partition}"
+        start = wanted.end if error.code() in _NO_TOPIC else self._start_of(place)
+        _log.warning("records are gone before they were read", where=where, log_start=start)
+        if start >= wanted.end:
+            return True
+        self._consumer.incremental_unassign([KafkaPartition(*place)])
+        self._consumer.incremental_assign([KafkaPartition(*place, start)])
         return False
+
+    def _start_of(self, place: TopicPartition) -> int:
+        low, _ = self._consumer.get_watermark_offsets(KafkaPartition(*place), timeout=_ASK_S)
+        return int(low)
 
 
 _TRANSIENT: Final = frozenset(
     {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
 )
-_GONE: Final = frozenset(
-    {
-        KafkaError._AUTO_OFFSET_RESET,
-        KafkaError.OFFSET_OUT_OF_RANGE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
-    }
+_NO_TOPIC: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC}
 )
+_GONE: Final = _NO_TOPIC | {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 
 
 class _Rows:

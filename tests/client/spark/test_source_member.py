@@ -45,13 +45,6 @@ class SourceWorld:
             raise TimeoutError("no answer")
         return {each: self.bounds.get(each.partition) for each in places}
 
-    def list_topics(self, timeout: float) -> Any:
-        """What `Admin` has."""
-        del timeout
-        partitions = dict.fromkeys(self.bounds)
-        topic = type("Topic", (), {"partitions": partitions})
-        return type("Topics", (), {"topics": {"t": topic, "other": topic}})
-
     def query(self, transport: FakeTransport | None = None, **more: Any) -> SourceMember:
         options = parse(
             {
@@ -62,7 +55,7 @@ class SourceWorld:
             }
         )
         options = replace(options, timing=TIMING, **more)
-        query = SourceMember(options, transport or self.log.transport(), self)  # type: ignore[arg-type]
+        query = SourceMember(options, transport or self.log.transport(), object())  # type: ignore[arg-type]
         self.queries.append(query)
         query.start()
         return query
@@ -278,6 +271,104 @@ def test_records_that_are_gone_fail_a_strict_query_alone(
         assert ranges(world.plan(query, last)) == {0: (15, 20)}
 
 
+@pytest.mark.parametrize("otherwise", ["earliest", "latest"])
+def test_a_query_that_was_away_for_longer_than_offsets_are_kept_goes_on(
+    world: SourceWorld, otherwise: str
+) -> None:
+    """Its checkpoint has where it ended; of a partition that its last batch did not read, it begins
+    at the start: at the end it would miss records."""
+    query = world.query()
+    last = world.plan(query, FIRST)
+    world.idle(query, last)
+    world.bounds[0] = Bounds(0, 11)
+    last = world.plan(query, last)
+    world.idle(query, last)
+    stop(world, query)
+    request = api.DeleteGroup(v=1, id="ops", client="ops", group="g")
+    world.log.append(0, request)
+    world.log.pump()
+    world.bounds = {0: Bounds(0, 12), 1: Bounds(0, 12)}
+
+    assert ranges(world.plan(world.query(otherwise=otherwise), last)) in (
+        {0: (11, 12), 1: (0, 12)},
+        {0: (11, 12)},
+    )
+
+
+def test_a_new_query_begins_at_the_end_by_default(world: SourceWorld) -> None:
+    query = world.query(otherwise="latest")
+    world.until(lambda: query.plan(FIRST, None) is FIRST and len(query._positions) == 2)
+    world.bounds[1] = Bounds(0, 12)
+
+    assert ranges(world.plan(query, FIRST)) == {1: (10, 12)}
+
+
+def test_a_topic_that_is_made_anew_under_a_query_begins_at_its_start(world: SourceWorld) -> None:
+    """It is longer than the old one by now: no offset tells them apart, only the id."""
+    query = world.query(otherwise="latest")
+    world.until(lambda: query.plan(FIRST, None) is FIRST and len(query._positions) == 2)
+    world.bounds = {0: Bounds(0, 12), 1: Bounds(0, 12)}
+    last = world.plan(query, FIRST)
+    world.log.make_anew("t")
+    world.log.tell_topics()
+    world.bounds = {0: Bounds(0, 20), 1: Bounds(0, 20)}
+    begun: list[Offset] = [last]
+
+    def begins_anew() -> bool:
+        # What was planned before the id was known may be of either topic.
+        begun.append(query.plan(begun[-1], None))
+        world.log.advance(2_000)
+        return (each := begun[-1].read.get(t(0)[0])) is not None and each.begin == 0
+
+    world.until(begins_anew)
+
+    assert ranges(begun[-1]) == {0: (0, 20), 1: (0, 20)}
+
+
+def test_a_grant_that_is_over_says_nothing_of_the_next(world: SourceWorld) -> None:
+    """A partition went away and came back before the first answer was looked at; others have
+    committed meanwhile."""
+    query = world.query()
+    world.until(lambda: len(query._starts) == 1 and query._starts[0][0].answer.done())
+    old = query._starts[0]
+    fences = {place: fence - 1 for place, fence in old[1].items()}
+    query._starts[0] = (old[0], fences)
+
+    query._begin(FIRST)
+    assert query._positions == {}
+
+
+def test_a_row_that_is_refused_for_good_is_not_sent_for_ever(world: SourceWorld) -> None:
+    query = world.query()
+    last = world.plan(query, FIRST)
+    world.log.make_anew("t")  # commits are of a topic that is no more
+    world.log.tell_topics()
+    world.bounds = {0: Bounds(0, 0), 1: Bounds(0, 0)}
+    world.idle(query, last, 40)
+    before = len(world.commits())
+    world.idle(query, last, 40)
+
+    assert len(world.commits()) == before
+    assert query._commits.are_settled
+
+
+def test_commits_do_not_wait_for_each_other(world: SourceWorld) -> None:
+    """The job is away: the log keeps them, in order."""
+    query = world.query()
+    last = world.plan(query, FIRST)
+    world.idle(query, last)
+    world.log.job_is_up = False
+    for end in (11, 12, 13):
+        world.bounds[0] = Bounds(0, end)
+        last = query.plan(last, None)
+        assert last.read
+    query.plan(last, None)
+    world.log.job_is_up = True
+    world.until(lambda: query.plan(last, None) is last and query._commits.are_settled)
+
+    assert [row[:2] for row in world.commits()[-3:]] == [(0, 11), (0, 12), (0, 13)]
+
+
 def test_a_topic_that_was_made_anew_begins_at_its_start(world: SourceWorld) -> None:
     query = world.query()
     last = world.plan(query, FIRST)
@@ -337,8 +428,8 @@ def available_now(
     def run() -> None:
         try:
             query.read_only_until_now()
-            meanwhile()
             batches.append(query.plan(FIRST, 6))
+            meanwhile()
             while len(batches) < 2 or batches[-1] is not batches[-2]:
                 batches.append(query.plan(batches[-1], 6))
         except Exception as problem:  # noqa: BLE001  # raised below
@@ -369,6 +460,21 @@ def test_available_now_does_not_read_what_comes_later(world: SourceWorld) -> Non
     batches = available_now(world, world.query(), more_comes)
 
     assert sum(each.size for batch in batches for each in batch.read.values()) == 20
+
+
+def test_available_now_does_not_end_while_the_member_may_not_work(world: SourceWorld) -> None:
+    """Its session is over in the middle: it reads on when it is back."""
+    transport = world.log.transport()
+    query = world.query(transport)
+
+    def cut() -> None:
+        transport.is_cut = True
+        threading.Timer(1.0, lambda: setattr(transport, "is_cut", False)).start()
+
+    batches = available_now(world, query, cut)
+
+    assert sum(each.size for batch in batches for each in batch.read.values()) >= 20
+    assert {row[:2] for row in world.commits()} >= {(0, 10), (1, 10)}
 
 
 def test_available_now_says_who_does_not_answer(world: SourceWorld) -> None:

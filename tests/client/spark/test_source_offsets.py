@@ -11,7 +11,9 @@ from coordlib.client.spark.source_offsets import Offset, PlannedRange, share
 from coordlib.errors import CoordError
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-READ = Offset("billing", "q", 7, {T1: PlannedRange(3, 9, 40), T0: PlannedRange(0, 2, 41)})
+READ = Offset(
+    "billing", "q", 7, {T1: PlannedRange(3, 9, 40), T0: PlannedRange(0, 2, 41)}, {"t": "id-1"}
+)
 
 
 def test_an_offset_is_read_as_it_was_written() -> None:
@@ -46,6 +48,11 @@ def test_only_an_older_commit_of_this_query_is_one_before_a_batch(
     metadata: str, is_before: bool
 ) -> None:
     assert READ.was_committed_before(metadata) is is_before
+
+
+def test_what_was_read_of_another_topic_of_the_same_name_does_not_count() -> None:
+    assert READ.range_of(T0, "id-1") == READ.range_of(T0, "") == PlannedRange(0, 2, 41)
+    assert READ.range_of(T0, "id-2") is None
 
 
 @given(

@@ -32,6 +32,11 @@ def test_names_are_compared_without_case_and_defaults_are_sparks() -> None:
         ({"subscribePattern": "o.*"}, "one of subscribe and subscribePattern"),
         ({"subscribe": ""}, "No topic can have this name"),
         ({"subscribe": "^orders"}, "subscribe takes names"),
+        ({"kafka.group.id": "orders"}, "name two groups"),
+        ({"kafka.auto.offset.reset": "earliest"}, "kafka.auto.offset.reset has no meaning"),
+        ({"kafka.enable.auto.commit": "true"}, "kafka.enable.auto.commit has no meaning"),
+        ({"kafka.session.timeout.ms": "9000"}, "kafka.session.timeout.ms has no meaning"),
+        ({"kafka.key.deserializer": "x"}, "kafka.key.deserializer has no meaning"),
         ({"assign": '{"orders": [0]}'}, "assign has no meaning"),
         ({"startingtimestamp": "1"}, "startingTimestamp has no meaning"),
         ({"endingOffsets": "latest"}, "endingOffsets has no meaning"),
@@ -53,6 +58,13 @@ def test_names_are_compared_without_case_and_defaults_are_sparks() -> None:
 def test_what_a_group_cannot_use_is_refused_by_name(more: dict[str, str], reason: str) -> None:
     with pytest.raises(SetupError, match=reason):
         parse(GIVEN | more)
+
+
+def test_an_empty_pattern_matches_nothing() -> None:
+    given = {key: value for key, value in GIVEN.items() if key != "subscribe"}
+
+    with pytest.raises(SetupError, match="matches nothing"):
+        parse(given | {"subscribePattern": ""})
 
 
 def test_a_query_needs_a_subscription() -> None:
