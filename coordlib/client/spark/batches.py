@@ -268,7 +268,7 @@ class GroupLoop:
         batch.end(CoordError("A later batch was asked for.", batch.where, _IN_ORDER))
         if not self._has_warned:
             self._has_warned = True
-            what = "a batch was not committed before the next one: the next commit covers it"
+            what = "a batch was not committed before the next; later commits cover what both read"
             _log.warning(what, where=batch.where)
 
     def _hand_out(self, planned: _Plan) -> Batch | None:
