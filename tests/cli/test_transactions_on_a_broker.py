@@ -13,6 +13,7 @@ from coordlib.core.wire.offsets import TRANSACTIONAL_ID
 from coordlib.exit_codes import OK, UNHEALTHY
 from tests.cli.kit import Cli
 from tests.cli.test_groups import SHARDS, Engine
+from tests.kit.logs import delete_records
 from tests.tools import producers as p
 from tests.tools.driving import pending_commit
 
@@ -151,7 +152,7 @@ def test_offsets_whose_record_is_gone_are_found(engine: Engine, cli: Cli) -> Non
     producer.produce(place.topic, b"{}", GROUP.encode(), place.partition)
     producer.flush()
     admin = AdminClient({"bootstrap.servers": engine.servers})
-    admin.delete_records([place])[place].result(60)
+    delete_records(admin, place)
 
     (one,) = hanging(cli)
     assert one["what"] == f"group {GROUP}, key r0-0"

@@ -78,6 +78,7 @@ PUBLIC: set[Any] = {
 OTHERS = {
     KafkaTransport: "Its own base enters it, `FailingTransport`.",
     SparkGroupReader: "A Spark driver cannot be forked.",
+    public.AsyncConsumer: "Its calls are those of a CoordinatedConsumer, which refuses.",
 }
 
 

@@ -16,6 +16,7 @@ from coordlib.history.plan import Backlog
 from coordlib.history.sql import query_tables
 from coordlib.history.tables import EVENTS, LAG, SNAPSHOTS, path_of
 from tests.history.rows import INCARNATION, KAFKA_SCHEMA, SOURCE, START_MS, Log, a_life_of_a_group
+from tests.kit.logs import delete_records
 from tests.kit.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -519,7 +520,7 @@ class Topics:
 
         place = TopicPartition(f"{self.prefix}.{topic}", partition, offset)
         admin = AdminClient(self.client)
-        admin.delete_records([place])[place].result(60)
+        delete_records(admin, place)
 
     def make_anew(self, topic: str) -> None:
         """Delete it and create it again; its records are those of a new topic."""

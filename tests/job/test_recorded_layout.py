@@ -108,7 +108,7 @@ def test_a_topic_that_was_made_anew_is_refused_by_name() -> None:
     problem = refused(NOW, anew)
 
     assert "p.groups" in problem.what
-    assert "anew" in problem.what
+    assert "created again" in problem.what
     assert "p.requests" not in problem.what
     assert "delete all topics" in problem.hint
 

@@ -30,6 +30,7 @@ from coordlib.kafka import reading, topics
 from coordlib.kafka.layout import LAYOUT_KEY
 from coordlib.kafka.plans import read_plans
 from coordlib.local.broker import Broker
+from tests.kit.logs import delete_records
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -271,7 +272,7 @@ def test_a_rebuild_from_a_topic_of_which_records_were_deleted(start, made, admin
         producer.flush(60)
     alter(admin, topic, "cleanup.policy", "compact,delete")
     cut = TopicPartition(topic, 1, 2)
-    admin.delete_records([cut])[cut].result(60)
+    delete_records(admin, cut)
     alter(admin, topic, "cleanup.policy", "compact")
 
     start(made)
@@ -343,7 +344,7 @@ def remove_unread(
     with closing(Consumer({**client, "group.id": "t"})) as consumer:
         end = consumer.get_watermark_offsets(TopicPartition(topic, partition))[1]
     cut = TopicPartition(topic, partition, end - left)
-    admin.delete_records([cut])[cut].result(60)
+    delete_records(admin, cut)
     return end - left
 
 

@@ -72,7 +72,7 @@ def test_auto_commit_hands_over_what_is_processed(
     producer = Producer(servers)
     for number in range(40):
         producer.produce(topic, str(number), partition=number % 2)
-    close(producer)
+    assert producer.flush(30) == 0
     kind = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
     config = {**servers, **kind, "auto.commit.interval.ms": 500}
     read: Counter[str] = Counter()

@@ -21,6 +21,7 @@ from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.logs import Bounds, Place
 from coordlib.local.stack import Stack
+from tests.kit.logs import delete_records
 from tests.kit.waiting import wait_until
 from tests.stack.crew import Crew
 from tests.stack.flow import Flow
@@ -203,7 +204,7 @@ def test_a_reader_whose_logs_are_cut_and_deleted_reads_what_is_left(
         until_written("kept 0", "doomed 0", "doomed 1")
     comes(kept, "kept 1, deleted by retention", "kept 2")
     cut = KafkaTopicPartition(kept, 0, 2)
-    admin.delete_records([cut])[cut].result(30)
+    delete_records(admin, cut)
 
     with reader() as second:
         until_written("kept 2")

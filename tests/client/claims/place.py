@@ -14,6 +14,7 @@ from coordlib.core.claims.snapshots import pages_of
 from coordlib.core.claims.world import World
 from coordlib.kafka.cluster import create_topic
 from coordlib.kafka.coordination import create_coordination
+from tests.kit.logs import delete_records
 
 COMPACT = {"cleanup.policy": "compact"}
 
@@ -58,7 +59,7 @@ class Place:
         """Delete the records of a coordination partition before an offset, as retention does."""
         place = TopicPartition(self.coordination, partition, before)
         admin = AdminClient(self.options)
-        admin.delete_records([place])[place].result(60)
+        delete_records(admin, place)
 
     def make_anew(self) -> None:
         """Delete the coordination topic, and create it again."""

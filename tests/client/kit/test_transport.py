@@ -20,6 +20,7 @@ from coordlib.core.wire.envelope import WIRE_VERSION
 from coordlib.core.wire.stored import Layout
 from coordlib.errors import CannotReach, SetupError
 from coordlib.kafka.layout import find_place
+from tests.kit.logs import delete_records
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker
@@ -222,7 +223,7 @@ def test_a_reader_begins_anew_where_its_responses_were_removed(scene: Scene) -> 
     scene.job.commit_transaction(60)
     end = TopicPartition(place.topic, 1, OFFSET_END)
     admin = AdminClient(dict(scene.config))
-    admin.delete_records([end])[end].result(60)
+    delete_records(admin, end)
     reader = ResponseReader(scene.config, "c", place)
     reader.start(60)
     reader._consumer.assign([TopicPartition(place.topic, 1, 0)])  # it has not read the first one

@@ -467,7 +467,7 @@ def test_who_is_given_its_partitions_waits_for_the_fenced_batch(world: LoopWorld
     def work() -> None:
         waits.append(world.log.now_ms)
         if len(waits) == 5:
-            with pytest.raises(CoordError, match="made anew"):
+            with pytest.raises(CoordError, match="created again"):
                 batch.commit()
 
     world.while_waiting = work

@@ -23,6 +23,7 @@ from coordlib.kafka.bounds import log_bounds
 from coordlib.kafka.clients import open_admin
 from coordlib.kafka.logs import Bounds, Place
 from coordlib.kafka.reading import newest_by_key
+from tests.kit.logs import delete_records
 
 if TYPE_CHECKING:
     from coordlib.local.broker import Broker
@@ -375,7 +376,7 @@ def test_lost_truncated_and_deleted_logs(engine: Engine) -> None:
     engine.commit({0: 4})
     engine.watch()
     cut = TopicPartition(engine.data, 0, 7)
-    engine.admin.delete_records([cut])[cut].result(60)
+    delete_records(engine.admin, cut)
     _wait(lambda: (line := engine.newest_sample().get(0)) is not None and line.lost == 3)
     assert engine.newest_sample()[0].lag == 3
 
