@@ -80,7 +80,7 @@ test-stack: setup  ## the others, on a broker, a job and a Spark of their own
 	$(PYTEST) -m "(stack or fault) and not chaos" $(STACK)
 
 .PHONY: chaos
-chaos: setup  ## break real stacks in every way that is known, and what else takes minutes: about an hour; a cut run goes on
+chaos: setup  ## break real stacks in every way that is known, and what else takes minutes: hours; a cut run goes on
 	@$(BIN)/python -m pip install --quiet -c $(LOCK) -e '.[chaos]' || \
 	  echo "Without libfaketime no broker's clock can be set: that scenario is skipped" >&2
 	$(PYTEST) -m "chaos or fault" --timeout=1200 --durations=0 --durations-min=1 --results build/chaos.txt
