@@ -215,8 +215,10 @@ class CoordinatedConsumer(ClusterQueries, Closing):
     def has(self, count: int) -> bool:
         """Whether so many messages may be returned now. Prepares them; runs no callbacks."""
         member = self.member
-        is_due = member.has_calls or member.callbacks.unfinished is not None
-        return not is_due and self._turn(count, None, True) is not None
+        if member.has_calls or member.callbacks.unfinished is not None:
+            return False
+        member.note_poll()  # a callback may be due by it
+        return not member.has_calls and self._turn(count, None, True) is not None
 
     @property
     def has_news(self) -> bool:

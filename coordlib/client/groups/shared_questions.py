@@ -64,7 +64,10 @@ class SharedTransport:
                     self._threads -= 1
                     return
                 self._own.number, work = self._works.popleft()
-            work()
+            try:
+                work()
+            except Exception:  # the thread goes on with those behind it
+                _log.exception("A question failed")
 
     def in_background(self, handler: Any, work: Callable[[], None]) -> None:
         """As the transport's."""

@@ -69,7 +69,7 @@ class Lane:
     def __init__(self, shared: "SharedReader", data: Any) -> None:
         self._shared, self.data = shared, data
         self.parts: dict[TopicPartition, _Part] = {}
-        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._commands: SimpleQueue[tuple[_Part, Callable[[], None]]] = SimpleQueue()
         #: What librdkafka has of these; of the reading thread.
         self._assigned: set[TopicPartition] = set()
         self._stopped: set[TopicPartition] = set()
@@ -78,25 +78,29 @@ class Lane:
 
     # ---- commands: from any thread, under the lock of `shared` ----------------------------------
 
+    def part_of(self, owner: "Channel | None", place: TopicPartition) -> _Part | None:
+        """This partition, if it is this owner's."""
+        part = self.parts.get(place)
+        return part if part is not None and part.owner() is owner else None
+
     def move(self, owner: "Channel", to: KafkaTopicPartition, is_seek: bool = False) -> None:
         """Read it from this offset on, for this owner."""
         (place,) = of.ours([to])
-        part = self.parts.get(place)
-        if part is None or part.owner() is not owner:
+        part = self.part_of(owner, place)
+        if part is None:
             part = self.parts[place] = _Part(weakref.ref(owner))
         part.moves += 1
-        self._commands.put(lambda: self._move(place, part, to, is_seek))
+        self._commands.put((part, lambda: self._move(place, part, to, is_seek)))
 
     def stop(self, owner: "Channel | None", place: TopicPartition) -> None:
         """Read it no more, if it is this owner's."""
-        part = self.parts.get(place)
-        if part is not None and part.owner() is owner:
+        if (part := self.part_of(owner, place)) is not None:
             del self.parts[place]
-            self._commands.put(lambda: self._stop(place))
+            self._commands.put((part, lambda: self._stop(place)))
 
-    def settle(self, place: TopicPartition) -> None:
+    def settle(self, place: TopicPartition, part: _Part) -> None:
         """Pause or resume it, as its marks are by then."""
-        self._commands.put(lambda: self._settle(place))
+        self._commands.put((part, lambda: self._settle(place)))
 
     def close(self) -> None:
         """End the thread, which closes the consumer."""
@@ -113,7 +117,7 @@ class Lane:
                     self._hand_out([first, *self.data.consume(BATCH, timeout=0)])
         except Exception as problem:  # noqa: BLE001  # every owner's poll raises it
             _log.exception("The shared reader failed")
-            for owner in self._shared.channels():
+            for owner in self._shared.ended(self):
                 owner.fail(problem)
         finally:
             self.data.close()
@@ -121,10 +125,15 @@ class Lane:
     def _carry_out(self) -> None:
         while True:
             try:
-                command = self._commands.get_nowait()
+                part, command = self._commands.get_nowait()
             except Empty:
                 return
-            command()
+            try:
+                command()
+            except Exception as problem:  # noqa: BLE001  # its owner's poll raises it
+                _log.warning("A command of the shared reader failed: %s", problem)
+                if (owner := part.owner()) is not None:
+                    owner.fail(problem)
 
     def _move(
         self, place: TopicPartition, part: _Part, to: KafkaTopicPartition, is_seek: bool
@@ -135,22 +144,21 @@ class Lane:
             else:
                 if place in self._assigned:
                     self.data.incremental_unassign([to])
-                self._assigned.add(place)
+                    self._assigned.discard(place)
                 self.data.incremental_assign([to])
-        except Exception as problem:  # noqa: BLE001  # its owner's poll raises it
-            if (owner := part.owner()) is not None:
-                owner.fail(problem)
-        with self._shared.lock:
-            part.moves -= 1
+                self._assigned.add(place)
+        finally:
+            with self._shared.lock:
+                part.moves -= 1
         self._settle(place)
 
     def _stop(self, place: TopicPartition) -> None:
         if place in self._assigned and place not in self.parts:
-            self._assigned.discard(place)
             if place in self._stopped:  # librdkafka keeps it so, also for the next assignment
-                self._stopped.discard(place)
                 self.data.resume(of.kafka_of((place,)))
+                self._stopped.discard(place)
             self.data.incremental_unassign(of.kafka_of((place,)))
+            self._assigned.discard(place)
 
     def _settle(self, place: TopicPartition) -> None:
         part = self.parts.get(place)
@@ -158,11 +166,11 @@ class Lane:
             return
         is_stopped = part.is_paused or part.is_held
         if is_stopped and place not in self._stopped:
-            self._stopped.add(place)
             self.data.pause(of.kafka_of((place,)))
+            self._stopped.add(place)
         elif not is_stopped and place in self._stopped:
-            self._stopped.discard(place)
             self.data.resume(of.kafka_of((place,)))
+            self._stopped.discard(place)
 
     def _hand_out(self, messages: Sequence[Message]) -> None:
         woken: set[Channel] = set()
@@ -186,7 +194,7 @@ class Lane:
                 if owner.add(message) and not part.is_held:
                     part.is_held = True
                     owner.held.append((self, place))
-                    self.settle(place)
+                    self.settle(place, part)
         self._shared.touch(woken)
 
 
@@ -258,10 +266,9 @@ class Channel(ClusterQueries):
 
     def _release(self) -> None:
         for lane, place in self.held:
-            part = lane.parts.get(place)
-            if part is not None and part.owner() is self:
+            if (part := lane.part_of(self, place)) is not None:
                 part.is_held = False
-                lane.settle(place)
+                lane.settle(place, part)
         self.held.clear()
 
     def incremental_assign(self, partitions: Sequence[KafkaTopicPartition]) -> None:
@@ -285,7 +292,8 @@ class Channel(ClusterQueries):
     def seek(self, partition: KafkaTopicPartition) -> None:
         with self._shared.lock:
             (place,) = of.ours([partition])
-            if (lane := self._lanes.get(place)) is not None:
+            lane = self._lanes.get(place)
+            if lane is not None and lane.part_of(self, place) is not None:
                 lane.move(self, partition, is_seek=True)
             self._forget({place})
 
@@ -307,10 +315,9 @@ class Channel(ClusterQueries):
         with self._shared.lock:
             for place in of.ours(partitions):
                 lane = self._lanes.get(place)
-                part = None if lane is None else lane.parts.get(place)
-                if lane is not None and part is not None and part.owner() is self:
+                if lane is not None and (part := lane.part_of(self, place)) is not None:
                     part.is_paused = is_paused
-                    lane.settle(place)
+                    lane.settle(place, part)
 
     def close(self) -> None:
         self.unassign()
@@ -400,6 +407,13 @@ class SharedReader:
 
     def channels(self) -> list[Channel]:
         return list(self._channels)
+
+    def ended(self, lane: Lane) -> list[Channel]:
+        """A lane has failed: those that may use it. Later ones get another lane."""
+        with self.lock:
+            if lane in self._lanes:
+                self._lanes.remove(lane)
+            return self.channels()
 
     def first_lane(self) -> Lane:
         """For questions to the cluster, too."""

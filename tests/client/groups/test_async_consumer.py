@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from coordlib.client.groups.async_consumer import AsyncConsumer
+from coordlib.client.kit import events as sg
 from coordlib.client.kit.fence import MemberFenced
 from coordlib.errors import CannotReach, CoordError, SetupError
 from tests.client.groups.reader import Stage, run, until
@@ -555,5 +556,37 @@ def test_the_loop_is_never_blocked_by_a_question() -> None:
             assert not commit.done()
             go_on.set()
             assert await commit is not None
+
+    run(course())
+
+
+def test_what_a_noted_poll_makes_due_comes_before_messages() -> None:
+    """Messages are prepared meanwhile: not those of a partition that a callback is to take."""
+
+    async def course() -> None:
+        stage = Stage()
+        stage.write(0, b"x")
+        async with stage.running(), stage.consumer() as consumer:
+            await consumer.subscribe(["t"])
+            await consumer.poll()
+            used = consumer._consumer
+            assert used is not None
+            note, turns, turn = used.member.note_poll, list[int](), used._reading.turn
+
+            def noted() -> None:
+                note()
+                due = sg.Call(sg.Callback.ASSIGNED, ())
+                used.member.callbacks.due.append(due)
+
+            def turned(*given: Any) -> int:
+                turns.append(1)
+                return turn(*given)
+
+            used.member.note_poll = noted  # type: ignore[method-assign]
+            used._reading.turn = turned  # type: ignore[method-assign]
+            assert not used.has(1)
+            assert turns == []
+            used.member.note_poll = note  # type: ignore[method-assign]
+            used.member.callbacks.due.clear()
 
     run(course())

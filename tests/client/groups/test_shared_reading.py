@@ -301,3 +301,81 @@ def test_without_a_stand_in_the_reader_is_librdkafkas() -> None:
                 assert callable(getattr(data, name))
     finally:
         data.close()
+
+
+def test_a_seek_of_a_former_owner_leaves_the_partition_to_the_newer_one() -> None:
+    async def course() -> None:
+        readers = Readers()
+        former, owner = readers.channel(), readers.channel()
+        readers.stage.write(0, *[b"x"] * 3)
+        former.incremental_assign(begin(0))
+        await until(lambda: former._queue)
+        owner.incremental_assign(begin(0, at=1))
+        former.seek(TopicPartition("t", 0, 2))
+        assert former.poll() is None, "what it has of before the seek is dropped"
+        assert await read(owner, 2) == [(0, 1), (0, 2)]
+        readers.stage.write(0, b"x")
+        assert await read(owner, 1) == [(0, 3)]
+        assert former.poll() is None
+
+    run(course())
+
+
+def test_a_reader_that_failed_is_not_used_by_later_consumers() -> None:
+    async def course() -> None:
+        readers = Readers()
+        former = readers.channel()
+
+        def fail(timeout: float) -> None:
+            raise ValueError("broken")
+
+        readers.data.poll = fail  # type: ignore[method-assign, assignment]
+        with pytest.raises(ValueError, match="broken"):
+            await read(former, 1)
+        later = readers.channel()
+        readers.stage.write(0, b"x")
+        later.incremental_assign(begin(0))
+        assert await read(later, 1) == [(0, 0)]
+        assert len(readers.stage.opened) == 2
+        await until(lambda: readers.data.is_closed)
+
+    run(course())
+
+
+@pytest.mark.parametrize("command", ["incremental_assign", "pause"])
+def test_a_command_that_fails_is_an_error_of_its_owner_alone(command: str) -> None:
+    async def course() -> None:
+        readers = Readers()
+        unlucky, other = readers.channel(), readers.channel()
+        done = getattr(readers.data, command)
+
+        def fail_once(partitions: Any) -> None:
+            setattr(readers.data, command, done)
+            raise ValueError("refused")
+
+        setattr(readers.data, command, fail_once)
+        unlucky.incremental_assign(begin(0))
+        unlucky.pause(begin(0))
+        with pytest.raises(ValueError, match="refused"):
+            await read(unlucky, 1)
+        readers.stage.write(0, b"x")
+        readers.stage.write(1, b"x")
+        other.incremental_assign(begin(1))
+        assert await read(other, 1) == [(1, 0)]
+        unlucky.close()
+        other.incremental_assign(begin(0))  # what failed is not taken to be done
+        assert await read(other, 1) == [(0, 0)]
+
+    run(course())
+
+
+def test_a_question_that_raises_leaves_the_threads_to_the_others() -> None:
+    transport, done = SharedTransport(Counting()), threading.Event()  # type: ignore[arg-type]
+
+    def fail() -> None:
+        raise ValueError("broken")
+
+    for _ in range(10):
+        transport.in_thread(fail)
+    transport.in_thread(done.set)
+    done.wait()
