@@ -28,7 +28,13 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from coordlib.client.groups.consumer import CONSUME_MAX, CoordinatedConsumer
 from coordlib.client.groups.member import AssignedMember, ClassicMember
 from coordlib.client.groups.settings import Settings, read_settings
-from coordlib.client.groups.shared_reading import Channel, OpenData, SharedReader, shared_reader
+from coordlib.client.groups.shared_reading import (
+    Channel,
+    OpenData,
+    SharedReader,
+    in_loop,
+    shared_reader,
+)
 from coordlib.client.kit import events as sg
 from coordlib.client.kit import offsets as of
 from coordlib.client.kit.calls import Unfinished
@@ -44,8 +50,10 @@ WAIT_S: Final = 1.0
 
 FoundT = TypeVar("FoundT")
 OnPartitions = Callable[["AsyncConsumer", list[KafkaTopicPartition]], Awaitable[None] | None]
-#: The consumers of which a callback runs in this context.
-_inside: ContextVar[tuple["AsyncConsumer", ...]] = ContextVar("coordlib-callbacks", default=())
+#: The callbacks in which this context was made. A task that a callback has started may outlive it.
+_inside: ContextVar[tuple[tuple["AsyncConsumer", Unfinished], ...]] = ContextVar(
+    "coordlib-callbacks", default=()
+)
 
 
 class AsyncConsumer:
@@ -76,7 +84,7 @@ class AsyncConsumer:
         open_data: OpenData = open_reader,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._config = {"client.id": default_client_id(), **config}
+        self._config = in_loop({"client.id": default_client_id(), **config}, self._loop)
         settings = self._settings = read_settings(self._config)
         if settings.is_decided_here:
             what = f"AsyncConsumer does not offer {DECIDED_BY}=coordinator."
@@ -121,7 +129,7 @@ class AsyncConsumer:
         if asyncio.get_running_loop() is not self._loop:
             raise CoordError("The consumer is of another event loop.", f"group {self._group}")
         if self._is_closing and (self._consumer is None or self._consumer.member.has_ended):
-            raise CoordError("The consumer is closed.", f"group {self._group}")
+            raise self._closed()
         if self._consumer is not None:
             return self._consumer
         if self._opening is None:
@@ -132,10 +140,15 @@ class AsyncConsumer:
         finally:
             if self._opening is opening and opening.done():
                 self._opening = None
+        if self._is_closing:  # `close` closes the transport
+            raise self._closed()
         if self._consumer is None:
             self._owned = transport
             return self._open(transport, self._settings)
         return self._consumer
+
+    def _closed(self) -> CoordError:
+        return CoordError("The consumer is closed.", f"group {self._group}")
 
     def _open_transport(self) -> Transport:
         settings = self._settings
@@ -202,7 +215,7 @@ class AsyncConsumer:
     async def _let_go(self, consumer: CoordinatedConsumer, timeout_s: float) -> Exception | None:
         """Run the callbacks, and wait until the member has left; what a callback has raised."""
         member, raised, until = consumer.member, None, monotonic() + timeout_s
-        if self not in _inside.get():
+        if not self._is_inside():
             await self._callback_ended()
         inside = member.begin_close(None, threading.get_ident())
         while True:
@@ -275,10 +288,10 @@ class AsyncConsumer:
 
     async def _begin_to_poll(self) -> CoordinatedConsumer:
         consumer = await self._opened()
-        if self in _inside.get():
+        if self._is_inside():
             raise CoordError("A callback cannot poll.", f"group {self._group}", "Let it return.")
         if self._is_closing:
-            raise CoordError("The consumer is closed.", f"group {self._group}")
+            raise self._closed()
         if self._returned >= AHEAD_MAX:  # what is at hand needs no wait; let other tasks run, too
             self._returned = 0
             await asyncio.sleep(0)
@@ -460,8 +473,10 @@ class AsyncConsumer:
     def _run(self, callback: Awaitable[None]) -> Unfinished:
         """Run a callback as a task of its own."""
 
+        unfinished = Unfinished()
+
         async def run() -> None:
-            _inside.set((*_inside.get(), self))
+            _inside.set((*_inside.get(), (self, unfinished)))
             await callback
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -469,9 +484,12 @@ class AsyncConsumer:
             unfinished.set_result(None) if problem is None else unfinished.set_exception(problem)
             self.wake()
 
-        unfinished = Unfinished()
         self._keep(run()).add_done_callback(ended)
         return unfinished
+
+    def _is_inside(self) -> bool:
+        """Whether this is inside a callback of this consumer that has not ended."""
+        return any(each is self and not ends.done() for each, ends in _inside.get())
 
     def _reporting(self, on_commit: Callable[..., Any]) -> Callable[..., None]:
         """The callback as `Commits` calls it. What a coroutine raises the next poll raises."""

@@ -66,7 +66,7 @@ class SharedTransport:
                 self._own.number, work = self._works.popleft()
             try:
                 work()
-            except Exception:  # the thread goes on with those behind it
+            except Exception:  # noqa: BLE001  # logged; the thread goes on with those behind it
                 _log.exception("A question failed")
 
     def in_background(self, handler: Any, work: Callable[[], None]) -> None:

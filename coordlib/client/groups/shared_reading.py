@@ -20,6 +20,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, cast
@@ -49,6 +50,37 @@ QUEUE_BYTES_MAX: Final = 1 << 20
 _TELLING: Final = frozenset({"error_cb", "stats_cb", "throttle_cb"})
 
 OpenData = Callable[[Mapping[str, Any]], Any]
+#: Callbacks that go on.
+_tasks: set[asyncio.Future[Any]] = set()
+
+
+@dataclass(frozen=True)
+class _InLoop:
+    """A callback of librdkafka's threads, called by the loop, which reports what it raises.
+
+    Two of one callback are equal: their consumers share a reader.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    callback: Callable[[Any], Any]
+
+    def __call__(self, given: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody can be called
+            self.loop.call_soon_threadsafe(self._call, given)
+
+    def _call(self, given: Any) -> None:
+        if inspect.isawaitable(returned := self.callback(given)):
+            task = asyncio.ensure_future(returned)
+            _tasks.add(task)
+            task.add_done_callback(_tasks.discard)
+
+
+def in_loop(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+    """Options of clients of the library, whose callbacks this loop calls."""
+    return {
+        key: _InLoop(loop, value) if key in _TELLING and callable(value) else value
+        for key, value in options.items()
+    }
 
 
 @dataclass(slots=True, eq=False)
@@ -373,8 +405,6 @@ class SharedReader:
         self._lanes: list[Lane] = []
         self._channels: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._touched: set[Channel] = set()
-        #: Callbacks that go on.
-        self._tasks: set[asyncio.Future[Any]] = set()
         #: Topics that were seen, and channels that look for others.
         self._seen_topics: set[str] = set()
         self._looking: dict[str, list[Channel]] = {}
@@ -430,10 +460,7 @@ class SharedReader:
         return self._open_lane()
 
     def _open_lane(self) -> Lane:
-        callbacks = {
-            key: self._in_loop(self._options[key]) for key in _TELLING & self._options.keys()
-        }
-        lane = Lane(self, self._open_data({**self._options, **callbacks}))
+        lane = Lane(self, self._open_data(self._options))
         self._lanes.append(lane)
         return lane
 
@@ -447,17 +474,6 @@ class SharedReader:
             if not (is_asleep and self._touched):
                 return
         self._call_soon(self._wake)
-
-    def _in_loop(self, callback: Callable[[Any], Any]) -> Callable[[Any], None]:
-        """A callback of the reading thread, called by the loop. What it raises the loop reports."""
-
-        def call(given: Any) -> None:
-            if inspect.isawaitable(returned := callback(given)):
-                task = asyncio.ensure_future(returned)
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
-
-        return lambda given: self._call_soon(lambda: call(given))
 
     def _call_soon(self, call: Callable[[], None]) -> None:
         try:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
+from coordlib.client.groups import async_consumer
 from coordlib.client.groups.async_consumer import AsyncConsumer
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.fence import MemberFenced
 from coordlib.errors import CannotReach, CoordError, SetupError
-from tests.client.groups.reader import Stage, run, until
+from tests.client.groups.reader import CONFIG, Stage, run, until
 
 
 def at(message: Any) -> tuple[int, int]:
@@ -588,5 +589,117 @@ def test_what_a_noted_poll_makes_due_comes_before_messages() -> None:
             assert turns == []
             used.member.note_poll = note  # type: ignore[method-assign]
             used.member.callbacks.due.clear()
+
+    run(course())
+
+
+class Opening:
+    """A transport of its own that opens when it may."""
+
+    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.stage, self.go_on = stage, threading.Event()
+        self.has_begun = threading.Event()
+        self.options: dict[str, Any] = {}
+        self.closed = 0
+        monkeypatch.setattr(async_consumer, "KafkaTransport", self.open)
+        monkeypatch.setattr(stage.transport, "close", self.close)
+
+    def open(self, options: dict[str, Any], *_: str) -> Any:
+        self.options = options
+        self.has_begun.set()
+        self.go_on.wait()
+        return self.stage.transport
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_one_that_is_closed_while_it_opens_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def course() -> None:
+        stage = Stage()
+        opening = Opening(stage, monkeypatch)
+        consumer = AsyncConsumer(CONFIG, open_data=stage.open_data)
+        first = asyncio.create_task(consumer.subscribe(["t"]))
+        await asyncio.to_thread(opening.has_begun.wait)
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        opening.go_on.set()
+        with pytest.raises(CoordError, match="closed"):
+            await first
+        await closing
+        assert opening.closed == 1
+        assert stage.opened == []
+        assert stage.transport._handlers == {}
+
+    run(course())
+
+
+def test_coroutines_that_the_transport_calls_run_in_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def course() -> None:
+        stage, threads = Stage(), list[tuple[int, Any]]()
+        opening = Opening(stage, monkeypatch)
+        opening.go_on.set()
+
+        async def called(given: Any) -> None:
+            await asyncio.sleep(0)
+            threads.append((threading.get_ident(), given))
+
+        keys = ("error_cb", "stats_cb", "throttle_cb")
+        config = {**CONFIG, **dict.fromkeys(keys, called)}
+        consumer = AsyncConsumer(config, open_data=stage.open_data)
+        await consumer.assignment()
+        for key in keys:
+            await asyncio.to_thread(opening.options[key], key)
+        await until(lambda: len(threads) == 3)
+        assert threads == [(threading.get_ident(), key) for key in keys]
+        others = [
+            AsyncConsumer(config, transport=stage.transport, open_data=stage.open_data)
+            for _ in range(2)
+        ]
+        assert len(stage.opened) == 1, "one reader for equal options"
+        for each in (*others, consumer):
+            await each.close()
+
+    run(course())
+
+
+def test_a_task_that_a_callback_has_started_outlives_it() -> None:
+    """It polls, and its `close` waits for the callback that runs then."""
+
+    async def course() -> None:
+        stage, go_on, done = Stage(), asyncio.Event(), list[str]()
+        started: list[asyncio.Task[Any]] = []
+        may_close = asyncio.Event()
+
+        async def work(consumer: AsyncConsumer) -> None:
+            await may_close.wait()
+            message = await consumer.poll()
+            done.append(f"polled {at(message)}")
+            await consumer.close()
+            done.append("closed")
+
+        async def assigned(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            started.append(asyncio.create_task(work(consumer)))
+
+        async def revoked(consumer: AsyncConsumer, some: list[TopicPartition]) -> None:
+            done.append("revoked")
+            await go_on.wait()
+            done.append("let go")
+
+        stage.write(0, b"x", b"x")
+        async with stage.running():
+            consumer = stage.consumer()
+            await consumer.subscribe(["t"], on_assign=assigned, on_revoke=revoked)
+            assert at(await consumer.poll()) == (0, 0)
+            may_close.set()
+            await until(lambda: "revoked" in done or started[0].done())
+            for _ in range(50):
+                await asyncio.sleep(0.001)
+            assert done == ["polled (0, 1)", "revoked"]
+            go_on.set()
+            await started[0]
+            assert done[2:] == ["let go", "closed"]
 
     run(course())
