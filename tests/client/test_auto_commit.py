@@ -21,7 +21,7 @@ from coordlib.core.wire import api
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.testing.fake_log import FakeLog
 from tests.client.test_consumer import CONFIG as WITHOUT
-from tests.client.test_consumer import FakeReader, Program
+from tests.client.test_consumer import FakeMessage, FakeReader, Program
 
 INTERVAL_MS = 5_000
 CONFIG = {key: value for key, value in WITHOUT.items() if key != "enable.auto.commit"}
@@ -132,6 +132,22 @@ def test_what_poll_has_just_returned_is_never_committed(log: FakeLog) -> None:
     assert written(log) == [{0: 1}]
 
 
+def test_a_look_for_messages_is_no_call_of_the_program(log: FakeLog) -> None:
+    """`AsyncConsumer` looks at any time, also while a message is being processed."""
+    a = settled(log)
+    assert a.poll(2) == [(0, 0), (1, 0)]
+
+    def work() -> None:
+        assert a.poll() == [(0, 1)]
+        a.reader.ahead = []
+        a.consumer.has(99)
+        raise ZeroDivisionError
+
+    failing(a, work)
+
+    assert committed(log) == {0: 1, 1: 1}
+
+
 def test_a_list_is_stored_when_the_next_call_begins(log: FakeLog) -> None:
     a = settled(log)
     assert len(a.consumer.consume(3, 0)) == 3
@@ -233,6 +249,45 @@ def test_a_commit_that_the_log_has_lost_is_made_again(log: FakeLog) -> None:
 
     assert len(lost) == 1
     assert written(log) == [{0: 1, 1: 1}]
+    a.poll()
+    assert [(type(error), at) for error, at in a.outcomes] == [
+        (CannotReach, {0: 1, 1: 1}),
+        (type(None), {0: 1, 1: 1}),
+    ]
+    # From then on it commits in each interval, as before.
+    for offset in (2, 3):
+        a.reader.ahead = [FakeMessage(0, offset - 1)]
+        while (0, offset - 1) not in a.poll():
+            pass
+        later(log, a)
+        a.poll()
+        assert written(log)[-1] == {0: offset}
+
+
+def test_an_answer_that_was_not_reported_yet_does_not_cost_an_interval(log: FakeLog) -> None:
+    """A commit of the program before it, without an answer, keeps `on_commit` waiting."""
+    a = settled(log)
+    a.poll(2)
+    member = a.consumer.member
+    commit = member.commit_async
+    member.commit_async = lambda rows: Future()  # type: ignore
+    a.consumer.commit(offsets=[TopicPartition("t", 1, 0)])
+    member.commit_async = commit  # type: ignore[method-assign]
+    for _ in range(2):
+        later(log, a)
+        a.poll()
+
+    assert written(log) == [{0: 1, 1: 1}, {0: 2}]
+
+
+def test_an_answer_counts_when_the_next_interval_is_over(log: FakeLog) -> None:
+    """The call that finds it may be the first one since."""
+    a = settled(log)
+    for _ in range(3):
+        a.poll()
+        later(log, a)
+
+    assert written(log) == [{0: 1}, {1: 1}]
 
 
 def test_who_is_fenced_commits_nothing_and_goes_on_afterwards(log: FakeLog) -> None:
@@ -547,6 +602,54 @@ def test_a_stored_offset_below_a_committed_one_is_dropped(log: FakeLog) -> None:
     log.pump()
 
     assert committed(log) == {0: 2}
+
+
+@pytest.mark.parametrize("stored_first", [False, True])
+def test_a_late_store_does_not_move_the_group_back(log: FakeLog, stored_first: bool) -> None:
+    """The partition went away, others committed, and it came back."""
+    a = settled(log, **STORING)
+    a.poll(4)
+    b = handed_over(log, a, **STORING)
+    (number,) = {each.partition for each in b.consumer.assignment()}
+    b.consumer.commit(offsets=[TopicPartition("t", number, 9)], asynchronous=True)
+    log.pump()
+    b.consumer.close(0)
+    late = [TopicPartition("t", number, 1)]
+    has_stored = False
+    for _ in range(6):
+        log.advance(1_000)
+        a.settle()
+        if stored_first and not has_stored:
+            has_stored = Place("t", number) in a.consumer._reading.partitions()
+            if has_stored:
+                a.consumer.store_offsets(offsets=late)
+    if not stored_first:
+        a.consumer.store_offsets(offsets=late)
+    later(log, a)
+    a.poll()
+    a.consumer.close(0)
+    log.pump()
+
+    assert committed(log)[number] == 9
+
+
+def test_an_explicit_commit_names_what_an_unanswered_one_names(log: FakeLog) -> None:
+    """It returns when these are committed, not before."""
+    a = settled(log, **STORING)
+    a.poll(2)
+    a.consumer.store_offsets(offsets=[TopicPartition("t", 0, 1)])
+    log.job_is_up = False
+    log.now_ms += INTERVAL_MS
+    a.poll()
+
+    with pytest.raises(CannotReach):
+        a.consumer.commit(asynchronous=False, timeout_s=0.05)
+    log.job_is_up = True
+    for _ in range(3):
+        later(log, a)
+        a.poll()
+    assert committed(log) == {0: 1}
+    assert a.consumer.commit(asynchronous=False, timeout_s=0.05) == []
 
 
 def test_storing_by_hand_is_refused_where_it_is_automatic(log: FakeLog) -> None:

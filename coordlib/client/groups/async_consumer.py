@@ -54,13 +54,19 @@ OnPartitions = Callable[["AsyncConsumer", list[KafkaTopicPartition]], Awaitable[
 _inside: ContextVar[tuple[tuple["AsyncConsumer", Unfinished], ...]] = ContextVar(
     "coordlib-callbacks", default=()
 )
+#: The tasks that have polled: this one, and those that have made it afterwards.
+_line: ContextVar[tuple["weakref.ref[asyncio.Task[Any]]", ...]] = ContextVar(
+    "coordlib-line", default=()
+)
 
 
 class AsyncConsumer:
     """A consumer in a group that the job coordinates, for one event loop.
 
     Callbacks may be coroutine functions or plain ones; they run inside `poll`, `consume` and
-    `close`, which wait for them. Several tasks may poll: each gets messages of its own.
+    `close`, which wait for them. Several tasks may poll: each gets messages of its own. With
+    auto-commit that needs `enable.auto.offset.store` = false, since a poll stores what the poll
+    before it has returned.
 
     Args:
         config: as for `CoordinatedConsumer`. error_cb, stats_cb, throttle_cb and on_commit may be
@@ -103,6 +109,9 @@ class AsyncConsumer:
         self._tasks: set[asyncio.Task[Any]] = set()
         #: Messages since it last gave way to other tasks.
         self._returned = 0
+        #: The task that polls, or works on what it was given.
+        self._worker: weakref.ref[asyncio.Task[Any]] | None = None
+        self._is_polling = False
         #: To be raised by the next poll.
         self._problem: BaseException | None = None
         if transport is not None:
@@ -268,6 +277,20 @@ class AsyncConsumer:
             raise ValueError(f"num_messages must be between 0 and {CONSUME_MAX:,}")
         until = None if timeout is None or timeout < 0 else monotonic() + timeout
         consumer = await self._begin_to_poll()
+        if not (self._settings.has_auto_commit and self._settings.stores):
+            return await self._take(consumer, num_messages, until)
+        worker = self._refuse_second_task()
+        self._worker, self._is_polling, found = worker, True, []
+        try:
+            found = await self._take(consumer, num_messages, until)
+            return found
+        finally:
+            self._is_polling = False
+            self._worker = worker if found else None
+
+    async def _take(
+        self, consumer: CoordinatedConsumer, num_messages: int, until: float | None
+    ) -> list[Message]:
         while True:
             await self._callback_ended()
             if self._problem is not None:
@@ -285,6 +308,28 @@ class AsyncConsumer:
                 if not is_ended:
                     continue
             await self._change(WAIT_S if until is None else until - monotonic())
+
+    def _refuse_second_task(self) -> "weakref.ref[asyncio.Task[Any]]":
+        """The running task. Raises CoordError: its poll would store what another one works on.
+
+        A task that the worker has made since counts as the worker, as that of `asyncio.wait_for`.
+        """
+        task = asyncio.current_task(self._loop)
+        assert task is not None  # a coroutine runs in one
+        worker = self._worker() if self._worker is not None else None
+        line = [each for each in _line.get() if (one := each()) is not None and not one.done()]
+        is_busy = worker is not None and worker is not task and not worker.done()
+        if is_busy and (self._is_polling or worker not in [each() for each in line]):
+            raise CoordError(
+                "Another task polls this consumer, or works on what it was given: "
+                "with enable.auto.offset.store this poll would store that as processed.",
+                f"group {self._group}",
+                "Set enable.auto.offset.store=false, and call store_offsets when work is done.",
+            )
+        own = weakref.ref(task)
+        if own not in line:
+            _line.set((*line, own))
+        return own
 
     async def _begin_to_poll(self) -> CoordinatedConsumer:
         consumer = await self._opened()

@@ -32,6 +32,8 @@ from coordlib.errors import CoordError, ErrorCode
 
 _log = logging.getLogger("coordlib.client")
 
+#: An automatic commit without an answer for so long is made again: the log may have lost it.
+ANSWER_MS: Final = 60_000
 _ABORT = "Abort the transaction: the consumer begins the topic anew."
 OnCommit = Callable[[Any, list[Any]], None]
 
@@ -43,6 +45,7 @@ class _Open:
     future: "Future[sg.Answer]"
     rows: tuple[api.CommittedOffset, ...]
     is_automatic: bool
+    made_ms: int
     is_reported: bool = False
     is_taken_in: bool = False
 
@@ -95,12 +98,13 @@ class Commits:
         # By the newest ids, without a question: an offset does no harm under a former one, since it
         # is committed with it.
         rows, void = self.sorted_out(named, sys.maxsize if is_automatic else COMMITS_MS)
+        now_ms = self._member.transport.now_ms()
         if void:
             refused: Future[sg.Answer] = Future()
             refused.set_result(sg.Answer(0, failed=void))
             places = {TopicPartition(row.topic, row.partition) for row in void}
             gone = tuple(r for r in named if TopicPartition(r.topic, r.partition) in places)
-            self._open.append(_Open(refused, gone, is_automatic))
+            self._open.append(_Open(refused, gone, is_automatic, now_ms))
         if rows:
             future = self._member.commit_async(rows)
             error = future.result().error if future.done() else None
@@ -109,7 +113,7 @@ class Commits:
             if not is_automatic:
                 self._reading.committed_by_user(rows)
             self._reading.commit_asked(rows)
-            self._open.append(_Open(future, rows, is_automatic))
+            self._open.append(_Open(future, rows, is_automatic, now_ms))
 
     def asked(self, rows: tuple[api.CommittedOffset, ...]) -> None:
         """The program commits these, and waits; `answered` follows."""
@@ -125,9 +129,20 @@ class Commits:
         if failed is not None:
             self._reading.committed_by_user(rows)
 
-    def automatic(self) -> list[tuple[api.CommittedOffset, ...]]:
-        """The automatic ones under way."""
-        return [each.rows for each in list(self._open) if each.is_automatic]
+    def has_automatic(self) -> bool:
+        """Whether an automatic one is under way.
+
+        Takes in what was answered. One that was not for `ANSWER_MS` is given up: `on_commit` gets
+        CannotReach.
+        """
+        lost_ms = self._member.transport.now_ms() - ANSWER_MS
+        pending = [each for each in list(self._open) if each.is_automatic]
+        for each in pending:
+            if each.made_ms <= lost_ms and not each.future.done():
+                each.future = Future()
+                each.future.set_result(sg.Answer(0, error=self._member.unanswered()))
+            self._take_in(each)
+        return any(not each.is_taken_in for each in pending)
 
     def in_transaction(
         self, named: tuple[api.CommittedOffset, ...]
@@ -159,12 +174,7 @@ class Commits:
             answer, on_commit = first.future.result(), self._on_commit
             error = answer.error or of.refusal_of_partitions(answer.failed, self._group)
             partitions = of.kafka_of_rows(first.rows)
-            if not first.is_taken_in:
-                failed = None if answer.error else answer.failed
-                self._reading.commit_answered(first.rows, failed)
-                first.is_taken_in = True
-                if first.is_automatic and error is not None:
-                    _log.warning("An automatic commit has failed, and is tried again: %s", error)
+            self._take_in(first)
             try:
                 if not first.is_reported and on_commit is not None:
                     first.is_reported = True; on_commit(error, partitions)  # noqa: E702  # fmt: skip
@@ -172,6 +182,17 @@ class Commits:
                 if first.is_reported or on_commit is None:
                     with suppress(ValueError):  # by another `tell`, inside of it or after it
                         self._open.remove(first)
+
+    def _take_in(self, each: _Open) -> None:
+        """The answer counts, if there is one, before `on_commit` is called for it."""
+        if each.is_taken_in or not each.future.done():
+            return
+        answer = each.future.result()
+        self._reading.commit_answered(each.rows, None if answer.error else answer.failed)
+        each.is_taken_in = True
+        error = answer.error or of.refusal_of_partitions(answer.failed, self._group)
+        if each.is_automatic and error is not None:
+            _log.warning("An automatic commit has failed, and is tried again: %s", error)
 
     def sorted_out(
         self, named: tuple[api.CommittedOffset, ...], no_older_ms: int
@@ -194,10 +215,6 @@ class Commits:
         return of.under_ids(good, ids.begun), tuple(void)
 
 
-#: An automatic commit without an answer for so long is made again: the log may have lost it.
-ANSWER_MS: Final = 60_000
-
-
 class AutoCommit:
     """Commits what is stored, by the rules above.
 
@@ -211,8 +228,6 @@ class AutoCommit:
         self._member, self._reading, self._commits = member, reading, commits
         self._interval_ms = interval_ms
         self._due_ms = member.transport.now_ms() + (interval_ms or 0)
-        #: When the newest automatic commit of an interval was made.
-        self._asked_ms = 0
 
     def commit_if_due(self) -> None:
         """The rule *interval*; one at a time while there is no answer.  # INV-158"""
@@ -220,14 +235,7 @@ class AutoCommit:
         if not self._interval_ms or now_ms < self._due_ms or not self._member.may_work():
             return
         self._due_ms = now_ms + self._interval_ms
-        self._reading.call_begins()
-        pending = self._commits.automatic()
-        if pending and now_ms - self._asked_ms < ANSWER_MS:
-            return
-        for each in pending:
-            self._reading.commit_answered(each, None)
-        if rows := self._reading.uncommitted():
-            self._asked_ms = now_ms
+        if not self._commits.has_automatic() and (rows := self._reading.uncommitted()):
             self._commits.commit_async(rows, is_automatic=True)
 
     def after_callback(self, callback: Callback, partitions: Partitions) -> None:

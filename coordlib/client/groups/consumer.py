@@ -195,6 +195,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         was_called_back = False
         if self._is_closed:
             raise CoordError("The consumer is closed.", f"group {self._settings.group}")
+        self._reading.call_begins()  # once: who looks meanwhile has not processed anything
         while True:
             self.member.transport.check()
             if self.member.callbacks.unfinished is not None:
@@ -230,7 +231,6 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         """What is to be returned; None: nothing yet, or there is something else to do before."""
         member, reading = self.member, self._reading
         member.note_poll()
-        reading.call_begins()
         if not was_called_back and (member.has_calls or self.commits.are_answered):
             return None
         # In a group that fills, an early member is asked for one part after another.
@@ -479,7 +479,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             return of.rows_of_kafka(offsets)
         revoking = self._reading.revoking if self._settings.kind == ASSIGNED_KIND else None
         if not self._settings.stores:
-            return self._reading.uncommitted(revoking)
+            return self._reading.uncommitted(revoking, under_way=True)
         positions = self._reading.positions()
         if revoking is not None:
             positions = {each: at for each, at in positions.items() if each in revoking}

@@ -325,10 +325,20 @@ class Reading:
             self._stored.store(rows)
 
     @uninterrupted
-    def uncommitted(self, among: Partitions | None = None) -> tuple[api.CommittedOffset, ...]:
-        """What is stored and not committed, of all partitions or some."""
+    def uncommitted(
+        self, among: Partitions | None = None, *, under_way: bool = False
+    ) -> tuple[api.CommittedOffset, ...]:
+        """What is stored and not committed, of all partitions or some.
+
+        Without those that are not begun: where the group stands is not known yet.
+
+        Args:
+            under_way: also what a commit names that was not answered yet.
+        """
         with self._changing():
-            return tuple(self._stored.uncommitted(among))
+            starting = {each for start in self._starts for each in start.partitions}
+            rows = self._stored.uncommitted(among, under_way)
+            return tuple(r for r in rows if TopicPartition(r.topic, r.partition) not in starting)
 
     @uninterrupted
     def commit_asked(self, rows: Sequence[api.CommittedOffset]) -> None:
@@ -486,6 +496,8 @@ class Reading:
     def _begin(self, partitions: Partitions, found: Mapping[TopicPartition, int]) -> None:
         begun = of.with_offsets(partitions, found, self._otherwise)
         for each, ours in zip(begun, partitions, strict=True):
+            if ours in found and ours not in self._sought:
+                self._stored.begun(ours, found[ours])
             each.offset = self._sought.pop(ours, each.offset)
         self._reader.incremental_assign(begun)
         self._read.update(partitions)

@@ -37,7 +37,7 @@ _OF_KIND = {
 }
 #: How often a leader makes its group rebalance for changed topics, at most.
 INTERVAL = "coord.rebalance.interval.ms"
-#: How often stored offsets are committed; as in librdkafka: 0 is never, and its bounds.
+#: How often stored offsets are committed, in librdkafka's bounds; 0: when they are let go.
 COMMIT_INTERVAL = "auto.commit.interval.ms"
 COMMIT_INTERVAL_MS, COMMIT_INTERVAL_MAX_MS = 5_000, 86_400_000
 REFRESH = "topic.metadata.refresh.interval.ms"

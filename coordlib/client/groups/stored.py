@@ -75,12 +75,24 @@ class StoredOffsets:
 
     # ---- committed ----------------------------------------------------------------------------
 
-    def uncommitted(self, among: Collection[TopicPartition] | None) -> list[api.CommittedOffset]:
-        """What is stored, of all partitions or some, and in no commit under way."""
+    def begun(self, place: TopicPartition, offset: int) -> None:
+        """It is read from the offset that the group has committed."""
+        self._committed[place] = offset
+        self._drop_reached(place)
+
+    def uncommitted(
+        self, among: Collection[TopicPartition] | None, under_way: bool = False
+    ) -> list[api.CommittedOffset]:
+        """What is stored, of all partitions or some.
+
+        Args:
+            under_way: also what a commit names that was not answered yet.
+        """
         return [
             row
             for place, row in sorted(self._stored.items())
-            if (among is None or place in among) and self._asked.get(place, -1) < row.offset
+            if (among is None or place in among)
+            and (under_way or self._asked.get(place, -1) < row.offset)
         ]
 
     def asked(self, rows: Iterable[api.CommittedOffset]) -> None:

@@ -78,6 +78,77 @@ def test_what_is_processed_is_committed_by_itself() -> None:
     run(course())
 
 
+REFUSED = r"enable\.auto\.offset\.store"
+
+
+def test_with_auto_commit_a_second_task_is_refused_while_the_first_one_works() -> None:
+    """Its poll would store, and commit, the message that the first one still works on."""
+
+    async def course() -> None:
+        stage = Stage()
+        stage.write(0, b"a", b"b", b"c")
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def work(consumer: AsyncConsumer) -> None:
+            assert at(await consumer.poll()) == (0, 0)
+            begun.set()
+            await go_on.wait()
+            assert at(await consumer.poll()) == (0, 1)
+
+        async with stage.running(), stage.consumer(**AUTO) as consumer:
+            await consumer.subscribe(["t"])
+            worker = asyncio.create_task(work(consumer))
+            await begun.wait()
+            for _ in range(2):
+                with pytest.raises(CoordError, match=REFUSED) as refused:
+                    await consumer.poll()
+                assert "store_offsets" in refused.value.hint
+            consumer._consumer._reading.positions()  # type: ignore[union-attr]
+            assert consumer._consumer._reading.uncommitted() == ()  # type: ignore[union-attr]
+            go_on.set()
+            await worker
+            # It has ended, so nobody works on its message any more.
+            assert at(await consumer.poll()) == (0, 2)
+
+    run(course())
+
+
+def test_with_auto_commit_a_second_task_is_refused_while_the_first_one_polls() -> None:
+    async def course() -> None:
+        stage = Stage()
+        async with stage.running(), stage.consumer(**AUTO) as consumer:
+            await consumer.subscribe(["t"])
+            polling = asyncio.create_task(consumer.poll())
+            await until(lambda: bool(consumer.is_awaited))
+            with pytest.raises(CoordError, match=REFUSED):
+                await consumer.poll()
+            with pytest.raises(CoordError, match=REFUSED):
+                await asyncio.wait_for(consumer.poll(), 5)
+            polling.cancel()
+            await asyncio.wait([polling])
+            stage.write(0, b"a", b"b", b"c")
+            assert at(await consumer.poll()) == (0, 0)
+            # Such tasks are made by who has the message.
+            assert at(await asyncio.create_task(consumer.poll())) == (0, 1)
+            assert at(await asyncio.wait_for(consumer.poll(), 60)) == (0, 2)
+
+    run(course())
+
+
+@pytest.mark.parametrize("more", [{}, {**AUTO, "enable_auto_offset_store": False}], ids=str)
+def test_tasks_that_commit_or_store_themselves_poll_beside_each_other(more: Any) -> None:
+    async def course() -> None:
+        stage = Stage()
+        async with stage.running(), stage.consumer(**more) as consumer:
+            await consumer.subscribe(["t"])
+            polling = [asyncio.create_task(consumer.poll()) for _ in range(2)]
+            await until(lambda: bool(consumer.is_awaited))
+            stage.write(0, b"a", b"b")
+            assert {at(each) for each in await asyncio.gather(*polling)} == {(0, 0), (0, 1)}
+
+    run(course())
+
+
 def test_what_is_revoked_is_committed_when_the_coroutine_has_ended() -> None:
     async def course() -> None:
         stage = Stage()

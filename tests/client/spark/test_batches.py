@@ -90,7 +90,7 @@ def test_a_batch_that_is_left_behind_is_said_once_and_covered_by_the_next_commit
     world.run(1_000)
 
     assert world.committed_now == dict.fromkeys(range(4), 16)
-    assert capsys.readouterr().out.count("was not committed before the next one") == 1
+    assert capsys.readouterr().out.count("was not committed before the next;") == 1
 
 
 def test_a_full_batch_is_planned_while_one_is_written(world: LoopWorld) -> None:
