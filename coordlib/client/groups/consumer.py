@@ -479,7 +479,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             return of.rows_of_kafka(offsets)
         revoking = self._reading.revoking if self._settings.kind == ASSIGNED_KIND else None
         if not self._settings.stores:
-            return self._reading.uncommitted(revoking, under_way=True)
+            return self._reading.uncommitted(revoking, unanswered=True)
         positions = self._reading.positions()
         if revoking is not None:
             positions = {each: at for each, at in positions.items() if each in revoking}

@@ -326,18 +326,18 @@ class Reading:
 
     @uninterrupted
     def uncommitted(
-        self, among: Partitions | None = None, *, under_way: bool = False
+        self, among: Partitions | None = None, *, unanswered: bool = False
     ) -> tuple[api.CommittedOffset, ...]:
         """What is stored and not committed, of all partitions or some.
 
         Without those that are not begun: where the group stands is not known yet.
 
         Args:
-            under_way: also what a commit names that was not answered yet.
+            unanswered: also what a commit names that was not answered yet.
         """
         with self._changing():
             starting = {each for start in self._starts for each in start.partitions}
-            rows = self._stored.uncommitted(among, under_way)
+            rows = self._stored.uncommitted(among, unanswered)
             return tuple(r for r in rows if TopicPartition(r.topic, r.partition) not in starting)
 
     @uninterrupted

@@ -81,18 +81,18 @@ class StoredOffsets:
         self._drop_reached(place)
 
     def uncommitted(
-        self, among: Collection[TopicPartition] | None, under_way: bool = False
+        self, among: Collection[TopicPartition] | None, unanswered: bool = False
     ) -> list[api.CommittedOffset]:
         """What is stored, of all partitions or some.
 
         Args:
-            under_way: also what a commit names that was not answered yet.
+            unanswered: also what a commit names that was not answered yet.
         """
         return [
             row
             for place, row in sorted(self._stored.items())
             if (among is None or place in among)
-            and (under_way or self._asked.get(place, -1) < row.offset)
+            and (unanswered or self._asked.get(place, -1) < row.offset)
         ]
 
     def asked(self, rows: Iterable[api.CommittedOffset]) -> None:
