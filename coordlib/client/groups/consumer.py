@@ -195,15 +195,17 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         was_called_back = False
         if self._is_closed:
             raise CoordError("The consumer is closed.", f"group {self._settings.group}")
-        self._reading.call_begins()  # once: who looks meanwhile has not processed anything
+        begins = True  # once: who looks meanwhile has not processed anything
         while True:
             self.member.transport.check()
             if self.member.callbacks.unfinished is not None:
                 return Prepared()
-            self._auto.commit_if_due()
-            prepared = self._turn(count, until, was_called_back)
+            if not begins:
+                self._auto.commit_if_due()
+            prepared = self._turn(count, until, was_called_back, begins)
             if prepared is not None:
                 return prepared
+            begins = False
             was_called_back = self.member.run_calls()
             self.commits.tell()
             if self._is_closed:
@@ -227,10 +229,15 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         return self.member.has_calls or self._reading.is_waiting or self.commits.are_answered
 
     @uninterrupted
-    def _turn(self, count: int, until: float | None, was_called_back: bool) -> Prepared | None:
+    def _turn(
+        self, count: int, until: float | None, was_called_back: bool, begins: bool = False
+    ) -> Prepared | None:
         """What is to be returned; None: nothing yet, or there is something else to do before."""
         member, reading = self.member, self._reading
         member.note_poll()
+        if begins:
+            reading.call_begins()
+            self._auto.commit_if_due()
         if not was_called_back and (member.has_calls or self.commits.are_answered):
             return None
         # In a group that fills, an early member is asked for one part after another.
