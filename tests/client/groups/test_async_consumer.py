@@ -597,8 +597,12 @@ def test_one_that_is_dropped_is_gone_at_once() -> None:  # INV-143
                 stage.transport._handlers.clear()  # Kafka's transport holds none
             finally:
                 gc.enable()
-            gc.collect()  # its member, its reading and their channel are a cycle
-            await until(lambda: stage.opened[0].is_closed)
+
+            def is_closed() -> bool:
+                gc.collect()  # its member, its reading and their channel are a cycle
+                return bool(stage.opened[0].is_closed)
+
+            await until(is_closed)
 
     run(course())
 
