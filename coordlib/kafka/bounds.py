@@ -15,11 +15,13 @@ from coordlib.kafka.clients import (
     denial,
     hidden,
     is_denied,
+    reaching,
     reader_config,
     reading,
     refusing,
 )
 from coordlib.kafka.logs import Bounds, Place
+from coordlib.kafka.options import SERVERS
 
 #: Partitions per request: it bounds how long one takes, and how long this thread holds Python.
 ASKED_AT_ONCE_MAX: Final = 1_000
@@ -70,6 +72,30 @@ def log_bounds(
             if place in starts and place in ends:
                 found[place] = _bounds(starts[place], ends[place])
     return found
+
+
+def readable_bounds(
+    admin: Admin,
+    options: Mapping[str, Any],
+    places: Iterable[Place],
+    timeout_s: float,
+    *,
+    is_committed: bool,
+) -> dict[Place, Bounds]:
+    """The bounds of those of the partitions that can be read now, for a client that reads them.
+
+    Args:
+        options: of the client; named where it lacks a right.
+
+    Raises:
+        CannotReach: no broker answers.
+        NotAllowed: a topic may not be described.
+    """
+    on_denied = refusing(options, reading)
+    what = f"{options.get(SERVERS)} does not answer where logs begin and end."
+    with reaching(what, "Does the broker run?"):
+        found = log_bounds(admin, places, timeout_s, is_committed=is_committed, on_denied=on_denied)
+    return {place: bounds for place, bounds in found.items() if bounds is not None}
 
 
 def offsets_since(

@@ -200,8 +200,6 @@ class CoordinatedConsumer(ClusterQueries, Closing):
             self.member.transport.check()
             if self.member.callbacks.unfinished is not None:
                 return Prepared()
-            if not begins:
-                self._auto.commit_if_due()
             prepared = self._turn(count, until, was_called_back, begins)
             if prepared is not None:
                 return prepared
@@ -237,7 +235,7 @@ class CoordinatedConsumer(ClusterQueries, Closing):
         member.note_poll()
         if begins:
             reading.call_begins()
-            self._auto.commit_if_due()
+        self._auto.commit_if_due()
         if not was_called_back and (member.has_calls or self.commits.are_answered):
             return None
         # In a group that fills, an early member is asked for one part after another.

@@ -23,10 +23,9 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import OFFSET_END
@@ -37,6 +36,7 @@ from coordlib.client.groups.settings import ASSIGNED_KIND, Settings, read_settin
 from coordlib.client.kit.config import refuse_auto_commit
 from coordlib.client.kit.events import Partitions, TopicPartition
 from coordlib.client.kit.fence import MemberFenced
+from coordlib.client.kit.process import Closing
 from coordlib.client.kit.transport import Transport
 from coordlib.client.spark.batch import Batch, Range, share_out
 from coordlib.client.spark.delta import SparkTable
@@ -510,7 +510,7 @@ def _records_of(ranges: Mapping[TopicPartition, Range]) -> int:
     return sum(at.end - at.begin for at in ranges.values())
 
 
-class GroupBatches(AbstractContextManager["GroupBatches"], Iterator[Batch]):
+class GroupBatches(Closing, Iterator[Batch]):
     """The batches of one loop; see `group_batches`."""
 
     def __init__(self, loop: GroupLoop, topics: Sequence[str]) -> None:
@@ -553,17 +553,6 @@ class GroupBatches(AbstractContextManager["GroupBatches"], Iterator[Batch]):
     def member(self) -> AssignedMember:
         """The member, for monitoring: its id, generation, and partitions."""
         return self._loop.member
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def group_batches(

@@ -23,17 +23,16 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import KafkaException
 
 from coordlib.client.groups.reading import COMMITS_MS, Start, TopicIds
 from coordlib.client.kit import events as sg
 from coordlib.client.kit.events import TopicPartition
 from coordlib.client.spark.delta_writes import Tables
-from coordlib.client.spark.positions import Otherwise, unreachable
+from coordlib.client.spark.positions import Otherwise
 from coordlib.errors import CannotReach, CoordError, SetupError
 from coordlib.kafka.admin import Admin
-from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import open_admin, reading, refusing
+from coordlib.kafka.bounds import readable_bounds
+from coordlib.kafka.clients import open_admin
 from coordlib.kafka.logs import Bounds, Place
 from coordlib.kafka.options import KafkaOptions
 
@@ -191,18 +190,10 @@ class Beginnings:
         if self._admin is None:
             self._admin = open_admin(self._config)
         asked = [Place(*each) for each in sorted(places)]
-        try:
-            found = log_bounds(
-                self._admin,
-                asked,
-                _TIMEOUT_S,
-                is_committed=self._is_committed,
-                on_denied=refusing(self._config, reading),
-            )
-        except (KafkaException, TimeoutError) as problem:
-            what = "The broker does not answer where logs begin and end"
-            raise unreachable(self._config, problem, what) from problem
-        return {TopicPartition(*at): bounds for at, bounds in found.items() if bounds is not None}
+        found = readable_bounds(
+            self._admin, self._config, asked, _TIMEOUT_S, is_committed=self._is_committed
+        )
+        return {TopicPartition(*at): bounds for at, bounds in found.items()}
 
 
 def _named(places: Iterable[TopicPartition]) -> str:
@@ -235,6 +226,10 @@ class CommittedPositions:
                 del self._newest[each]
 
 
+#: The positions that note a commit, its offsets, and its answer to come.
+_Open = tuple[CommittedPositions | None, Offsets, "Future[sg.Answer]"]
+
+
 class Commits:
     """Commits that were written to the log and have no answer yet. Any thread may write one.
 
@@ -245,7 +240,7 @@ class Commits:
 
     def __init__(self, group: str, tables: Tables) -> None:
         self._group, self._tables = group, tables
-        self._open: list[tuple[CommittedPositions | None, Offsets, Future[sg.Answer]]] = []
+        self._open: list[_Open] = []
         self._lock = threading.Lock()
 
     def send(self, positions: CommittedPositions | None, offsets: Offsets) -> None:
@@ -268,9 +263,12 @@ class Commits:
 
         Positions that were refused are to be written again.
         """
+        answered: list[_Open] = []
+        waiting: list[_Open] = []
         with self._lock:
-            answered = [each for each in self._open if each[2].done()]
-            self._open = [each for each in self._open if not each[2].done()]
+            for each in self._open:  # asked once: it may be answered at any moment
+                (answered if each[2].done() else waiting).append(each)
+            self._open = waiting
         is_well = True
         for positions, offsets, future in answered:
             answer = future.result(0)

@@ -96,21 +96,13 @@ def partitions_of(config: Mapping[str, Any], topics: Iterable[str]) -> tuple[Top
     try:
         found = open_admin(config).list_topics(timeout=_TIMEOUT_S).topics
     except KafkaException as problem:
-        raise unreachable(config, problem) from problem
+        what = f"The broker did not answer: {reason_of(problem)}"
+        raise CannotReach(what, str(config.get("bootstrap.servers")), "Does it run?") from problem
     missing = [topic for topic in topics if topic not in found or found[topic].error]
     if missing:
         raise CannotReach("There is no such topic.", ", ".join(missing), "Check its name.")
     return tuple(
         TopicPartition(topic, each) for topic in topics for each in found[topic].partitions
-    )
-
-
-def unreachable(
-    config: Mapping[str, Any], problem: Exception, what: str = "The broker did not answer"
-) -> CannotReach:
-    """The error to raise when brokers do not answer; `what` was asked."""
-    return CannotReach(
-        f"{what}: {reason_of(problem)}", str(config.get("bootstrap.servers")), "Does it run?"
     )
 
 

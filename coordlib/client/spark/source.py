@@ -81,9 +81,6 @@ class GroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = Offset.parse(end, self._options.group).read
         return [Task(part) for part in _cut(ranges, self._tasks)]
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Spark calls it when the next batch is planned: `latestOffset` has done it before."""
-
     def stop(self) -> None:
         if self._member is not None:
             self._member.close()

@@ -93,11 +93,15 @@ class SourceCommits:
 
     def _take_answers(self) -> None:
         until_s = time.monotonic() - ANSWER_S
-        answered = [each for each in self._open if each.answer.done() or each.sent_s < until_s]
-        self._open = [each for each in self._open if each not in answered]
-        for each in answered:
+        over: list[_Open] = []
+        waiting: list[_Open] = []
+        for each in self._open:
+            is_over = each.answer.done() or each.sent_s < until_s
+            (over if is_over else waiting).append(each)
+        self._open = waiting
+        for each in over:
             for place, is_final in _failed(each).items():
-                is_newer = place in self._unsent or any(place in later.rows for later in self._open)
+                is_newer = place in self._unsent or any(place in one.rows for one in self._open)
                 if not is_final and not is_newer and self._is_owned(place, each.rows[place]):
                     self._unsent[place] = each.rows[place]
 

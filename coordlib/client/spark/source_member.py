@@ -25,10 +25,9 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
-from confluent_kafka import KafkaException
 
 from coordlib.client.groups.member import AssignedMember
 from coordlib.client.groups.reading import Start, TopicIds
@@ -39,12 +38,9 @@ from coordlib.client.spark.source_offsets import METADATA, Offset, PlannedRange,
 from coordlib.client.spark.source_options import SourceOptions
 from coordlib.errors import CannotReach, CoordError
 from coordlib.kafka.admin import Admin
-from coordlib.kafka.bounds import log_bounds
-from coordlib.kafka.clients import open_admin, reading, reason_of, refusing
+from coordlib.kafka.bounds import readable_bounds
+from coordlib.kafka.clients import open_admin
 from coordlib.kafka.logs import Bounds, Place
-
-if TYPE_CHECKING:
-    pass
 
 _log = structlog.get_logger()
 #: Seconds between two looks for new records while there are none.
@@ -55,6 +51,9 @@ _ASK_S: Final = 5.0
 _FIRST_S: Final = 2.0
 #: Seconds after which a query that was given no partitions says so.
 _NOTHING_S: Final = 10.0
+
+
+_Asked = tuple[Start, dict[TopicPartition, int]]
 
 
 class SourceMember:
@@ -87,7 +86,7 @@ class SourceMember:
         #: The next offset to plan of those of them that were begun.
         self._positions: dict[TopicPartition, int] = {}
         #: Those whose committed offsets were asked for, with the fences of that time.
-        self._starts: list[tuple[Start, dict[TopicPartition, int]]] = []
+        self._starts: list[_Asked] = []
         #: The batch that was planned last, until it is known to be through.
         self._in_flight: Offset | None = None
         #: Those that were asked back and not released yet: nothing more is planned of them.
@@ -243,8 +242,11 @@ class SourceMember:
         """Begin the partitions whose committed offsets have come."""
         with self._changed:
             self._begin_those_made_anew()
-            ready = [each for each in self._starts if each[0].is_ready(self._ids)]
-            self._starts = [each for each in self._starts if each not in ready]
+            ready: list[_Asked] = []
+            waiting: list[_Asked] = []
+            for each in self._starts:
+                (ready if each[0].is_ready(self._ids) else waiting).append(each)
+            self._starts = waiting
             if ready:
                 self._ids.take_in()
             unsettled = [pair for each in ready for pair in self._begin_at(*each, last).items()]
@@ -378,18 +380,11 @@ class SourceMember:
 
     def _bounds(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Raises CannotReach: the brokers do not answer."""
-        is_committed = self._options.data.get("isolation.level") == "read_committed"
-        try:
-            found = log_bounds(
-                self._admin,
-                [Place(*each) for each in sorted(places)],
-                _ASK_S,
-                is_committed=is_committed,
-                on_denied=refusing(dict(self._options.data), reading),
-            )
-        except (KafkaException, TimeoutError) as problem:
-            raise CannotReach("The brokers do not answer.", reason_of(problem)) from problem
-        return {TopicPartition(*at): each for at, each in found.items() if each is not None}
+        data = self._options.data
+        is_committed = data.get("isolation.level") == "read_committed"
+        asked = [Place(*each) for each in sorted(places)]
+        found = readable_bounds(self._admin, data, asked, _ASK_S, is_committed=is_committed)
+        return {TopicPartition(*at): each for at, each in found.items()}
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

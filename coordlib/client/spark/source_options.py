@@ -18,12 +18,6 @@ from coordlib.errors import SetupError
 from coordlib.kafka.options import SERVERS, KafkaOptions, wrong_option
 
 _KAFKA: Final = "kafka."
-_OWN: Final = (
-    *("subscribe", "subscribePattern", "startingOffsets", "maxOffsetsPerTrigger"),
-    *("minOffsetsPerTrigger", "maxTriggerDelay", "failOnDataLoss", "includeHeaders"),
-    *("group.id", "kafka.group.id", "group.remote.assignor", "group.capacity", "coord.prefix"),
-    *("session.timeout.ms", "max.poll.interval.ms", "heartbeat.interval.ms", "includeFence"),
-)
 #: Options of Spark's Kafka source that a group leaves no meaning: why, and what to do instead.
 _NO_MEANING: Final = {
     "assign": "The coordinator assigns the partitions. Name topics: subscribe.",
@@ -134,14 +128,18 @@ class _Options:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._left = {key.lower(): str(value) for key, value in given.items()}
+        #: Those that were looked for, by their own spelling.
+        self._known: list[str] = []
         for name, hint in _NO_MEANING.items():
             if name.lower() in self._left:
                 raise SetupError(f"{name} has no meaning in a group.", name, hint)
 
     def take(self, name: str) -> str | None:
+        self._known.append(name)
         return self._left.pop(name.lower(), None)
 
     def take_all(self, prefix: str) -> dict[str, str]:
+        self._known.append(f"{prefix}*")
         found = {key: value for key, value in self._left.items() if key.startswith(prefix)}
         for key in found:
             del self._left[key]
@@ -165,7 +163,7 @@ class _Options:
     def refuse_rest(self) -> None:
         if self._left:
             name = min(self._left)
-            known = ", ".join(_OWN)
+            known = ", ".join(self._known)
             raise SetupError('format("coord") has no such option.', name, f"It has: {known}.")
 
 
@@ -220,7 +218,8 @@ def _config(options: _Options) -> Any:
     config = {SERVERS: servers, **KafkaOptions.from_java(java).values, **coordinator}
     found = take_apart(config)
     _check(found.data)
-    _check(found.coordinator)
+    if not found.coordinator.items() <= found.data.items():  # else it is checked already
+        _check(found.coordinator)
     return found
 
 

@@ -12,15 +12,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from coordlib.client.groups.async_consumer import AsyncConsumer
 from coordlib.testing.fake_log import FakeLog, FakeTransport
-
-CONFIG: dict[str, Any] = {
-    "group.id": "orders",
-    "auto.offset.reset": "earliest",
-    "session.timeout.ms": 8_000,
-    "max.poll.interval.ms": 12_000,
-    "heartbeat.interval.ms": 2_000,
-    "enable.auto.commit": False,
-}
+from tests.client.test_consumer import CONFIG
 
 
 class FakeMessage:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,11 @@ from coordlib.client.spark import batches, delta_writes, group_offsets
 from coordlib.client.spark.batch import Batch
 from coordlib.client.spark.batches import GroupLoop
 from coordlib.client.spark.group_offsets import batch_options
+from coordlib.kafka import bounds
 from coordlib.kafka.logs import Bounds, Place
 from tests.client.groups.assigned.world import AssignedWorld
 from tests.client.spark.test_writes import Doing, Lake, committed_in, wait_for
+from tests.client.spark.world import FakeRead
 
 CONFIG: dict[str, Any] = {
     "bootstrap.servers": "nowhere:1",
@@ -23,28 +25,6 @@ CONFIG: dict[str, Any] = {
     "max.poll.interval.ms": 12_000,
     "heartbeat.interval.ms": 2_000,
 }
-
-
-class FakeRead:
-    """What `spark.read…load()` gives: the options that it was made with."""
-
-    def __init__(self) -> None:
-        self.given = dict[str, str]()
-
-    def format(self, name: str) -> Self:
-        assert name == "kafka"
-        return self
-
-    def options(self, **more: str) -> Self:
-        self.given |= more
-        return self
-
-    def option(self, key: str, value: str) -> Self:
-        self.given[key] = value
-        return self
-
-    def load(self) -> Self:
-        return self
 
 
 class FakeSession:
@@ -71,7 +51,7 @@ class LoopWorld(AssignedWorld):
         #: How many more looks at them get no answer.
         self.looks_to_fail = 0
         monkeypatch.setattr(group_offsets, "open_admin", lambda config: config)
-        monkeypatch.setattr(group_offsets, "log_bounds", self._log_bounds)
+        monkeypatch.setattr(bounds, "log_bounds", self._log_bounds)
         monkeypatch.setattr(batches, "_LEAVE_S", 0.0)  # the log moves only when it is pumped
 
     def _log_bounds(

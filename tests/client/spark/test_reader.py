@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from coordlib.client.kit.events import TopicPartition
-from coordlib.client.spark import group_offsets as spark_beginnings
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark.reader import SparkGroupReader
 from coordlib.core.wire import api
 from coordlib.errors import CoordError, SetupError
+from coordlib.kafka import bounds
 from coordlib.kafka.logs import Bounds, Place
 from tests.client.groups.assigned.by_hand import ByHand
 from tests.client.spark.world import FakeSpark, FakeWriter, ReaderWorld
@@ -306,7 +306,7 @@ def test_a_partition_whose_commit_is_refused_is_committed_again(
     clock = SimpleNamespace(monotonic=lambda: log.time_ms / 1000)
     monkeypatch.setattr(spark_reader, "time", clock)
     logs = {Place("t", number): Bounds(0, 10) for number in (0, 1)}
-    monkeypatch.setattr(spark_beginnings, "log_bounds", lambda *_, **__: logs)
+    monkeypatch.setattr(bounds, "log_bounds", lambda *_, **__: logs)
     reader = SparkGroupReader(
         spark,  # type: ignore[arg-type]
         "orders",

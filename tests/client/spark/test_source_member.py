@@ -19,6 +19,7 @@ from coordlib.client.spark.source_offsets import METADATA, Offset
 from coordlib.client.spark.source_options import parse
 from coordlib.core.wire import api
 from coordlib.errors import CannotReach, CoordError, GroupError
+from coordlib.kafka import bounds
 from coordlib.kafka.logs import Bounds, Place
 from coordlib.testing.fake_log import FakeLog, FakeTransport
 from tests.client.world import TIMING, t
@@ -37,7 +38,7 @@ class SourceWorld:
         self.bounds = {0: Bounds(0, 10), 1: Bounds(0, 10)}
         self.brokers_answer = True
         self.queries: list[SourceMember] = []
-        monkeypatch.setattr(source_member, "log_bounds", self._log_bounds)
+        monkeypatch.setattr(bounds, "log_bounds", self._log_bounds)
         monkeypatch.setattr(source_member, "LOOK_S", 0.001)
 
     def _log_bounds(self, _: Any, places: list[Place], *__: Any, **___: Any) -> dict[Place, Any]:

@@ -14,6 +14,7 @@ from coordlib.client.spark import group_offsets, queries
 from coordlib.client.spark import reader as spark_reader
 from coordlib.client.spark.delta_writes import Share
 from coordlib.client.spark.reader import SparkGroupReader
+from coordlib.kafka import bounds
 from coordlib.kafka.logs import Bounds, Place
 from tests.client.groups.assigned.world import AssignedWorld
 from tests.client.world import TIMING
@@ -21,11 +22,11 @@ from tests.client.world import TIMING
 DESCRIPTION = "KafkaV2[Assign[t-0, t-1, t-2, t-3]]"
 
 
-class FakeRows:
-    """What `readStream...load()` gives: the options that it was made with."""
+class FakeRead:
+    """What `spark.read…load()` gives: the options that it was made with."""
 
-    def __init__(self, spark: "FakeSpark") -> None:
-        self.spark, self.given = spark, dict[str, str]()
+    def __init__(self) -> None:
+        self.given = dict[str, str]()
 
     def format(self, name: str) -> Self:
         assert name == "kafka"
@@ -41,6 +42,14 @@ class FakeRows:
 
     def load(self) -> Self:
         return self
+
+
+class FakeRows(FakeRead):
+    """The same of `readStream`."""
+
+    def __init__(self, spark: "FakeSpark") -> None:
+        super().__init__()
+        self.spark = spark
 
 
 class FakeWriter:
@@ -155,7 +164,7 @@ class ReaderWorld(AssignedWorld):
         #: Times of looks at them, and how many more get no answer.
         self.looks_ms, self.looks_to_fail = list[int](), 0
         monkeypatch.setattr(group_offsets, "open_admin", lambda config: config)
-        monkeypatch.setattr(group_offsets, "log_bounds", self._log_bounds)
+        monkeypatch.setattr(bounds, "log_bounds", self._log_bounds)
         monkeypatch.setattr(spark_reader, "_LEAVE_S", 0.0)  # the log moves only when it is pumped
 
     def _sleep(self, for_s: float) -> None:
